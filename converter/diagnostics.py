@@ -1,0 +1,107 @@
+"""Diagnostics are values; text, JSON, SARIF and exit codes are renderings of them.
+
+Codes are grouped by their letter: R reading, X expression and mapping, W writing, N numbers, B batch, U usage.
+`CODES` holds one page for each, printed by `netconv explain CODE`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a file: whatever of it is known.
+
+    `line` counts from 1; `path` is a protobuf or JSON path such as `neuralNetwork.layers[87].upsample.mode`.
+    """
+
+    file: str = ""
+    line: int = 0
+    path: str = ""
+    layer: str = ""
+    kind: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.file}:{self.line}" if self.file and self.line else self.file or (f"line {self.line}" if self.line else "")]
+        parts.append(self.path)
+        if self.layer or self.kind:
+            parts.append(f'layer "{self.layer}"' + (f" ({self.kind})" if self.kind else ""))
+        return "  ".join(p for p in parts if p)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding: what (`code`, `message`), where, the evidence for it, and what to do about it."""
+
+    code: str
+    message: str
+    level: Level = "error"
+    where: Where = field(default_factory=Where)
+    evidence: tuple[str, ...] = ()
+    help: str = ""
+
+    def __str__(self) -> str:
+        place = str(self.where)
+        return f"{self.level}[{self.code}] {self.message}" + (f" at {place}" if place else "") + (f" (help: {self.help})" if self.help else "")
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The page behind a code."""
+
+    title: str
+    text: str
+
+
+CODES: dict[str, Explanation] = {
+    "R100": Explanation("the file cannot be read", "The path does not exist, is a folder, or the system refused to open it."),
+    "R101": Explanation(
+        "the format cannot be told",
+        "netconv looks at the content first and at the suffix second. Nothing it knows matched; -f FORMAT names the format.",
+    ),
+    "R102": Explanation(
+        "the weights file is missing or too small",
+        "The model refers to bytes in a second file that is absent or shorter than the reference. Name it with --weights when it lies elsewhere.",
+    ),
+    "R103": Explanation("the file is damaged", "The bytes do not follow the format: truncated, wrong sizes, wrong encoding or an impossible value."),
+    "R104": Explanation("the version is not one that netconv reads", "Every format lists the versions it reads under `netconv formats FORMAT`."),
+    "R105": Explanation("the model is not a valid graph", "A name is used before it is written, written twice, or a layer has the wrong number of inputs."),
+    "R106": Explanation(
+        "the kind of model is not supported",
+        "The container is understood but holds another kind of model (for example a Core ML tree ensemble or an ML Program).",
+    ),
+    "R107": Explanation("a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."),
+    "R110": Explanation("a value is out of its domain", "An attribute has a type or value that the specification of the format does not allow."),
+    "R111": Explanation(
+        "an attribute is not known",
+        "No field of the mapping owns this attribute, so dropping it could change the meaning. The message suggests the nearest known spelling.",
+    ),
+    "X201": Explanation("the layer is not supported", "netconv has no mapping for this layer type in this format."),
+    "X202": Explanation(
+        "the target cannot express an operator",
+        "Neither the operator nor any of its decompositions has a counterpart in the target format.",
+    ),
+    "X203": Explanation("the target needs static shapes", "The target has no dynamic dimensions; fix them with --inputs NAME:1,3,224,224."),
+    "X204": Explanation("a value does not survive the target's type", "A constant is outside the range of the type that the target offers (for example int64 to int32)."),
+    "X205": Explanation("an activation is narrowed", "The target has no such type; activations are carried in a narrower one. The values are only known at run time, hence a warning."),
+    "X206": Explanation("a flavour's limit forbids this", "The model needs a newer version of the target than the flavour allows."),
+    "X207": Explanation("an interface detail is dropped", "Something beside the network (labels, update parameters, image descriptions) has no place in the target."),
+    "X208": Explanation(
+        "an opaque operator cannot be executed",
+        "Random numbers and custom layers have no definition that netconv could execute; they are carried, not computed.",
+    ),
+    "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
+    "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
+    "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
+    "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),
+    "N403": Explanation("the model could not be executed", "The engine refused the model or the feeds do not fit its inputs."),
+    "U501": Explanation("the option or its value is not known", "See `netconv COMMAND --help`."),
+    "U502": Explanation("an engine is not installed", "Engines beside onnxruntime come with extras: pip install 'netconv[openvino]' or 'netconv[litert]'."),
+}

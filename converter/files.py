@@ -1,0 +1,108 @@
+"""Bytes in and bytes out: mapped input files with checked slices, and outputs that appear complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import WriteError, unreadable
+
+
+class MappedFile:
+    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map alive."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            with open(self.path, "rb") as f:
+                size = os.fstat(f.fileno()).st_size
+                # an empty file cannot be mapped
+                self._bytes = np.frombuffer(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) if size else np.empty(0, np.uint8)
+        except (OSError, ValueError) as e:
+            raise unreadable("R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))) from None
+
+    def __len__(self) -> int:
+        return int(self._bytes.size)
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The whole file as uint8, not copied."""
+        return self._bytes
+
+    def slice(self, offset: int, size: int, where: Where | None = None) -> npt.NDArray[np.uint8]:
+        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the file."""
+        if offset < 0 or size < 0 or offset + size > len(self):
+            raise unreadable("R102", f"bytes {offset}..{offset + size} are outside {self.path.name}, which has {len(self)}", where or Where(str(self.path)))
+        return self._bytes[offset : offset + size]
+
+
+def side_file(model: Path, name: str, where: Where | None = None) -> Path:
+    """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
+    folder = model.resolve().parent
+    target = (folder / name).resolve()
+    if os.path.isabs(name) or "\0" in name or not target.is_relative_to(folder):
+        raise unreadable("R107", f"the side file {name!r} lies outside the model's folder", where or Where(str(model)))
+    return target
+
+
+class Output:
+    """A set of files that is written under temporary names and appears at once, or not at all.
+
+    >>> with Output("net.xml") as out:
+    ...     with out.open(".xml") as f: ...
+    ...     with out.open(".bin") as f: ...
+
+    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the target itself.
+    """
+
+    def __init__(self, target: str | os.PathLike[str], suffix: str = "") -> None:
+        self.target = Path(target)
+        name = self.target.name
+        self.stem = name[: -len(suffix)] if suffix and name.endswith(suffix) else self.target.stem
+        self._pending: dict[Path, Path] = {}
+
+    def path(self, suffix: str) -> Path:
+        return self.target if not suffix else self.target.with_name(self.stem + suffix)
+
+    @contextlib.contextmanager
+    def open(self, suffix: str = "") -> Iterator[BinaryIO]:
+        final = self.path(suffix)
+        temporary = final.with_name(f".{final.name}.{secrets.token_hex(6)}.tmp")
+        try:
+            with open(temporary, "xb", buffering=1 << 20) as f:
+                self._pending[final] = temporary
+                yield f
+                f.flush()
+                os.fsync(f.fileno())
+        except OSError as e:
+            raise _unwritable(final, e) from None
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            # the target itself last: who sees it finds its side files complete
+            for final in sorted(self._pending, key=lambda p: p == self.target):
+                if kind is None:
+                    os.replace(self._pending[final], final)
+        except OSError as e:
+            raise _unwritable(final, e) from None
+        finally:
+            for temporary in self._pending.values():
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, e: OSError) -> WriteError:
+    return WriteError(Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(path))))
