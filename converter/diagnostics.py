@@ -108,6 +108,9 @@ CODES: dict[str, Explanation] = {
     ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
+    "W303": Explanation(
+        "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
+    ),
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),
     "N403": Explanation("the model could not be executed", "The engine refused the model or the feeds do not fit its inputs."),
