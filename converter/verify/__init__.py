@@ -23,3 +23,6 @@ def verify(reference: Model, candidate: Model, data: Any = None, *, rtol: float 
         raise NothingComparedError(Diagnostic("N402", "the models have no output in common"))
     worst = max((float(np.max(np.abs(a[n] - b[n]), initial=0.0)) for n in common), default=0.0)
     return Result(all(np.allclose(a[n], b[n], rtol, atol, equal_nan=True) for n in common), worst)
+
+
+__all__ = ["Result", "verify"]
