@@ -118,9 +118,8 @@ def measure(folder: Path, repeat: int) -> dict[str, object]:
 
     bare, own = (best([run(c) for _ in range(repeat + 7)]) for c in ([sys.executable, "-c", BARE_CLICK, "--help"], [*NETCONV, "--help"]))
     failed += own.status != 0
-    print(
-        f"start-up    bare click {bare.seconds:.3f} s    netconv --help {own.seconds:.3f} s    ratio {own.seconds / bare.seconds:.2f}    {own.message if own.status else ''}\n"
-    )
+    ratio = own.seconds / bare.seconds
+    print(f"start-up: bare click {bare.seconds:.3f} s, netconv --help {own.seconds:.3f} s, ratio {ratio:.2f} {own.message if own.status else ''}\n")
     results: dict[str, object] = {"start-up": {"click": bare.seconds, "netconv": own.seconds}}
 
     for name, title in (("squeezenet", "small"), ("resnet50", "large")):

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from coremltools.models import datatypes
 from coremltools.models.neural_network import NeuralNetworkBuilder
-from train_common import digits, save, train
 from torch import nn
+
+from train_common import digits, save, train
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from coremltools.models import datatypes
 from coremltools.models.neural_network import NeuralNetworkBuilder
-from train_common import digits, save, train
 from torch import nn
+
+from train_common import digits, save, train
 
 HIDDEN = 64
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
 from support import NO_CORPUS, corpus_folder
 
 settings.register_profile("everyday", deadline=None, derandomize=True, database=None, print_blob=False, suppress_health_check=[HealthCheck.too_slow])

@@ -7,11 +7,11 @@ import pickle
 import re
 
 import pytest
-from support import CONVERTER
 
 from converter import errors
 from converter.diagnostics import CODES, Diagnostic, Where
 from converter.errors import ConverterError, ExitCode, ReadError, unreadable
+from support import CONVERTER
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ConverterError)]
 EXIT_CODES = {

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import run_python
 
 from converter.diagnostics import Where
 from converter.errors import ConverterError, ReadError, WriteError
 from converter.files import MappedFile, Output, side_file
+from support import run_python
 
 
 def code_of(call: Callable[[], object]) -> str:
@@ -54,7 +54,7 @@ def test_a_slice_lies_inside_or_is_refused(tmp_path_factory: pytest.TempPathFact
     if not path.exists():
         path.write_bytes(bytes(range(10)))
     mapped = MappedFile(path)
-    if 0 <= offset and 0 <= size and offset + size <= 10:
+    if offset >= 0 and size >= 0 and offset + size <= 10:
         assert mapped.slice(offset, size).tobytes() == bytes(range(10))[offset : offset + size]
     else:
         assert code_of(lambda: mapped.slice(offset, size)) == "R102"
