@@ -61,7 +61,7 @@ def commands(body: str) -> list[Command]:
 def render(stdout: str, stderr: str, exit_code: int) -> str:
     """One result as it is written in a document."""
     lines = stdout.splitlines()
-    if clash := next((line for line in lines if line.startswith(("$ ", "! ", "```", "[exit "))), None):
+    if clash := next((line for line in lines if line.startswith(("$ ", "!", "```", "[exit "))), None):
         raise ValueError(f"this output cannot be written in a console block: {clash!r}")
     lines += [f"! {line}".rstrip() for line in stderr.splitlines()]
     if exit_code:
@@ -70,11 +70,16 @@ def render(stdout: str, stderr: str, exit_code: int) -> str:
 
 
 def matches(expected: str, actual: str) -> bool:
-    """Equal, where `...` alone on a line of `expected` is any number of lines, and within a line anything on that line."""
+    """Equal, where `...` is any number of lines of standard output, `! ...` of standard error, and `...` within a line anything on that line.
+
+    An exit code is never covered by dots.
+    """
     pattern = ""
     for line in expected.splitlines():
         if line == ELLIPSIS:
-            pattern += r"(?:.*\n)*"
+            pattern += r"(?:(?!!|\[exit ).*\n)*"
+        elif line == f"! {ELLIPSIS}":
+            pattern += r"(?:!.*\n)*"
         else:
             pattern += ".*".join(re.escape(part) for part in line.rstrip().split(ELLIPSIS)) + "\n"
     return re.fullmatch(pattern, actual) is not None

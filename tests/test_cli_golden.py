@@ -71,6 +71,10 @@ def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str
         ("a\n...\nd\n", "a\nb\n", False),
         ("in ... s\n", "in 0.31 s\n", True),
         ("in ... s\n", "in 0.31 s\nmore\n", False),
+        ("...\n", "a\n! b\n", False),
+        ("...\n! ...\n", "a\n! b\n!\n", True),
+        ("...\n! ...\n", "a\n! b\n[exit 1]\n", False),
+        ("...\n[exit 1]\n", "a\n[exit 1]\n", True),
         ("max (1.5)\n", "max (1x5)\n", False),
     ],
 )
