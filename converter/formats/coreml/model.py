@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from converter.diagnostics import Where
 from converter.errors import unreadable
 from converter.formats.coreml.proto import Model_pb2, NeuralNetwork_pb2
-from converter.formats.coreml.weights import FIELDS, PAYLOADS, Array, Blob, Kind, WeightData, headed, reference, take_apart
+from converter.formats.coreml.weights import FIELDS, KEY, PAYLOADS, Array, Blob, Kind, WeightData, headed, reference, take_apart
 from converter.formats.coreml.wire import Piece, Rewrite, WireError, routes
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
@@ -21,20 +21,21 @@ PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 _TO_WEIGHTS = routes(Model_pb2.Model.DESCRIPTOR, NeuralNetwork_pb2.WeightParams.DESCRIPTOR)
 # shorter messages are left to protobuf: looking into them costs more than it saves
 _WORTH_SPLICING = 1024
+_NUMBERS = itertools.count()
 
 
 class MLModel:
     """A Core ML model: `proto` is the message; the content of its WeightParams is reached through `weights` and `set_weights` only.
 
     Large payloads are not in the message (see `weights.py`). A WeightParams that refers to one keeps its meaning when it is copied or
-    moved within this model, not when it is put into another.
+    moved within this model; put into another model it is an AssertionError on use.
     """
 
     def __init__(self, path: str = "") -> None:
         self.path = path
         self.proto: Any = Model_pb2.Model()
         self._payloads: list[dict[int, Blob]] = []
-        self._key = secrets.token_bytes(12)
+        self._number = next(_NUMBERS)
 
     @property
     def kind(self) -> str:
@@ -45,7 +46,7 @@ class MLModel:
         """The serialised model `data` without its large payloads, which are kept here as slices of it; WireError when it is malformed."""
 
         def take_out(start: int, end: int) -> list[Piece]:
-            parts = take_apart(data, start, end, self._key)
+            parts = take_apart(data, start, end)
             return [*parts.rest, memoryview(self._keep(parts.payloads))] if parts.payloads else [data[start:end]]
 
         splice = Rewrite(data, lambda start, end: end - start > _WORTH_SPLICING, take_out)
@@ -85,7 +86,7 @@ class MLModel:
         """The serialised model, payloads in place, in file order; no payload has been made or copied yet."""
         whole = self.proto.SerializeToString(deterministic=True)
         data = memoryview(whole)
-        marks = _positions(whole, self._key)
+        marks = _positions(whole, KEY)
 
         def has_reference(start: int, end: int) -> bool:
             first = bisect_left(marks, start)
@@ -104,7 +105,7 @@ class MLModel:
     def _keep(self, payloads: dict[int, Blob]) -> bytes:
         """Stores payloads and returns the field that refers to them."""
         self._payloads.append(payloads)
-        return reference(self._key, len(self._payloads) - 1)
+        return reference(self._number, len(self._payloads) - 1)
 
     def _resolve(self, params: bytes | memoryview, where: Where) -> tuple[dict[int, Blob], list[memoryview]]:
         """The payloads of a serialised WeightParams by field number, and the rest of it.
@@ -112,12 +113,16 @@ class MLModel:
         Protobuf merges repeated occurrences of a message. How a large and a small one interleave is no longer known then, so both are refused.
         """
         try:
-            parts = take_apart(memoryview(params), 0, len(params), self._key)
+            parts = take_apart(memoryview(params), 0, len(params))
         except WireError as e:
             raise unreadable("R103", f"the weights are damaged: {e}", where) from None
         if len(parts.references) + bool(parts.payloads) > 1:
             raise unreadable("R103", "one set of weights is spread over several messages", where)
-        return (self._payloads[parts.references[0]] if parts.references else parts.payloads), parts.rest
+        for number, index in parts.references:
+            if number != self._number:
+                raise AssertionError("the weights of one model were put into another; take them over with set_weights")
+            return self._payloads[index], parts.rest
+        return parts.payloads, parts.rest
 
 
 def _quantised(kind: Kind, blob: Blob, quantization: Any, where: Where) -> WeightData:

@@ -1,12 +1,14 @@
 """Weights outside the message: `WeightParams` payloads as slices of the mapped file, or as arrays that are made while they are written.
 
 A payload that was taken out leaves a reference in its WeightParams: an extra field with the highest number protobuf allows, holding a key
-that is random per model and an index. Protobuf carries unknown fields through copies and merges of messages, so the reference moves
-with its message, and no key is ever found in a file. Source: NeuralNetwork.proto, message WeightParams.
+that is random per process, the number of the model and an index. Protobuf carries unknown fields through copies and merges of messages,
+so the reference moves with its message; no file can hold the key. Source: NeuralNetwork.proto, message WeightParams.
 """
 
 from __future__ import annotations
 
+import secrets
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,6 +28,7 @@ FIELDS: dict[Kind, int] = {kind: number for number, kind in PAYLOADS.items()}
 DTYPES: dict[Kind, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2"), "quantised": np.dtype("u1"), "int8": np.dtype("i1")}
 
 REFERENCE = (1 << 29) - 1
+KEY = secrets.token_bytes(12)
 # payload chunks below this size are copied together instead of being kept one by one
 _SMALL_CHUNK = 4096
 
@@ -89,15 +92,15 @@ class WeightData:
 
 @dataclass
 class Parts:
-    """A WeightParams message taken apart: payloads by field number, references into a model, and slices of everything else."""
+    """A WeightParams message taken apart: payloads by field number, references (model, index), and slices of everything else."""
 
     payloads: dict[int, Blob] = field(default_factory=dict)
-    references: list[int] = field(default_factory=list)
+    references: list[tuple[int, int]] = field(default_factory=list)
     rest: list[memoryview] = field(default_factory=list)
 
 
-def take_apart(data: memoryview, start: int, end: int, key: bytes) -> Parts:
-    """The WeightParams in `data[start:end]`, without copying payloads; references count only when they carry `key`.
+def take_apart(data: memoryview, start: int, end: int) -> Parts:
+    """The WeightParams in `data[start:end]`, without copying payloads.
 
     As protobuf has it: packed and unpacked pieces of `floatValue` are one list, and of several values of a bytes field the last one counts.
     """
@@ -108,12 +111,12 @@ def take_apart(data: memoryview, start: int, end: int, key: bytes) -> Parts:
         after = this.end
         if this.number == 1 and this.wire in (LEN, FIXED32):
             if (this.end - this.start) % 4:
-                raise WireError(this.start, f"{this.end - this.start} bytes are not a whole number of floats", 1)
+                raise WireError(this.tag, f"{this.end - this.start} bytes are not a whole number of floats", 1)
             after = floats.add(this.tag, this.start, this.end, end)
         elif this.number in PAYLOADS and this.wire == LEN:
             parts.payloads[this.number] = Blob(this.end - this.start, floats.data[this.start : this.end])
-        elif this.number == REFERENCE and this.wire == LEN and data[this.start : this.end][:-4] == key:
-            parts.references.append(int.from_bytes(data[this.end - 4 : this.end], "little"))
+        elif this.number == REFERENCE and this.wire == LEN and data[this.start : this.end][:-8] == KEY:
+            parts.references.append(struct.unpack("<II", data[this.end - 8 : this.end]))
         else:
             at = this.end
             continue
@@ -150,7 +153,9 @@ class _Floats:
     def _repeats(self, tag: int, start: int, end: int, stop: int) -> int:
         """How often the bytes `tag..start` come again every `end - tag` bytes: unpacked floats are millions of five-byte fields."""
         header, stride = self.data[tag:start], end - tag
-        count, block = 1, 1
+        if self.data[end : end + header.size].tobytes() != header.tobytes():
+            return 1
+        count, block = 1, 4
         while rows := min(block, (stop - tag) // stride - count):
             at = tag + count * stride
             same = (self.data[at : at + rows * stride].reshape(rows, stride)[:, : header.size] == header).all(axis=1)
@@ -176,9 +181,9 @@ class _Floats:
         return Blob(size, lambda: np.concatenate([piece.reshape(-1) for piece in pieces]))
 
 
-def reference(key: bytes, index: int) -> bytes:
-    """The field that stands for the payloads `index` of the model with this `key`."""
-    return encode_tag(REFERENCE, LEN) + encode_varint(len(key) + 4) + key + index.to_bytes(4, "little")
+def reference(model: int, index: int) -> bytes:
+    """The field that stands for the payloads `index` of model number `model`."""
+    return encode_tag(REFERENCE, LEN) + encode_varint(len(KEY) + 8) + KEY + struct.pack("<II", model, index)
 
 
 def headed(payloads: dict[int, Blob]) -> Iterator[Piece]:

@@ -16,7 +16,7 @@ MAX_DEPTH = 100
 
 
 class WireError(ValueError):
-    """The bytes are not protobuf: `offset` is where, counted from the start of the buffer."""
+    """The bytes are not protobuf: `offset` is where the offending field begins, in the buffer, and `number` which it is (0: not known)."""
 
     def __init__(self, offset: int, message: str, number: int = 0) -> None:
         super().__init__(message)
@@ -47,6 +47,8 @@ Piece = memoryview | Deferred
 
 def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     """The unsigned varint at `at` and the offset behind it."""
+    if at < end and (first := data[at]) < 0x80:  # most of them, and a file may have millions
+        return first, at + 1
     value = shift = 0
     for place in range(at, min(end, at + 10)):
         byte = data[place]
@@ -86,7 +88,10 @@ def read_field(data: memoryview, at: int, stop: int) -> Field:
     number, wire = key >> 3, key & 7
     if not 0 < number < 1 << 29:
         raise WireError(at, f"{number} is not a field number")
-    start, end = _extent(data, value, stop, number, wire)
+    try:
+        start, end = _extent(data, value, stop, number, wire)
+    except WireError as e:
+        raise WireError(at, str(e), number) from None
     return Field(number, wire, at, start, end)
 
 
