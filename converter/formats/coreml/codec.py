@@ -47,7 +47,7 @@ def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
         raise _malformed(data, e, where) from None
     try:
         model.proto.ParseFromString(skeleton)
-    except DecodeError:
+    except (DecodeError, UnicodeDecodeError):  # the latter from protobuf in pure Python
         place = Where(where.file, path=undecodable(memoryview(skeleton), _MODEL))
         raise unreadable("R103", "the file is damaged: protobuf cannot decode it", place) from None
     return model
