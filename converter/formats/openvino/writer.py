@@ -43,7 +43,7 @@ def write_bin(net: Net, f: BinaryIO) -> Places:
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
     """The opset engine refuses a constant whose size is not that of its shape; to write one would be a fault of the caller."""
-    if name != "value" or layer.type.lower() != "const":
+    if name != "value" or layer.type != "Const":
         raise ValueError(f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a Const has one, called 'value'")
     kind, shape = layer.data["element_type"], layer.data["shape"]
     count = int(np.prod([int(d) for d in shape.split(",")], dtype=object)) if shape.strip() else 1
