@@ -22,6 +22,7 @@ _SMALL = 1 << 12
 # Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
 _ALIGNMENT = 8
 _SLAB = 1 << 24
+_NOTHING = Blob(bytes(1))
 
 Places = dict[int, tuple[int, int]]
 
@@ -35,6 +36,8 @@ def write_bin(net: Net, f: BinaryIO) -> Places:
             places[id(blob)] = pool.place(blob)
             if not net.legacy:
                 _check_size(layer, name, places[id(blob)][1])
+                # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a byte on it
+                places[id(blob)] = places[id(blob)] if places[id(blob)][1] else pool.place(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, Blob):
             places[id(channel.mean)] = pool.place(channel.mean)
