@@ -77,28 +77,42 @@ CODES: dict[str, Explanation] = {
         "the kind of model is not supported",
         "The container is understood but holds another kind of model (for example a Core ML tree ensemble or an ML Program).",
     ),
-    "R107": Explanation("a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."),
+    "R107": Explanation(
+        "a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."
+    ),
     "R110": Explanation("a value is out of its domain", "An attribute has a type or value that the specification of the format does not allow."),
     "R111": Explanation(
         "an attribute is not known",
         "No field of the mapping owns this attribute, so dropping it could change the meaning. The message suggests the nearest known spelling.",
     ),
+    "R130": Explanation("the layer type is not known", "Neither the specification of the format nor the tools that write it know this layer type."),
+    "R131": Explanation("a required key is missing", "A layer of this type cannot be understood without the key, or has fewer inputs than it needs."),
     "X201": Explanation("the layer is not supported", "netconv has no mapping for this layer type in this format."),
     "X202": Explanation(
         "the target cannot express an operator",
         "Neither the operator nor any of its decompositions has a counterpart in the target format.",
     ),
     "X203": Explanation("the target needs static shapes", "The target has no dynamic dimensions; fix them with --inputs NAME:1,3,224,224."),
-    "X204": Explanation("a value does not survive the target's type", "A constant is outside the range of the type that the target offers (for example int64 to int32)."),
-    "X205": Explanation("an activation is narrowed", "The target has no such type; activations are carried in a narrower one. The values are only known at run time, hence a warning."),
+    "X204": Explanation(
+        "a value does not survive the target's type", "A constant is outside the range of the type that the target offers (for example int64 to int32)."
+    ),
+    "X205": Explanation(
+        "an activation is narrowed",
+        "The target has no such type; activations are carried in a narrower one. The values are only known at run time, hence a warning.",
+    ),
     "X206": Explanation("a flavour's limit forbids this", "The model needs a newer version of the target than the flavour allows."),
-    "X207": Explanation("an interface detail is dropped", "Something beside the network (labels, update parameters, image descriptions) has no place in the target."),
+    "X207": Explanation(
+        "an interface detail is dropped", "Something beside the network (labels, update parameters, image descriptions) has no place in the target."
+    ),
     "X208": Explanation(
         "an opaque operator cannot be executed",
         "Random numbers and custom layers have no definition that netconv could execute; they are carried, not computed.",
     ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
+    "W330": Explanation(
+        "a value has no text in the target", "The text format cannot spell it so that it reads back the same: NaN, `=`, line ends, or a text like `12`."
+    ),
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),
     "N403": Explanation("the model could not be executed", "The engine refused the model or the feeds do not fit its inputs."),
