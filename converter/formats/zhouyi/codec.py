@@ -171,14 +171,20 @@ def _print_block(node: Graph | Layer, entries: dict[str, Any]) -> str:
 
 
 def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
-    """The spelling that was read where it still means `value`, else the shortest text. repr tells 1, 1.0, True and '1' apart, == does not."""
+    """The spelling that was read where it still means `value`, else the shortest text."""
     spelled = node.spelling.get(key)
-    if spelled is not None and repr(parse_key(key, spelled)) == repr(value):
+    if spelled is not None and _means(key, spelled, value):
         return spelled
     try:
         return _print_fresh(key, value)
     except ValueError as e:
         raise WriteError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
+
+
+def _means(key: str, spelled: str, value: Any) -> bool:
+    # repr tells 1, 1.0, True and '1' apart, == does not; a shape may lack its (outer) brackets
+    parsed = parse_key(key, spelled)
+    return repr(parsed) == repr(value) or (key.endswith("_shape") and repr([parsed]) == repr(value))
 
 
 def _print_fresh(key: str, value: Any) -> str:
@@ -195,13 +201,14 @@ def _print_fresh(key: str, value: Any) -> str:
 
 def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
     """All keys of a block in the order of a new one: the nine base keys, the constants, the attributes."""
-    base: tuple[Any, ...] = (position if layer.id is None else layer.id, layer.name, layer.type)
+    base: tuple[Any, ...] = (position if layer.id is None and not layer.spelling else layer.id, layer.name, layer.type)
     for tensors in (layer.inputs, layer.outputs):
         shapes, types = [t.shape if t.shape is None else list(t.shape) for t in tensors], [t.dtype for t in tensors]
         base += ([t.name for t in tensors], shapes, types)
     for key, value in zip(BASE_KEYS, base, strict=True):
-        left_out = layer.spelling and key not in layer.spelling and (value == [] or (isinstance(value, list) and all(v is None for v in value)))
-        if not left_out:
+        nothing = value is None or (isinstance(value, list) and all(v is None for v in value))
+        # a key that the file left out stays out as long as there is nothing to say
+        if not (nothing and layer.spelling and key not in layer.spelling):
             yield key, value
     for group in constant_order(layer):
         single = layer.constants.get(group)

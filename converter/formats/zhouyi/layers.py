@@ -10,7 +10,7 @@ from converter.formats.zhouyi.values import DType, Value, parse_dtype, parse_nam
 
 TEXTS = frozenset({"model_name", "model_domain", "model_bin", "precision", "subgraph_name", "layer_name", "layer_type"})
 NAMES = frozenset({"layer_bottom", "layer_top", "input_tensors", "output_tensors"})
-NEEDED = ("layer_name", "layer_type", "layer_bottom", "layer_top", "layer_top_shape", "layer_top_type")
+NEEDED = ("layer_id", "layer_name", "layer_type", "layer_bottom", "layer_top", "layer_top_shape", "layer_top_type")
 
 
 def parse_key(key: str, text: str) -> Any:
@@ -30,13 +30,16 @@ def parse_shapes(text: str) -> list[Shape]:
     """`[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
     value = parse_value(text) if text else []
     if isinstance(value, list) and value and all(_is_int(v) for v in value):
-        value = [value]
+        value = [value]  # one tensor without the outer brackets
     if not isinstance(value, list):
         raise ValueError(f"{text!r} is not a list of shapes")
     return [to_shape(s) for s in value]
 
 
 def to_shape(value: Value) -> Shape:
+    """A list of integers; a single one may lack its brackets, the vendor's reader takes it."""
+    if _is_int(value):
+        value = [value]
     if not isinstance(value, list) or not all(_is_int(v) for v in value):
         raise ValueError(f"{value!r} is not a list of integers")
     return tuple(int(v) for v in value)  # type: ignore[arg-type]
@@ -97,6 +100,8 @@ def parse_layer(block: Block, findings: Findings) -> Layer | None:
     layer = Layer(reader.name, reader.type, file=findings.file)
     layer.spelling = {k: e.text for k, e in block.entries.items()}
     layer.lines = {k: e.line for k, e in block.entries.items()}
+    # without an id the layer is still whole; the finding is enough
+    reader.damaged = missing not in ([], ["layer_id"])
     layer.id = reader.value("layer_id")
     if layer.id is not None and not _is_int(layer.id):
         reader.add("layer_id is not an integer", "layer_id")
