@@ -9,6 +9,8 @@ from typing import NamedTuple
 from converter.diagnostics import Diagnostic, Where
 
 _KEY = re.compile(r"[A-Za-z0-9.:/_;'-]+\Z")
+# beside NUL and its kind the separators at which other readers break a line
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f\x85\u2028\u2029]")
 _BLANKS = " \t\r"
 MAX_FINDINGS = 100
 
@@ -47,6 +49,10 @@ class Findings:
 
 def parse_blocks(text: str, findings: Findings) -> list[Block]:
     """All blocks of a text. A value that was broken across lines is joined again, a key with characters too many is repaired: with a finding each."""
+    for m in _CONTROL.finditer(text):
+        findings.add(f"the character U+{ord(m[0]):04X} does not belong into a line", text.count("\n", 0, m.start()) + 1)
+        if findings.more:
+            break
     blocks: list[Block] = []
     current: Block | None = None
     for number, raw in enumerate(text.split("\n"), 1):
@@ -89,7 +95,7 @@ def _continue_line(line: str, number: int, block: Block, findings: Findings) -> 
         findings.add(f"the value of {key} is broken across lines", number, help=f"put it on line {last.line}, where it begins")
         block.entries[key] = Entry(last.text + line, last.line)
     else:
-        findings.add(f"{_short(line)} is not a key=value line", number, help="comments are not allowed" if line[0] in "#/;" else "")
+        findings.add(f"{_short(line)} is not a key=value line", number, help="comments are not allowed" if line[:1] in ("#", "/", ";") else "")
 
 
 def _short(text: str) -> str:

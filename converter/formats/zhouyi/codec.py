@@ -19,7 +19,7 @@ from converter.files import MappedFile, Output, side_file
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Array, Constant, Document, Graph, Layer, constant_order, move
-from converter.formats.zhouyi.layers import parse_key, parse_layer
+from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
 
 CHUNK = 1 << 24
@@ -60,7 +60,7 @@ def _find_bin(document: Document, path: Path, weights: str | os.PathLike[str] | 
         candidates.insert(0, side_file(path, named, where))
     # the tools write model_bin relative to where they were started, so the neighbour is tried as well
     for candidate in candidates:
-        if candidate.is_file():
+        if os.path.isfile(candidate):
             return MappedFile(candidate)
     if any(True for _ in document.constants()):
         names = " nor ".join(dict.fromkeys(c.name for c in candidates))
@@ -190,9 +190,9 @@ def _means(key: str, spelled: str, value: Any) -> bool:
 def _print_fresh(key: str, value: Any) -> str:
     if not all(c.isalnum() or c in ".:/_;'-" for c in key) or not key.isascii() or not key:
         raise ValueError("this is not a key")
-    if key in ("layer_bottom", "layer_top", "input_tensors", "output_tensors"):
+    if key in NAMES:
         return print_names(value)
-    if key in ("layer_name", "layer_type", "model_name", "subgraph_name", "model_bin"):
+    if key in TEXTS:
         return print_name(value)
     if key.endswith(("layer_bottom_shape", "layer_top_shape", "layer_bottom_type", "layer_top_type")) and any(v is None for v in value):
         raise ValueError("a tensor has no shape or type")

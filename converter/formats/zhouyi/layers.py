@@ -83,12 +83,14 @@ class _Reader:
 
     def tensors(self, key: str) -> list[Tensor]:
         names, shapes, types = self.value(key), self.value(f"{key}_shape"), self.value(f"{key}_type")
+        if names is None:
+            return []
         for what, values in (("shape", shapes), ("type", types)):
-            if names is not None and values is not None and len(values) != len(names):
+            if values is not None and len(values) != len(names):
                 self.add(f"{key} names {len(names)} tensors, {key}_{what} has {len(values)}", f"{key}_{what}")
                 return []
-        empty = [None] * len(names or [])
-        return [Tensor(n, None if s is None else tuple(s), t) for n, s, t in zip(names or [], shapes or empty, types or empty, strict=True)]
+        empty = [None] * len(names)
+        return [Tensor(n, None if s is None else tuple(s), t) for n, s, t in zip(names, shapes or empty, types or empty, strict=True)]
 
 
 def parse_layer(block: Block, findings: Findings) -> Layer | None:

@@ -7,6 +7,7 @@ come back as something else, so `parse_value(print_value(v)) == v` holds for eve
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -108,6 +109,12 @@ def parse_value(text: str) -> Value:
 def _parse(text: str, depth: int) -> Value:
     if text.startswith("["):
         return [_parse(e, depth + 1) for e in split_list(text, depth)]
+    return _parse_scalar(text)
+
+
+# the same few sizes and types stand in thousands of lines
+@functools.lru_cache(maxsize=4096)
+def _parse_scalar(text: str) -> Value:
     low = text.lower()
     if m := _DTYPE.match(low):
         return DType(m[1])
@@ -175,7 +182,8 @@ def _print_float(value: Any) -> str:
         raise ValueError("NaN has no text in this format")
     if not np.isfinite(value):
         return "inf" if value > 0 else "-inf"
-    return repr(value) if type(value) is float else str(value)
+    # str of a numpy scalar has the digits of its own width
+    return repr(float(str(value)))
 
 
 def _print_text(value: str) -> str:
