@@ -36,7 +36,7 @@ class Group:
     part: Part = "both"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means that not all keys are known."""
 
@@ -54,7 +54,9 @@ class Operator:
 
     @property
     def fewest_inputs(self) -> int:
-        return sum(not i.endswith(("?", "*")) for i in self.inputs) + (1 if self.inputs in (("X*",),) and not self.open else 0)
+        # `X*` alone means one or more; where the keys are not known, the inputs are neither
+        only_any = len(self.inputs) == 1 and self.inputs[0].endswith("*") and not self.open
+        return 1 if only_any else sum(not i.endswith(("?", "*")) for i in self.inputs)
 
     @property
     def most_inputs(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 from converter.diagnostics import Diagnostic, Level
 from converter.formats.zhouyi.bind import overlaps, size_error
-from converter.formats.zhouyi.ir import Document, Layer
+from converter.formats.zhouyi.ir import MEMBERS, Document, Layer
 from converter.formats.zhouyi.operators import Attribute, Group, Operator, common, find_operator, key_aliases, key_patterns, operators, type_aliases
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.values import DType, print_value
@@ -80,11 +80,13 @@ def _attribute(key: str, parts: list[Operator]) -> Attribute | None:
 
 def _check_known(layer: Layer, operator: Operator, parts: list[Operator]) -> list[Diagnostic]:
     found = []
+    # of a group that is not whole only what is missing is reported
+    members = {f"{g}_{m}" for p in parts for g in p.groups for m in MEMBERS}
     for key, value in layer.attrs.items():
         attribute = _attribute(key, parts)
         if attribute is not None:
             found += _check_value(layer, key, value, attribute)
-        elif not operator.open and not any(fnmatch.fnmatchcase(key, p) for p in key_patterns()):
+        elif not operator.open and key not in members and not any(fnmatch.fnmatchcase(key, p) for p in key_patterns()):
             found.append(_unknown(layer, key, [k for p in parts for k in p.attributes]))
     for group in (*layer.constants, *layer.constant_lists):
         known = any(group in p.groups for p in parts) or any(fnmatch.fnmatchcase(group, p) for p in key_patterns())
@@ -122,7 +124,7 @@ def _check_missing(layer: Layer, parts: list[Operator]) -> list[Diagnostic]:
 
 
 def _missing_group(layer: Layer, group: Group) -> Diagnostic:
-    members = [f"{group.name}_{m}" for m in ("type", "offset", "size", "shape")]
+    members = [f"{group.name}_{m}" for m in MEMBERS]
     missing = [m for m in members if m not in layer.attrs]
     return _finding(layer, "R131", f"{layer.type} needs the constant {group.name}; {', '.join(missing) or 'its data'} missing", members[1])
 
