@@ -23,10 +23,10 @@ from converter.graph.infer import rank_of
 from converter.graph.names import Names, public_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.layout import axes
-from converter.passes.layout.axes import Perm
+from converter.passes.layout.axes import Dim, Hinge, Perm
 from converter.passes.layout.dense import flatten_into_dense
 from converter.passes.layout.groups import Groups, Other, Sensitive, Transposed, captured, is_constant
-from converter.passes.layout.rules import Free, Turning
+from converter.passes.layout.rules import Free, Turning, dims_of
 from converter.passes.layout.stored import Stored
 from converter.passes.tidy import tidy
 
@@ -262,17 +262,31 @@ class _Pass:
         if not carried and node.op_type in ("Reshape", "Flatten") and flatten_into_dense(node, first, source, self._builder):
             return
         b = self._builder(node)
-        if not carried:
-            perm = kind.hinge.backward(wanted or axes.identity(kind.hinge.out_rank)) or axes.identity(kind.hinge.in_rank)
-            self.stored.form(x, perm, b)
-            result = kind.hinge.forward(perm, wanted)
-            assert result is not None
-            carried = {perm: result}
-        perm = next((p for p, q in carried.items() if q == wanted), next(iter(carried)))
-        if perm == axes.identity(len(perm)) and carried[perm] == axes.identity(kind.hinge.out_rank):
+        perm, result = self._way(kind.hinge, carried, wanted, dims_of(out), keeps_size=node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
+        if perm == axes.identity(len(perm)) and result == axes.identity(kind.hinge.out_rank):
             self._inputs(node)
             return
-        self._replace(node, carried[perm], kind.carry(b, self.stored.form(x, perm, b), perm, carried[perm]))
+        self._replace(node, result, kind.carry(b, self.stored.form(x, perm, b), perm, result))
+
+    @staticmethod
+    def _way(hinge: Hinge, carried: dict[Perm, Perm], wanted: Perm | None, dims: list[Dim], keeps_size: bool) -> tuple[Perm, Perm]:
+        """Which order of the input to read, and the order of the output that comes of it.
+
+        One that leads to the wanted order without moving data; else the input is turned first (others may share that), but
+        not in front of an operator that makes it smaller; else any that exists.
+        """
+        for p, q in carried.items():
+            if wanted is None or axes.moves_nothing(q, wanted, dims):
+                return p, q
+        if carried and not keeps_size:
+            return next(iter(carried.items()))
+        perm = hinge.backward(wanted or axes.identity(hinge.out_rank))
+        if perm is None and carried:
+            return next(iter(carried.items()))
+        perm = perm or axes.identity(hinge.in_rank)
+        result = hinge.forward(perm, wanted)
+        assert result is not None
+        return perm, result
 
     def _replace(self, node: ir.Node, perm: Perm, made: ir.Value) -> None:
         self.stored.replace(node.outputs[0], perm, made)
