@@ -38,11 +38,11 @@ class Session:
             results = self.session.run(None, {k: v for k, v in named.items() if k in {i.name for i in self.session.get_inputs()}})
         except Exception as e:  # onnxruntime raises its own RuntimeError family
             raise UsageError(Diagnostic("N403", f"onnxruntime: {str(e).splitlines()[0]}")) from None
-        return dict(zip(self.outputs, (np.asarray(r) for r in results), strict=True))
+        return dict(zip(self.outputs, (r if r is None or isinstance(r, list) else np.asarray(r) for r in results), strict=True))
 
 
 def ir_feed(array: Any) -> Any:
-    return np.ascontiguousarray(array) if array.dtype != object else array
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) and array.dtype != object else array
 
 
 def prepare(model: Model, *, optimise: bool = True) -> Session:
