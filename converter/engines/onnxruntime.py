@@ -42,7 +42,7 @@ class Session:
 
 
 def ir_feed(array: Any) -> Any:
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) and array.dtype != object else array
+    return np.require(array, requirements="C") if isinstance(array, np.ndarray) and array.dtype != object else array
 
 
 def prepare(model: Model, *, optimise: bool = True) -> Session:

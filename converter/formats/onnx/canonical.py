@@ -77,8 +77,8 @@ def _pad_at_run_time(op: Op, b: Builder, mode: str, kernel: list[int], strides: 
     if op.kind == "MaxPool":
         if op.has_output(1):
             raise MappingError("MaxPool with indices and auto_pad needs a static spatial shape")
-        dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)
-        lowest = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+        dtype: Any = x.dtype.numpy() if x.dtype is not None else np.float32
+        lowest = int(np.iinfo(dtype).min) if np.issubdtype(dtype, np.integer) else -np.inf
         op.set_input(0, b.op("Pad", x, pads, b.like(x, lowest), axes))
         return None
     if op.kind == "AveragePool" and not op.attrs.get("count_include_pad", 0):

@@ -91,11 +91,11 @@ class Weights:
             return self._own.slice(int(start), int(size), where)
         try:
             name, offset, length = entries["location"], int(entries.get("offset", 0)), entries.get("length")
-            size = None if length is None else int(length)
+            count = None if length is None else int(length)
         except (KeyError, ValueError):
             raise unreadable("R103", "external data without a valid location, offset and length", where) from None
         file = self._file(name, where)
-        return file.slice(offset, len(file) - offset if size is None else size, where)
+        return file.slice(offset, len(file) - offset if count is None else count, where)
 
     def _file(self, name: str, where: Where) -> MappedFile:
         if name not in self._files:
@@ -196,10 +196,10 @@ def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]]
     f.write(proto.SerializeToString(deterministic=True))
     f.write(header(7, size))
     f.write(graph)
-    for head, tensor in heads:
+    for head, weight in heads:
         f.write(head)
-        if tensor is not None:
-            f.write(tensor.tobytes())
+        if weight is not None:
+            f.write(weight.tobytes())
 
 
 __all__ = ["INLINE_LIMIT", "Weights", "read_onnx", "read_proto", "reference", "varint", "write_onnx", "write_proto"]

@@ -36,7 +36,6 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     from converter.formats.onnx.codec import read_onnx
-
     from converter.formats.onnx.lift import lift
 
     return lift(*read_onnx(path)).notes

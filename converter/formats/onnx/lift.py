@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import onnx
 import onnx.defs
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import ConverterError, ReadError, UnsupportedError, unreadable
+from converter.errors import ReadError, UnsupportedError, unreadable
 from converter.formats.onnx import canonical, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
 from converter.formats.onnx.attributes import Attributes, decode
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.op import Op, Results
-from converter.formats.onnx.types import fit_tensor, fit_types, merge_type
+from converter.formats.onnx.types import fit_tensor, fit_types, merge_type, too_new
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
 from converter.graph.build import Builder, attribute, new_model
 from converter.graph.extensions import lookup
@@ -74,7 +74,7 @@ class _Lifter:
         model, b = new_model(graph.name or "main")
         for node in graph.node:  # names of the main graph come first: sub-graphs and functions give way
             self.public.update(o for o in node.output if o)
-        self.public.update(v.name for v in [*graph.input, *graph.initializer])
+        self.public.update([*(v.name for v in graph.input), *(t.name for t in graph.initializer)])
         outputs = self.graph(graph, b, {}, opsets, "graph", None)
         if self.problems:
             raise UnsupportedError(self.problems)
@@ -130,12 +130,10 @@ class _Lifter:
 
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
         value = ir.Value(name=b.names.fresh(info.name))
-        try:
-            merge_type(value, info.type)
-        except MappingError as e:
-            self.problems.append(Diagnostic("X201", f"the input {info.name!r}: {e}", where=Where(self.file, path="graph.input")))
-            value.type = ir.TensorType(ir.DataType.UNDEFINED)
-        if value.type is None:
+        merge_type(value, info.type)
+        if (newer := too_new(info.type)) is not None:
+            self.problems.append(Diagnostic("X201", f"the input {info.name!r} has the type {newer}", where=Where(self.file, path="graph.input")))
+        elif value.type is None:
             raise self.refusal("R105", f"the input {info.name!r} has no type", "graph.input")
         value.doc_string = info.doc_string or None
         value.metadata_props.update({p.key: p.value for p in info.metadata_props})
@@ -155,10 +153,14 @@ class _Lifter:
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         try:
             return self.translate(proto, b, scope, opsets, path, bound)
-        except ConverterError:
+        except UnsupportedError:
             raise
+        except ReadError:
+            if not self.problems:  # what follows from an operator that could not be read says nothing new
+                raise
         except InferenceError as e:
-            raise ReadError(Diagnostic("R105", str(e), where=where)) from None
+            if not self.problems:
+                raise ReadError(Diagnostic("R105", str(e), where=where)) from None
         except MappingError as e:
             if e.code.startswith("R"):
                 raise ReadError(Diagnostic(e.code, str(e), where=where, help=e.help)) from None
@@ -209,6 +211,7 @@ class _Lifter:
             self.calls.pop()
 
     def body(self, function: onnx.FunctionProto, inputs: list[Any], bound: Attributes, b: Builder, path: str) -> Sequence[ir.Value | None]:
+        """The function's nodes; an output that it does not write is None, which a reader of it finds out."""
         scope: Scope = dict(zip(function.input, [*inputs, *[None] * len(function.input)], strict=False))
         opsets, own = self.opsets(function.opset_import), set(function.input)
         for index, node in order.sorted_nodes(function, scope, lambda m, i: self.refusal("R105", m, f"{path} {function.name}.node[{i}]")):
@@ -217,9 +220,7 @@ class _Lifter:
             for name, value in zip(node.output, results, strict=False):
                 if name:
                     self.define(scope, own, name, value, inner)
-        if any(o not in scope for o in function.output):
-            raise self.refusal("R105", f"an output of the function {function.name!r} is not defined", path)
-        return [scope[o] for o in function.output]
+        return [scope.get(o) for o in function.output]
 
     def standard(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
         if op.domain == microsoft.DOMAIN:
@@ -243,25 +244,27 @@ class _Lifter:
         op.take("consumed_inputs")
         schema = schema_of(op.kind) if op.domain == "" else None
         if schema is None or schema.deprecated:
-            return self.own_function(op, b, path)
+            return self.own_function(op, b, opsets, path)
         _check(op, schema)
         return fit_types(op, schema, b)
 
-    def own_function(self, op: Op, b: Builder, path: str) -> Sequence[ir.Value | None]:
+    def own_function(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
         """An operator that opset 21 lacks, through the function that its schema carries."""
         try:
             schema: Any = onnx.defs.get_schema(op.kind, op.version, op.domain)
         except onnx.defs.SchemaError:
-            return _missing(op)
+            _missing(op)
         function = _schema_function(schema, op)
         if function is None:
             raise MappingError(f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}")
         defaults = {n: decode(a.default_value, {}, self.weights) for n, a in schema.attributes.items() if a.default_value.name}
         key = (op.domain, op.kind, "")
         if key in self.calls:
-            return _missing(op)
+            _missing(op)
         self.calls.append(key)
         try:
+            if not any(o.domain == "" for o in function.opset_import):
+                function.opset_import.add(domain="", version=opsets.get("", NEWEST))
             return self.body(function, list(op.inputs), {**defaults, **op.attrs}, b, path)
         finally:
             self.calls.pop()
@@ -272,13 +275,13 @@ class _Lifter:
 
         if op.kind == "Scan":
             return canonical.scan(op, b, write)
-        bodies = {}
+        bodies: dict[str, Any] = {}
         for name, proto in op.attrs.items():
             inner = b.body(proto.name or name)
             outputs = write(proto, inner, self.formal(proto, inner, op))
             inner.output(*outputs)
             bodies[name] = inner.graph
-        if op.kind == "If" and set(bodies) != {"then_branch", "else_branch"} or op.kind == "Loop" and set(bodies) != {"body"}:
+        if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (op.kind == "Loop" and set(bodies) != {"body"}):
             raise MappingError(f"{op.kind} lacks its body", code="R105")
         if op.kind == "Loop":
             _check_loop(op, bodies["body"])
@@ -302,7 +305,7 @@ class _Lifter:
 
 
 def _check_loop(op: Op, body: ir.Graph) -> None:
-    carried = len(op.inputs) - 2
+    carried = max(len(op.inputs) - 2, 0)
     if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
         raise MappingError("Loop and its body do not fit each other", code="R105")
 
@@ -356,7 +359,7 @@ def _rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
         value.name = name
 
 
-def _missing(op: Op) -> Any:
+def _missing(op: Op) -> NoReturn:
     raise MappingError(f"unknown operator {op.kind}" + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}"))
 
 

@@ -149,7 +149,8 @@ def _rotate(b: Builder, first: ir.Value, second: ir.Value, cos: ir.Value, sin: i
 
 
 def _halves(b: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
-    return b.op("Concat", *_rotate(b, *b.ops("Split", x, outputs=2, axis=-1, num_outputs=2), cos, sin), axis=-1)
+    first, second = b.ops("Split", x, outputs=2, axis=-1, num_outputs=2)
+    return b.op("Concat", *_rotate(b, first, second, cos, sin), axis=-1)
 
 
 def _interleaved(b: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:

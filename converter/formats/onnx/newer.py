@@ -11,15 +11,32 @@ from converter.mapping.node import MappingError
 
 ROWS = Rows()
 _T = ir.DataType
+_KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to int4
 
 
 @ROWS.always("Cast", "CastLike")
 def cast(op: Op, b: Builder) -> Results:
     """`round_mode` speaks of float8e8m0 only, which opset 21 does not have."""
     op.take("round_mode")
-    if op.kind == "CastLike" and (like := op.need(1).dtype) is not None:
-        return b.op("Cast", op.need(0), to=int(like), saturate=op.attrs.get("saturate"))
+    to = op.attrs.get("to") if op.kind == "Cast" else op.need(1).dtype
+    if to is not None and int(to) not in _KNOWN_TYPES:
+        raise MappingError(f"Cast to the type {_T(to).name if to in _T.__members__.values() else to}, which opset 21 does not have")
+    if op.kind == "CastLike" and to is not None:
+        return b.op("Cast", op.need(0), to=int(to), saturate=op.attrs.get("saturate"))
     return None
+
+
+@ROWS.always("BitShift")
+def bit_shift(op: Op, b: Builder) -> Results:
+    """Signed integers: multiplied or divided (rounding down) by a power of two, in 64 bits."""
+    x, by = op.need(0), op.need(1)
+    if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
+        return None
+    factor = b.op("Cast", b.op("BitShift", np.array(1, np.uint64), b.op("Cast", by, to=_T.UINT64), direction="LEFT"), to=_T.INT64)
+    wide = b.op("Cast", x, to=_T.INT64)
+    if op.attrs.get("direction") == "LEFT":
+        return b.op("Cast", b.op("Mul", wide, factor), to=int(x.dtype))
+    return b.op("Cast", b.op("Div", b.op("Sub", wide, b.op("Mod", wide, factor)), factor), to=int(x.dtype))
 
 
 @ROWS.always("DequantizeLinear")

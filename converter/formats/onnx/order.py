@@ -64,7 +64,7 @@ def _needs(node: onnx.NodeProto) -> set[str]:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    own = {v.name for v in [*graph.input, *graph.initializer]} | {s.values.name for s in graph.sparse_initializer}
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     own.update(o for n in graph.node for o in n.output)
     names = {o.name for o in graph.output}
     for node in graph.node:

@@ -30,14 +30,13 @@ def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
-    """Takes over what a file declares about a value where inference does not know better. MappingError: a type newer than opset 21."""
+    """Takes over what a file declares about a value where inference does not know better."""
     if proto.WhichOneof("value") is None:
         return
     declared = ir.serde.deserialize_type_proto_for_type(proto)
     if declared is not None and value.type is None and not (isinstance(declared, ir.TensorType) and declared.dtype == _T.UNDEFINED):
-        if declared.dtype in _HOLDS:
-            raise MappingError(f"activations of type {declared.dtype.name} are not supported")
-        value.type = declared
+        if declared.dtype not in _HOLDS:
+            value.type = declared
     shape = ir.serde.deserialize_type_proto_for_shape(proto)
     if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
         return
@@ -47,17 +46,24 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         value.shape = ir.Shape([k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)])
 
 
+def too_new(proto: onnx.TypeProto) -> str | None:
+    """The name of a tensor type that came after opset 21; weights of such a type are widened, activations cannot be."""
+    found = [t.name for t in _HOLDS if proto.tensor_type.elem_type == t]
+    return found[0] if found else None
+
+
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
     """Emits the operator; types that opset 21 does not allow for it are computed in a wider one, between Casts."""
     inputs, narrowed = list(op.inputs), None
     for i, value in enumerate(inputs):
         allowed = _allowed(schema, i)
-        if value is None or not isinstance(value.type, ir.TensorType) or not allowed or value.dtype in allowed:
+        if value is None or not isinstance(value.type, ir.TensorType) or not allowed or value.type.dtype in allowed:
             continue
-        wider = _WIDER.get(value.dtype)
+        dtype = value.type.dtype
+        wider = _WIDER.get(dtype)
         if wider is None or wider not in allowed:
-            raise MappingError(f"{op.kind} of {value.dtype.name} is not in opset 21")
-        inputs[i], narrowed = b.op("Cast", value, to=int(wider)), value.dtype
+            raise MappingError(f"{op.kind} of {dtype.name} is not in opset 21")
+        inputs[i], narrowed = b.op("Cast", value, to=int(wider)), dtype
     results = b.ops(op.kind, *inputs, outputs=len(op.outputs), names=op.outputs if narrowed is None else (), **op.attrs)
     if narrowed is None:
         return results

@@ -46,7 +46,7 @@ class _Malformed(Exception):
 
 def skeleton(data: np.ndarray) -> bytes:
     """The file without the contents of large tensors; the file itself when there are none or it is malformed."""
-    view = memoryview(data).cast("B") if data.size else memoryview(b"")
+    view = data.data if data.size else memoryview(b"")
     try:
         chunks = _message(view, 0, len(view), "Model", 0)
     except _Malformed:
