@@ -18,11 +18,14 @@ REFUSED = {
     r"cumprod_.*": "the axis is an input of the model here, and has to be a constant",
     r"(adagrad|adam|momentum|nesterov_momentum).*": "training",
     r"ai_onnx_ml_.*": "classical machine learning",
-    r"scan_sum_with_lens": "sequence lengths of Scan-8",
 }
 # pattern -> why the engine's results are not the expected ones, or it refuses
 DIFFERENT = {
-    r"bernoulli.*|training_dropout_(default|default_mask|mask)?": "random",
+    r"image_decoder_.*": "onnxruntime has no image decoder",
+    r"strnormalizer_export_monday_.*": "onnxruntime needs a locale that the system may lack",
+    r"convinteger_with_padding": "onnxruntime takes no zero point for each channel here",
+    r"reduce_max_empty_set_bool": "onnxruntime refuses an empty set of truth values",
+    r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",
     r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime leaves them out too)",
     r"maxunpool_export_with_output_shape": "onnxruntime ignores output_shape",
 }
@@ -64,6 +67,7 @@ def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) 
     if expected.dtype != found.dtype or expected.shape != found.shape:
         return [f"{name}: {found.dtype}{found.shape} for {expected.dtype}{expected.shape}"]
     if expected.dtype.kind not in "iufbc":
+        rtol = max(rtol, 0.02 if expected.dtype.name == "bfloat16" else rtol)  # two steps of the type
         expected, found = expected.astype(np.float32), found.astype(np.float32)
     if expected.dtype.kind in "fc" and expected.size and np.any(np.isfinite(expected)):  # a sum of large terms (DFT) is near zero only so far
         atol = max(atol, 2e-6 * float(np.max(np.abs(expected[np.isfinite(expected)]))))

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx_node_cases import as_arrays, differences, expected_difference, expected_refusal, node_cases
 
 from converter.errors import ConverterError, UnsupportedError
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
 from converter.graph.invariants import violations
+from onnx_node_cases import as_arrays, differences, expected_difference, expected_refusal, node_cases
 
 
 def outcome(case: Any) -> str:

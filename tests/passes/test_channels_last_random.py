@@ -164,4 +164,3 @@ def test_random_networks(model: ir.Model) -> None:
     same(before, run(native, feeds))
     to_first(native)
     same(before, run(native, feeds))
-

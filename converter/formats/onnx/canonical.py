@@ -120,6 +120,19 @@ def conv_transpose(op: Op, b: Builder) -> Results:
     return None
 
 
+@ROWS.always("LSTM", "GRU", "RNN")
+def recurrent(op: Op, b: Builder) -> Results:
+    """`layout` 1 has the batch first: turned into layout 0 by Transposes."""
+    if not op.take("layout", 0):
+        return None
+    states = (5, 6) if op.kind == "LSTM" else (5,)
+    for i in (0, *states):
+        if (value := op.input(i)) is not None:
+            op.set_input(i, b.op("Transpose", value, perm=[1, 0, 2]))
+    y, *last = b.ops(op.kind, *op.inputs, outputs=len(op.outputs), **op.attrs)
+    return [b.op("Transpose", y, perm=[2, 0, 1, 3]), *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last)]
+
+
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
     """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into a dense one."""
     if len(op.attrs) != 1:
@@ -195,7 +208,7 @@ def loop(b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inne
         carried.append(formal)
     outputs = inner(body, iteration, carried)
     body.output(body.const(np.array(True), "go_on"), *outputs)
-    return list(b.ops("Loop", trips, None, *states, outputs=len(states) + results, body=body.graph))
+    return list(b.ops("Loop", trips, np.array(True), *states, outputs=len(states) + results, body=body.graph))
 
 
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:

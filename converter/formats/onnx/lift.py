@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx_ir as ir
@@ -285,6 +286,8 @@ class _Lifter:
             raise MappingError(f"{op.kind} lacks its body", code="R105")
         if op.kind == "Loop":
             _check_loop(op, bodies["body"])
+            if op.input(1) is None and len(op.inputs) < 3:  # a node ends with its last operand, and Loop has at least two
+                op.set_input(1, b.const(np.array(True), "condition"))
         return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
 
     def formal(self, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:

@@ -32,11 +32,21 @@ def bit_shift(op: Op, b: Builder) -> Results:
     x, by = op.need(0), op.need(1)
     if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
         return None
-    factor = b.op("Cast", b.op("BitShift", np.array(1, np.uint64), b.op("Cast", by, to=_T.UINT64), direction="LEFT"), to=_T.INT64)
+    count = b.op("Cast", by, to=_T.UINT64)  # a negative count is a huge one
     wide = b.op("Cast", x, to=_T.INT64)
+    near = b.op("Min", count, np.array(63, np.uint64))
     if op.attrs.get("direction") == "LEFT":
-        return b.op("Cast", b.op("Mul", wide, factor), to=int(x.dtype))
-    return b.op("Cast", b.op("Div", b.op("Sub", wide, b.op("Mod", wide, factor)), factor), to=int(x.dtype))
+        kept = b.op("Where", b.op("Less", count, np.array(64, np.uint64)), wide, np.array(0, np.int64))
+        return b.op("Cast", b.op("Mul", kept, _power(b, near)), to=int(x.dtype))
+    half = b.op("Div", near, np.array(2, np.uint64))
+    for part in (half, b.op("Sub", near, half)):  # in two steps: 2^63 is no int64
+        factor = _power(b, part)
+        wide = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, factor)), factor)
+    return b.op("Cast", wide, to=int(x.dtype))
+
+
+def _power(b: Builder, count: ir.Value) -> ir.Value:
+    return b.op("Cast", b.op("BitShift", np.array(1, np.uint64), count, direction="LEFT"), to=_T.INT64)
 
 
 @ROWS.always("DequantizeLinear")

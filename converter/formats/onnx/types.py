@@ -34,9 +34,8 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
     if proto.WhichOneof("value") is None:
         return
     declared = ir.serde.deserialize_type_proto_for_type(proto)
-    if declared is not None and value.type is None and not (isinstance(declared, ir.TensorType) and declared.dtype == _T.UNDEFINED):
-        if declared.dtype not in _HOLDS:
-            value.type = declared
+    if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
+        value.type = declared
     shape = ir.serde.deserialize_type_proto_for_shape(proto)
     if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
         return
