@@ -18,7 +18,8 @@ from converter.graph.infer import rank_of
 from converter.graph.walk import all_nodes, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
-from converter.passes.layout.rules import Free, Turning, free, turning
+from converter.passes.layout.hinges import Turning, turning
+from converter.passes.layout.rules import Free, free
 
 
 @dataclass(frozen=True)

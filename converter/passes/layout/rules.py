@@ -1,7 +1,7 @@
-"""Operators that do not mind in which order axes are stored, with what has to be re-mapped.
+"""Operators that keep the rank and do not mind in which order axes are stored, with what has to be re-mapped.
 
-`free` operators keep the rank: all data inputs and outputs share one order. `hinge` operators change it. Everything that is
-in neither table, and has no channels-last twin, needs the canonical order.
+All data inputs and outputs of such an operator share one order. What is neither here nor in hinges.py, and has no
+channels-last twin, needs the canonical order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
 from converter.mapping.node import MappingError
 from converter.passes.layout import axes
-from converter.passes.layout.axes import Dim, Hinge, Perm
+from converter.passes.layout.axes import Dim, Perm
 
 Remap = Callable[[ir.Node, Perm, Builder], None]
-Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
@@ -36,7 +35,7 @@ _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1, "LpNormalization": -1, "TopK": -1, "Split": 0, "ArgMax": 0, "ArgMin": 0, "Gather": 0}
-_REDUCE = frozenset(f"Reduce{k}" for k in _REDUCTIONS.split())
+REDUCTIONS = frozenset(f"Reduce{k}" for k in _REDUCTIONS.split())
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,6 @@ class Free:
     outputs: tuple[int, ...]
     remap: Remap
     rank: int
-
-
-@dataclass(frozen=True)
-class Turning:
-    """An operator between ranks: `hinge` says where axes go, `carry(b, x, stored, result)` writes it for a stored input."""
-
-    hinge: Hinge
-    carry: Carry
 
 
 def _nothing(node: ir.Node, perm: Perm, b: Builder) -> None: ...
@@ -89,7 +80,7 @@ def _free_ports(node: ir.Node, rank: int, memo: dict[Any, bool]) -> Ports | None
         return (0,), ((0, 1) if op == "Dropout" and len(node.outputs) > 1 else (0,)), _nothing
     if op in BROADCAST:
         return _every(node)
-    if op in _REDUCE or op in ("ArgMax", "ArgMin"):
+    if op in REDUCTIONS or op in ("ArgMax", "ArgMin"):
         return _reduce(node)
     special = _SPECIAL.get(op)
     if special is not None:
@@ -132,22 +123,27 @@ def _axis(default: int | None, attribute: str = "axis") -> Remap:
     return remap
 
 
-def set_input(node: ir.Node, index: int, value: ir.Value) -> None:
+def setinput_of(node: ir.Node, index: int, value: ir.Value) -> None:
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)
     node.replace_input_with(index, value)
 
 
-def _input(node: ir.Node, index: int) -> ir.Value | None:
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
+
+
+def dims_of(value: ir.Value) -> list[Dim]:
+    assert value.shape is not None
+    return [d if isinstance(d, int) else d.value for d in value.shape]
 
 
 def _axes_input(index: int) -> Remap:
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
-        given = known(_input(node, index))
+        given = known(input_of(node, index))
         if given is not None:
             where = axes.inverse(perm)
-            set_input(node, index, b.const(np.array([where[int(a) % len(perm)] for a in given.reshape(-1)], given.dtype).reshape(given.shape), "axes"))
+            setinput_of(node, index, b.const(np.array([where[int(a) % len(perm)] for a in given.reshape(-1)], given.dtype).reshape(given.shape), "axes"))
 
     return remap
 
@@ -158,7 +154,7 @@ def _reduce(node: ir.Node) -> Ports | None:
         return None
     if node.op_type.startswith("Arg"):
         return (0,), (0,), _axis(0)
-    given = _input(node, 1)
+    given = input_of(node, 1)
     return None if given is not None and known(given) is None else ((0,), (0,), _axes_input(1))
 
 
@@ -180,7 +176,7 @@ def _compress(node: ir.Node, rank: int) -> Ports | None:
 
 
 def _cumsum(node: ir.Node, rank: int) -> Ports | None:
-    return ((0,), (0,), _axes_input(1)) if known(_input(node, 1)) is not None else None
+    return ((0,), (0,), _axes_input(1)) if known(input_of(node, 1)) is not None else None
 
 
 def _axes_attribute(node: ir.Node, rank: int) -> Ports:
@@ -194,7 +190,7 @@ def _axes_attribute(node: ir.Node, rank: int) -> Ports:
 
 def _slice(node: ir.Node, rank: int) -> Ports | None:
     """Without axes the first ones are meant, as many as there are starts."""
-    given, starts = _input(node, 3), _input(node, 1)
+    given, starts = input_of(node, 3), input_of(node, 1)
     if given is not None:
         return ((0,), (0,), _axes_input(3)) if known(given) is not None else None
     if starts is None or starts.shape is None or len(starts.shape) != 1 or not isinstance(starts.shape[0], int):
@@ -202,21 +198,21 @@ def _slice(node: ir.Node, rank: int) -> Ports | None:
     count = starts.shape[0]
 
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
-        set_input(node, 3, b.const([axes.inverse(perm)[a] for a in range(count)], "axes"))
+        setinput_of(node, 3, b.const([axes.inverse(perm)[a] for a in range(count)], "axes"))
 
     return (0,), (0,), remap
 
 
 def _pad(node: ir.Node, rank: int) -> Ports | None:
-    if _input(node, 3) is not None:
-        return ((0,), (0,), _axes_input(3)) if known(_input(node, 3)) is not None else None
+    if input_of(node, 3) is not None:
+        return ((0,), (0,), _axes_input(3)) if known(input_of(node, 3)) is not None else None
     if known(node.inputs[1]) is None:
         return None
 
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
         amounts = known(node.inputs[1])
         assert amounts is not None
-        set_input(node, 1, b.const(np.ascontiguousarray(amounts.reshape(2, -1)[:, list(perm)].reshape(-1)), "pads"))
+        setinput_of(node, 1, b.const(np.ascontiguousarray(amounts.reshape(2, -1)[:, list(perm)].reshape(-1)), "pads"))
 
     return (0,), (0,), remap
 
@@ -225,13 +221,13 @@ def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
     """A constant list with one entry for each axis; missing ones (Expand) are 1 at the front."""
 
     def ports(node: ir.Node, rank: int) -> Ports | None:
-        given = known(_input(node, index))
+        given = known(input_of(node, index))
         if given is None or given.ndim != 1 or len(given) > rank:
             return None
 
         def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
             entries = [1] * (rank - len(given)) + given.tolist()
-            set_input(node, index, b.const([entries[a] for a in perm], "shape"))
+            setinput_of(node, index, b.const([entries[a] for a in perm], "shape"))
 
         return (0,), (0,), remap
 
@@ -264,87 +260,3 @@ _SPECIAL: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _quantize,
 }
-
-
-def turning(node: ir.Node) -> Turning | None:
-    """How an operator that changes the rank passes an order on, if it can."""
-    x = node.inputs[0] if node.inputs else None
-    if node.domain or x is None or x.shape is None or node.outputs[0].shape is None:
-        return None
-    op = node.op_type
-    if op in ("Reshape", "Flatten"):
-        return _reshape(dims_of(x), dims_of(node.outputs[0]))
-    if op in ("Squeeze", "Unsqueeze"):
-        return _squeeze(node, x)
-    if op in _REDUCE:
-        return _drop(node, x, known(_input(node, 1)), whole=_input(node, 1) is None)
-    if op in ("ArgMax", "ArgMin"):
-        return _drop_one(node, x)
-    if op == "Gather" and node.inputs[1] is not None and rank_of(node.inputs[1]) == 0:
-        return _drop_one(node, x)
-    return None
-
-
-def dims_of(value: ir.Value) -> list[Dim]:
-    assert value.shape is not None
-    return [d if isinstance(d, int) else d.value for d in value.shape]
-
-
-def _reshape(before: list[Dim], after: list[Dim]) -> Turning | None:
-    hinge = axes.reshape(before, after)
-    if hinge is None or sum(not isinstance(d, int) for d in after) > 1:
-        return None
-
-    def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        return b.op("Reshape", x, b.const([d if isinstance(d := after[a], int) else -1 for a in result], "shape"))
-
-    return Turning(hinge, carry)
-
-
-def _squeeze(node: ir.Node, x: ir.Value) -> Turning | None:
-    low, high = sorted((x, node.outputs[0]), key=lambda v: rank_of(v) or 0)
-    rank = rank_of(high)
-    given = known(_input(node, 1))
-    assert rank is not None
-    if given is None and _input(node, 1) is not None:
-        return None
-    moved = {int(a) % rank for a in given.reshape(-1)} if given is not None else {i for i, d in enumerate(dims_of(x)) if d == 1}
-    if len(moved) != rank - (rank_of(low) or 0):
-        return None
-    hinge = axes.kept(rank, moved)
-    if node.op_type == "Unsqueeze":
-        hinge = Hinge(tuple((b, a) for a, b in hinge.runs), hinge.out_rank, rank)
-
-    def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        where = axes.inverse(stored if node.op_type == "Squeeze" else result)
-        return b.op(node.op_type, x, b.const(sorted(where[a] for a in moved), "axes"))
-
-    return Turning(hinge, carry)
-
-
-def _drop(node: ir.Node, x: ir.Value, given: Any, whole: bool) -> Turning | None:
-    rank = rank_of(x)
-    attributes = attrs_of(node)
-    if rank is None or (given is None and not whole) or attributes.get("keepdims", 1) or attributes.get("noop_with_empty_axes", 0):
-        return None
-    gone = sorted({int(a) % rank for a in given.reshape(-1)}) if given is not None and given.size else list(range(rank))
-
-    def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        where = axes.inverse(stored)
-        return b.op(node.op_type, x, b.const(sorted(where[a] for a in gone), "axes"), **attributes)
-
-    return Turning(axes.kept(rank, gone), carry)
-
-
-def _drop_one(node: ir.Node, x: ir.Value) -> Turning | None:
-    """ArgMax without keepdims, or Gather with one index."""
-    rank = rank_of(x)
-    attributes = attrs_of(node)
-    if rank is None or (node.op_type != "Gather" and attributes.get("keepdims", 1)):
-        return None
-    axis = attributes.get("axis", 0) % rank
-
-    def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        return b.op(node.op_type, x, *node.inputs[1:], **{**attributes, "axis": axes.inverse(stored)[axis]})
-
-    return Turning(axes.kept(rank, [axis]), carry)
