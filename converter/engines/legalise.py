@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand, replace
-from converter.graph.infer import schema_of
+from converter.graph.infer import known, rank_of, schema_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.legalise import expand_function
@@ -174,4 +175,18 @@ def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Where", other, b.op("Add", rest, y), rest)
 
 
-DEVIATING = {"Mod": _mod}
+def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for those of all axes."""
+    if len(node.inputs) < 4:
+        return None
+    amounts, axes, rank = known(node.inputs[1]), known(node.inputs[3]), None if node.inputs[0] is None else rank_of(node.inputs[0])
+    if amounts is None or axes is None or rank is None:
+        return None
+    every = np.zeros((2, rank), np.int64)
+    every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
+    node.replace_input_with(1, b.const(every.reshape(-1), "pads"))
+    node.resize_inputs(3)
+    return None
+
+
+DEVIATING = {"Mod": _mod, "Pad": _pad_every_axis}
