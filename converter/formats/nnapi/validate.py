@@ -90,19 +90,14 @@ def _check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings)
     for i, operation in enumerate(subgraph.operations):
         for k, index in enumerate(operation.inputs):
             if not written[index]:
-                found.add(
-                    f"operations[{i}].inputs[{k}]",
-                    f"operand {index} is read before an operation writes it",
-                    name=subgraph.operands[index].name,
-                    kind=operation.type,
-                )
+                place, name = f"operations[{i}].inputs[{k}]", subgraph.operands[index].name
+                found.add(place, f"operand {index} is read before an operation writes it", name=name, kind=operation.type)
         for k, index in enumerate(operation.outputs):
+            place, name = f"operations[{i}].outputs[{k}]", subgraph.operands[index].name
             if not writable[index]:
-                found.add(
-                    f"operations[{i}].outputs[{k}]", f"operand {index} is {lifetimes[index].name} and cannot be written", **_names(subgraph, index, operation)
-                )
+                found.add(place, f"operand {index} is {lifetimes[index].name} and cannot be written", name=name, kind=operation.type)
             elif written[index]:
-                found.add(f"operations[{i}].outputs[{k}]", f"operand {index} is written a second time", name=subgraph.operands[index].name, kind=operation.type)
+                found.add(place, f"operand {index} is written a second time", name=name, kind=operation.type)
             written[index] = True
     counts = subgraph.consumers()
     for i, operand in enumerate(subgraph.operands):
