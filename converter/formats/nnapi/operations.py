@@ -82,10 +82,11 @@ class Binding:
 class NoMatch(Exception):
     """No signature fits: the reason of the one that came closest, and its place ("inputs[3]") within the operation."""
 
-    def __init__(self, message: str, place: str = "") -> None:
+    def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.place = place
+        self.allowed = allowed
 
 
 def _schema() -> Path:
@@ -173,8 +174,21 @@ def bind(operation: Operation, subgraph: Subgraph) -> Binding:
         if best is None or found.level < best.level:
             best = found
     if best is None:
-        raise max(failures, key=lambda e: _progress(e.place))
+        raise _closest(failures)
     return best
+
+
+def _closest(failures: list[NoMatch]) -> NoMatch:
+    """The failure of the signature that got furthest; wrong counts of all signatures together when none got anywhere."""
+    best = max(failures, key=lambda e: _progress(e.place))
+    if best.place or not best.allowed:
+        return best
+    allowed = sorted({n for e in failures for n in e.allowed})
+    return NoMatch(best.message.replace(_either(best.allowed), _either(allowed)))
+
+
+def _either(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, counts))
 
 
 def _progress(place: str) -> int:
@@ -196,7 +210,7 @@ def _fit(arguments: tuple[Argument, ...], indexes: list[int], counts: tuple[int,
     else:
         allowed = counts or tuple(k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:]))
         if n not in allowed:
-            raise NoMatch(f"{name} takes {' or '.join(map(str, allowed))} {side}, it has {n}")
+            raise NoMatch(f"{name} takes {_either(allowed)} {side}, it has {n}", allowed=allowed)
         if side == "outputs" and any(a.unless for a in arguments) and n % 2:
             arguments = tuple(a for a in arguments if not a.unless)
     return [(a, i, index) for i, (a, index) in enumerate(zip(arguments, indexes, strict=False))]

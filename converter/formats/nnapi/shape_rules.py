@@ -184,6 +184,8 @@ def lsh_projection(x: Arguments) -> list[Shape]:
 def reshape(x: Arguments) -> list[Shape]:
     target, count = x.values("shape"), product(x.shape("input"))
     if target is None:
+        stated = product(x.output_shape("output"))
+        expect(not count or not stated or count == stated, f"{count} elements cannot become {stated}")
         return [[0] * x.dim("shape", 0) or None]
     expect(target.count(-1) <= 1 and all(n >= -1 for n in target), f"{target} is not a shape")
     if -1 in target and count:

@@ -45,6 +45,11 @@ class Arguments:
         indexes = self.binding.inputs[name]
         return [shape_of(self._subgraph.operands[i]) for i in indexes] if isinstance(indexes, list) else []
 
+    def output_shape(self, name: str) -> Shape:
+        """What the operand of an output states."""
+        index = self.binding.outputs.get(name)
+        return shape_of(self._subgraph.operands[index]) if isinstance(index, int) else None
+
     def rank(self, name: str) -> int | None:
         shape = self.shape(name)
         return None if shape is None else len(shape)
