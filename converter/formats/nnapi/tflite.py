@@ -20,7 +20,7 @@ from converter.formats.nnapi.liteflat import LiteGraph, LiteModel, LiteOperator,
 from converter.formats.nnapi.literows import BY_OPERATION, LAST, REASONS, Row
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.shapes import Arguments
-from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
+from converter.formats.nnapi.table import Array, Operand, OperandType, Operation, Subgraph, Table
 
 BOUNDARY = "netconv.boundary"
 QUANTISED = {
@@ -191,9 +191,6 @@ class Lowering:
         output = self.add(LiteTensor(name, source.type, shape, None, list(source.scales), list(source.zero_points)))
         self.graph.operators.append(LiteOperator(builtin, inputs, [output]))
         return output
-
-    def has_value(self, index: int) -> bool:
-        return self._lifetimes[index] is not Lifetime.NO_VALUE
 
 
 def check_only(row: Row, x: Arguments) -> None:
