@@ -21,7 +21,7 @@ from converter.formats.nnapi.codec import read_table
 from converter.formats.nnapi.csource import identifier, write_c
 from converter.formats.nnapi.layout import lay_out, value_bytes
 from converter.formats.nnapi.operations import operations
-from converter.formats.nnapi.table import Lifetime, Operand, Table
+from converter.formats.nnapi.table import Lifetime, Operand, Operation, Table
 from converter.formats.nnapi.validate import validate
 
 RECORDER = Path(__file__).parent / "nnapi_recorder"
@@ -80,8 +80,6 @@ def test_blob_round_trip_of_the_corpus(tmp_path: Path) -> None:
 def test_blob_by_its_words(tmp_path: Path) -> None:
     t = Table()
     x, y = tensor(t, [2, 3]), tensor(t, [2, 3])
-    from converter.formats.nnapi.table import Operation
-
     t.operations, t.inputs, t.outputs = [Operation("RELU6", [x], [y])], [x], [y]
     words = np.fromfile(blob(t, tmp_path), "<i4").tolist()
     assert words == [1, 2, 0, 1, 1, 1, 3, 2, 0, 0, 3, 2, 0, 0, 21, 1, 1, 2, 3, 2, 3, 0, 1, 0, 1]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from converter.formats.nnapi.table import Bytes, Lifetime, Operand, OperandType,
 
 VERSION = 1
 IMMEDIATE, BUFFER = 0, 2
+_TYPES = {int(t): t for t in OperandType}
 _MOST = 2**24  # torch's loader refuses counts from here on
 _HEADER, _OPERAND, _VALUE, _OPERATION, _REFERENCE = (struct.Struct(f) for f in ("<6i", "<iIfi", "<iiI", "<iII", "<3i"))
 
@@ -99,10 +101,9 @@ def read_blob(path: str | Path) -> Table:
 
 def _operand(index: int, head: tuple[int, ...], at: _Cursor) -> Operand:
     code, _, scale, zero = head
-    try:
-        kind = OperandType(code)
-    except ValueError:
-        raise unreadable("R110", f"{code} is not the code of an operand type", at.where(f"operands[{index}]")) from None
+    kind = _TYPES.get(code)
+    if kind is None:
+        raise unreadable("R110", f"{code} is not the code of an operand type", at.where(f"operands[{index}]"))
     if not np.isfinite(scale):
         raise unreadable("R110", f"the scale {scale} is not a finite number", at.where(f"operands[{index}]"))
     return Operand(kind, name=f"operand{index}", scale=float(str(np.float32(scale))), zero_point=zero)
@@ -173,8 +174,6 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
 
 def _unstated(table: Table) -> Table:
     """The table with lifetimes to be computed: what was read may have placed a small value in a pool."""
-    from dataclasses import replace
-
     return Table([replace(o, lifetime=None) for o in table.operands], table.operations, table.inputs, table.outputs)
 
 

@@ -174,7 +174,10 @@ _CHANNEL_BODY = Template("""\
         status = ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(model, (int32_t)channels$n[i].operand, &parameters);
 """)
 
-_COPY_BODY = "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)copies{n}[i].operand, (const uint8_t *)values + copies{n}[i].offset, copies{n}[i].length);\n"
+_COPY_BODY = (
+    "        const Value *v = &copies{n}[i];\n"
+    "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)v->operand, (const uint8_t *)values + v->offset, v->length);\n"
+)
 _REFERENCE_BODY = (
     "        const Value *v = &references{n}[i];\n"
     "        status = ANeuralNetworksModel_setOperandValueFromMemory(model, (int32_t)v->operand, weights, v->offset, v->length);\n"

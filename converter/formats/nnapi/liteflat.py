@@ -58,7 +58,7 @@ BUILTINS: dict[str, int] = {k: v for k, v in vars(schema.BuiltinOperator).items(
 _BUILTIN_NAMES = {v: k for k, v in BUILTINS.items()}
 # The old one-byte field of an operator's code holds this for every newer operator.
 _GREATER = BUILTINS["PLACEHOLDER_FOR_GREATER_OP_CODES"]
-_MOST_RANK = 8
+_MOST_RANK = 32
 
 
 @dataclass
@@ -135,7 +135,7 @@ class _Flat:
     def model(self) -> LiteModel:
         if len(self.file) < 16 or self.file.bytes[4:8].tobytes() != b"TFL3":
             raise self.fail("not a TensorFlow Lite model: no TFL3 at byte 4")
-        root = schema.Model.GetRootAs(memoryview(self.file.bytes), 0)
+        root = schema.Model.GetRootAs(self.file.bytes.data, 0)
         if root.Version() != 3:
             raise unreadable("R104", f"schema version {root.Version()} of TensorFlow Lite; netconv reads 3", Where(str(self.path), path="version"))
         buffers = list(self.each(root.BuffersLength(), root.Buffers))
@@ -199,7 +199,7 @@ class _Flat:
         buffer = buffers[index]
         if buffer.Offset() > 1:  # the bytes of large models lie behind the flatbuffer
             return self.file.slice(buffer.Offset(), buffer.Size(), Where(str(self.path), path=place))
-        return buffer.DataAsNumpy() if buffer.DataLength() else None  # type: ignore[no-any-return]
+        return buffer.DataAsNumpy() if buffer.DataLength() else None
 
     def _options(self, operator: Any) -> tuple[str, dict[str, Any]]:
         kind = _UNION.get(operator.BuiltinOptionsType(), "")
@@ -249,9 +249,7 @@ class _Builder:
         for key, content in sorted(model.metadata.items()):
             buffers.append(self._buffer(np.frombuffer(content, np.uint8)))
             metadata.append(self._table("Metadata", Name=b.CreateString(key), Buffer=len(buffers) - 1))
-        operator_codes = [
-            self._table("OperatorCode", DeprecatedBuiltinCode=min(BUILTINS[n], _GREATER), BuiltinCode=BUILTINS[n], Version=1) for n in names
-        ]
+        operator_codes = [self._table("OperatorCode", DeprecatedBuiltinCode=min(BUILTINS[n], _GREATER), BuiltinCode=BUILTINS[n], Version=1) for n in names]
         fields = {
             "Version": 3,
             "OperatorCodes": self._offsets(operator_codes),
