@@ -1,28 +1,55 @@
-"""Numbers: two models on the same inputs, compared tensor by tensor."""
+"""Numbers: two models on the same inputs, compared tensor by tensor.
+
+feeds.py     what to run on                      align.py    which tensor is which
+program.py   a model cut into pieces             noise.py    what rounding alone may do
+compare.py   two arrays                          isolate.py  own error versus inherited error
+cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
+check.py     one comparison from start to end    result.py   what was found, as data
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from converter.diagnostics import Diagnostic
-from converter.errors import NothingComparedError
 from converter.verify.result import Result
 
 if TYPE_CHECKING:
     from converter.model import Model
+    from converter.verify.judge import Given
 
 
-def verify(reference: Model, candidate: Model, data: Any = None, *, rtol: float = 1e-4, atol: float = 1e-5) -> Result:
-    """Runs both models on `data` (arrays by input name) and compares the outputs that both have."""
-    feeds = data or {i.name: np.random.default_rng(0).random([d if isinstance(d, int) else 1 for d in i.shape or ()]) for i in reference.inputs}
-    a, b = reference.run(feeds), candidate.run(feeds)
-    common = [n for n in a if n in b]
-    if not common:
-        raise NothingComparedError(Diagnostic("N402", "the models have no output in common"))
-    worst = max((float(np.max(np.abs(a[n] - b[n]), initial=0.0)) for n in common), default=0.0)
-    return Result(all(np.allclose(a[n], b[n], rtol, atol, equal_nan=True) for n in common), worst)
+def verify(
+    reference: Model,
+    candidate: Model,
+    data: Any = None,
+    *,
+    tensors: str | Iterable[str] = "outputs",
+    rtol: Given = None,
+    atol: Given = None,
+    metrics: Iterable[str] = (),
+    mode: str = "isolated",
+    seed: int = 0,
+    map: Mapping[str, str] | None = None,
+    engine: str = "onnxruntime",
+    fail_fast: bool = False,
+    keep_tensors: Any = None,
+    names: tuple[str, str] = ("reference", "candidate"),
+) -> Result:
+    """Runs both models on the same inputs and compares what they compute.
+
+    `data` is described at converter.verify.feeds.feeds_for. `tensors`: "outputs" (a difference is still traced to its layer),
+    "all", or globs of tensor names. A difference is judged against the measured rounding noise of the reference unless `rtol`
+    or `atol` ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does not isolate
+    layers. `map` names tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
+
+    NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine cannot run a model.
+    """
+    from converter.verify.check import Check, Request
+
+    chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, dict(map or {}), engine, fail_fast, keep_tensors, names)
+    return Check(reference, candidate, request).run()
 
 
 __all__ = ["Result", "verify"]
