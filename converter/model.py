@@ -41,6 +41,7 @@ class Model:
     format: str
     notes: list[Diagnostic] = field(default_factory=list)
     interface: dict[str, Any] = field(default_factory=dict)
+    _prepared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # engine -> compiled model; `ir` is not changed after reading
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -54,7 +55,10 @@ class Model:
         """Computes the outputs, in the model's order. Feeds are cast to the declared types; a missing or unknown name is a UsageError."""
         from converter.engines import get
 
-        return get(engine).prepare(self).run(self.check_feeds(feeds))
+        if engine not in self._prepared:
+            self._prepared[engine] = get(engine).prepare(self)
+        results: dict[str, Array] = self._prepared[engine].run(self.check_feeds(feeds))
+        return results
 
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height, width, channel are turned."""
