@@ -34,7 +34,7 @@ class Alignment:
     only_candidate: list[str] = field(default_factory=list)
 
 
-class _Side:
+class Side:
     """The activations of one model: what depends on an input and is a tensor."""
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -66,7 +66,7 @@ def align(reference: Model, candidate: Model, given: Mapping[str, str] | None = 
     found = Alignment()
     given = dict(given or {})
     _boundary(reference, candidate, given, found)
-    a, b = _Side(reference.ir.graph), _Side(candidate.ir.graph)
+    a, b = Side(reference.ir.graph), Side(candidate.ir.graph)
     state = _State(a, b, found)
     for r, c in given.items():
         if r in a.values and c in b.values:
@@ -83,11 +83,11 @@ def align(reference: Model, candidate: Model, given: Mapping[str, str] | None = 
     return found
 
 
-def _names(side: _Side) -> Iterable[tuple[Hashable, ir.Value]]:
+def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     return ((k, v) for v in side.values.values() for k in {str(v.name), public_name(v)})
 
 
-def _layers(side: _Side) -> Iterable[tuple[Hashable, ir.Value]]:
+def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     """Keys under which another format may know a tensor: its layer's name, or its own (formats name layers by tensors)."""
     by_layer = side.last_of_layer()
     taken = {n: layer for layer, n in by_layer.items()}
@@ -97,7 +97,7 @@ def _layers(side: _Side) -> Iterable[tuple[Hashable, ir.Value]]:
 class _State:
     """The alignment while it grows."""
 
-    def __init__(self, a: _Side, b: _Side, found: Alignment) -> None:
+    def __init__(self, a: Side, b: Side, found: Alignment) -> None:
         self.a, self.b, self.found = a, b, found
         self.forward: dict[ir.Value, ir.Value] = {}
         self.backward: dict[ir.Value, ir.Value] = {}
@@ -157,7 +157,7 @@ class _State:
                     self.add(x, y, "structure")
                 return
 
-    def _call(self, node: ir.Node, side: _Side, canonical: Callable[[ir.Value], ir.Value | None]) -> tuple[ir.Value | None, ...] | None:
+    def _call(self, node: ir.Node, side: Side, canonical: Callable[[ir.Value], ir.Value | None]) -> tuple[ir.Value | None, ...] | None:
         """The operands in terms of the reference, constants as None; None when one is not aligned."""
         live = [v if v is not None and v in side.live else None for v in node.inputs]
         operands = tuple(None if v is None else canonical(v) for v in live)
