@@ -1,10 +1,12 @@
-"""Casts around operators that onnxruntime has no kernel for in the graph's own types. The canonical graph is never touched."""
+"""What onnxruntime needs to be said in another way: types without a kernel, forms that its optimiser misreads. The canonical graph is never touched."""
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, builder_before
+from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 
@@ -18,13 +20,15 @@ _ANY_TYPE = {"Cast", "Identity", "Constant", "DequantizeLinear", "QuantizeLinear
 
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:
-    """Wraps each unsupported (operator, type) in Casts, in place; function bodies included."""
+    """Wraps each unsupported (operator, type) in Casts, and writes misread forms in another way, in place."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
             table = {**NO_KERNEL["*"], **NO_KERNEL.get(node.op_type, {})}
             if node.domain == "" and node.op_type not in _ANY_TYPE and any(v is not None and v.dtype in table for v in node.inputs):
                 _wrap(node, table, builder_before(node, names))
+            if node.domain == "" and node.op_type == "Pad" and len(node.inputs) > 3:
+                _pad_every_axis(node, builder_before(node, names))
 
 
 def _wrap(node: ir.Node, table: dict[ir.DataType, ir.DataType], b: Builder) -> None:
@@ -42,3 +46,14 @@ def _wrap(node: ir.Node, table: dict[ir.DataType, ir.DataType], b: Builder) -> N
             out.replace_all_uses_with(cast.outputs[0], replace_graph_outputs=True)
             cast.replace_input_with(0, out)
             node.graph.insert_after(node, cast)
+
+
+def _pad_every_axis(node: ir.Node, b: Builder) -> None:
+    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for those of all axes."""
+    amounts, axes, rank = known(node.inputs[1]), known(node.inputs[3]), None if node.inputs[0] is None else rank_of(node.inputs[0])
+    if amounts is None or axes is None or rank is None:
+        return
+    every = np.zeros((2, rank), np.int64)
+    every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
+    node.replace_input_with(1, b.const(every.reshape(-1), "pads"))
+    node.resize_inputs(3)
