@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from converter import engines
+from converter.crosscheck.feeds import feeds_for
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError
 from converter.graph.infer import Array
 from converter.model import Model
-from converter.verify.feeds import feeds_for
 
 Results = list[tuple[str, dict[str, Array]]]
 
 
 def run(model: Model, data: Sequence[str], engine: str = "onnxruntime", seed: int = 0) -> Results:
-    """(name of the input set, outputs by name) for each set that `data` means (converter.verify.feeds.feeds_for)."""
+    """(name of the input set, outputs by name) for each set that `data` means (converter.crosscheck.feeds.feeds_for)."""
     feeds = feeds_for(model, list(data), seed)
     prepared = engines.get(engine).prepare(model)
     return [(f.name, prepared.run(f.arrays)) for f in feeds]

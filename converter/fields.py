@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 LIMIT = 1000  # fields that are listed
 
@@ -35,6 +38,8 @@ def _fields(data: bytes) -> Iterator[tuple[str, str]]:
         yield from _xml(data)
     elif head.startswith((b"{", b"[")):
         yield from _json(json.loads(data), "")
+    elif head[:1] == b"\x08":
+        yield from _protobuf(data)
     elif b"\0" not in data[:4096] and b"=" in head:
         yield from _lines(data.decode("utf-8", "replace"))
 
@@ -59,6 +64,38 @@ def _json(value: object, place: str) -> Iterator[tuple[str, str]]:
             yield from _json(v, f"{place}[{i}]")
     else:
         yield place, json.dumps(value)
+
+
+def _protobuf(data: bytes) -> Iterator[tuple[str, str]]:
+    """An ONNX or Core ML model by field names; nothing when it is neither."""
+    from google.protobuf.message import DecodeError
+
+    for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml.proto", "Model_pb2")):
+        found = getattr(importlib.import_module(module), name)
+        try:
+            message = getattr(found, "Model", found).FromString(data)
+        except DecodeError:
+            continue
+        if message.HasField("graph") if name == "ModelProto" else message.WhichOneof("Type"):
+            yield from _message(message, "")
+            return
+
+
+def _message(message: Any, place: str) -> Iterator[tuple[str, str]]:
+    from google.protobuf.message import Message
+
+    for field, value in message.ListFields():
+        path = f"{place}.{field.name}" if place else field.name
+        if not isinstance(value, Message | str | bytes | int | float):  # repeated
+            if field.message_type is None:
+                yield path, hashlib.sha256(repr(list(value)).encode()).hexdigest()
+            else:
+                for i, item in enumerate(value):
+                    yield from _message(item, f"{path}[{i}]")
+        elif field.message_type is not None:
+            yield from _message(value, path)
+        else:
+            yield path, hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else str(value)
 
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:

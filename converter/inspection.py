@@ -106,7 +106,9 @@ def text(model: Model) -> str:
     for graph in all_graphs(clone.graph):
         for value in list(graph.initializers.values()):
             if value.const_value is not None and value.const_value.size > 16:
-                value.const_value = ir.ExternalTensor("weights", 0, value.const_value.nbytes, value.const_value.dtype, shape=ir.Shape(list(value.const_value.shape.numpy())), name=str(value.name))
+                value.const_value = ir.ExternalTensor(
+                    "weights", 0, value.const_value.nbytes, value.const_value.dtype, shape=ir.Shape(list(value.const_value.shape.numpy())), name=str(value.name)
+                )
     return onnx.printer.to_text(ir.to_proto(clone)).rstrip()
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.crosscheck.align import align
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, WriteError, unreadable
 from converter.graph.names import public_name
 from converter.model import Model
-from converter.verify.align import align
 
 
 def provenance_map(source: Model, target: Model) -> dict[str, Any]:

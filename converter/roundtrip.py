@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from converter import api, fields, formats, structure
+from converter.crosscheck import verify
+from converter.crosscheck.align import align
+from converter.crosscheck.result import Result
 from converter.diagnostics import Diagnostic
 from converter.structure import Change
-from converter.verify import verify
-from converter.verify.align import align
-from converter.verify.result import Result
 
 SHOWN = 3
 
@@ -63,7 +63,7 @@ class Trip:
             yield from (f"  {line}" for c in self.changes for line in c.lines())
             yield from (f"  renamed {a} to {b}" for a, b in self.renamed.items())
         if not self.same_numbers:
-            from converter.verify.text import lines
+            from converter.crosscheck.text import lines
 
             yield from (f"  {line}" for line in lines(self.numbers))
 

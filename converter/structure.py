@@ -8,10 +8,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.crosscheck.align import Alignment, Side, align
+from converter.crosscheck.cause import causes, kind, layer_of
 from converter.errors import NothingComparedError
 from converter.model import Model
-from converter.verify.align import Alignment, Side, align
-from converter.verify.cause import causes, kind, layer_of
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,9 @@ def _call() -> int:
         return int(result) if isinstance(result, int) else 0
     except ConverterError as e:
         return console.current().refuse(e)
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        return ExitCode.USAGE
     except click.UsageError as e:
         return console.current().refuse(_usage(e))
     except click.ClickException as e:
@@ -96,6 +99,8 @@ def _call() -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         raise
+    except SystemExit:  # click's own answer to a closed pipe
+        return int(console.current().code)
     except Exception as e:
         from converter.cli.crash import apologise
 

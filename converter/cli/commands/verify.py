@@ -64,17 +64,17 @@ def _keywords(options: dict[str, Any]) -> dict[str, Any]:
 
 def show(console: Console, result: Any) -> ExitCode:
     """Prints a comparison and gives its exit code."""
-    from converter.verify.text import lines
+    from converter.crosscheck.text import headline, lines
 
     code = ExitCode.OK if result.passed else ExitCode.FINDING
     console.verdict(code)
     text = list(lines(result))
     console.result = result.as_json()
+    failure, group = "\n".join([headline(result), *text]), f"verify {result.models[1]}"
     for o in result.outputs:
-        console.cases.append({"name": o.reference, "group": f"verify {result.models[1]}", "failure": "" if o.passed else "\n".join(text)})
-    for t in result.tensors:
-        if t.status == "wrong":
-            console.cases.append({"name": t.layer, "group": f"verify {result.models[1]}", "failure": "\n".join(text)})
+        console.cases.append({"name": f"output {o.reference}", "group": group, "failure": "" if o.passed else failure})
+    for t in result.tensors if console.format == "junit" else ():
+        console.cases.append({"name": f"layer {t.layer}", "group": group, "failure": failure if t.status == "wrong" else ""})
     for line in text:
         console.say(line)
     if console.verbosity > 0:

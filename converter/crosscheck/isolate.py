@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from converter.crosscheck.align import Alignment
+from converter.crosscheck.compare import Difference, compare, wide
+from converter.crosscheck.noise import MULTIPLE, RUNS, jitter, measure, tolerance
+from converter.crosscheck.program import CannotRun, Jitter, Piece, Program, Session
 from converter.graph.infer import Array, constant
-from converter.verify.align import Alignment
-from converter.verify.compare import Difference, compare, wide
-from converter.verify.noise import MULTIPLE, RUNS, jitter, measure, tolerance
-from converter.verify.program import CannotRun, Jitter, Piece, Program, Session
 
 Values = list[Array]  # one array per feed
 Tolerance = Callable[[str, Array], "Array | float | None"]  # a user's own for this tensor, None: use the noise

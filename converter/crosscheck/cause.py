@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.crosscheck.align import LAYER
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, schema_of
-from converter.verify.align import LAYER
 
 SHOWN = 4
 
@@ -63,13 +63,14 @@ def kind(node: ir.Node) -> str:
 
 def layer_of(node: ir.Node) -> str:
     """The name under which a person knows this node: its layer in the source file, else its own or its result's."""
-    given = node.name if node.name and not re.fullmatch(rf"node_{re.escape(node.op_type)}_\d+", node.name) else ""  # onnx_ir's own invention
-    return node.metadata_props.get(LAYER) or given or next((str(o.name) for o in node.outputs), "")
+    names = [node.metadata_props.get(LAYER), node.name, *(o.name for o in node.outputs)]
+    invented = re.compile(rf"node_{re.escape(node.op_type)}_\d+")  # onnx_ir's own, for a node that had no name
+    return next((n for n in names if n and not invented.fullmatch(n)), "")
 
 
 def _attributes(n: ir.Node, m: ir.Node) -> list[str]:
     a, b = ({**_defaults(x), **attrs_of(x)} for x in (n, m))
-    return [f"{k}  {show(a.get(k))} became {show(b.get(k))}" for k in sorted({*a, *b}) if not _same(a.get(k), b.get(k))]
+    return [f"{k}  {became(a.get(k), b.get(k))}" for k in sorted({*a, *b}) if not _same(a.get(k), b.get(k))]
 
 
 def _defaults(node: ir.Node) -> dict[str, Any]:
@@ -89,13 +90,19 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def show(value: Any) -> str:
+def became(a: Any, b: Any) -> str:
+    """Both values, with as few digits as tell them apart."""
+    digits = next((d for d in (7, 9, 17) if show(a, d) != show(b, d)), 17)
+    return f"{show(a, digits)} became {show(b, digits)}"
+
+
+def show(value: Any, digits: int = 9) -> str:
     if isinstance(value, ir.Graph):
         return f"a graph of {len(value)} nodes"
     if isinstance(value, float):
-        return f"{value:.9g}"
+        return f"{value:.{digits}g}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(show(v) for v in value) + "]"
+        return "[" + ",".join(show(v, digits) for v in value) + "]"
     return f"an array {list(value.shape)}" if isinstance(value, np.ndarray) else "absent" if value is None else str(value)
 
 
@@ -149,7 +156,7 @@ def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:
         return [f"{list(a.shape)}{permuted}"]
     at = np.unravel_index(int(np.argmax(delta)), a.shape)
     place = f"[{','.join(str(int(i)) for i in at)}]" if a.ndim else ""
-    here = f"{place} {show(a[at].item())} became {show(b[at].item())}".strip()
+    here = f"{place} {became(a[at].item(), b[at].item())}".strip()
     return [here if count == 1 else f"{count} of {a.size} values differ{_scaled(x, y)}, most at {here}"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from converter.verify.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result
+from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result
 
 CAUSES = 3
 
@@ -28,7 +28,18 @@ def lines(result: Result) -> Iterator[str]:
         yield f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by themselves, {c[INHERITED]} only inherit it."
     if failed and result.first is None:
         yield "No layer is wrong by itself: the difference grows over several, or lies where no tensors could be aligned."
-    yield "same" if result.passed and not result.max_difference else "same within rounding noise" if result.passed else "DIFFERENT"
+    within = "rounding noise" if result.measured else "the tolerance"
+    yield "DIFFERENT" if not result.passed else f"same within {within}" if result.max_difference else "same"
+
+
+def headline(result: Result) -> str:
+    """One sentence for where there is room for one."""
+    if result.passed:
+        return f"{_count(len(result.outputs), 'output')} the same, largest difference {result.max_difference:.3g}"
+    if (f := result.first) is not None:
+        return f'layer "{f.layer}" ({f.kind}) is wrong: {f.causes[0] if f.causes else f"own error {f.own.max_abs:.3g}"}'
+    worst = result.worst
+    return f'output "{worst.reference}" differs by {worst.difference.max_abs:.3g}' if worst is not None else "different"
 
 
 def _count(n: int, what: str) -> str:

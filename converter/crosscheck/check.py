@@ -12,27 +12,27 @@ import numpy as np
 import onnx_ir as ir
 
 from converter import engines
+from converter.crosscheck.align import Alignment, align
+from converter.crosscheck.cause import Cause, causes, kind, layer_of
+from converter.crosscheck.compare import Difference, compare, judge
+from converter.crosscheck.feeds import Feed, feeds_for
+from converter.crosscheck.isolate import LockStep, Unit
+from converter.crosscheck.judge import Given, Limits
+from converter.crosscheck.noise import RUNS, jitter, measure, precision, tolerance
+from converter.crosscheck.program import CannotRun, Jitter, Program, refuse
+from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result, Tensor
 from converter.diagnostics import Diagnostic
 from converter.errors import NothingComparedError, UsageError
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import public_name
 from converter.model import Model
-from converter.verify.align import Alignment, align
-from converter.verify.cause import Cause, causes, kind, layer_of
-from converter.verify.compare import Difference, compare, judge
-from converter.verify.feeds import Feed, feeds_for
-from converter.verify.isolate import LockStep, Unit
-from converter.verify.judge import Given, Limits
-from converter.verify.noise import RUNS, jitter, measure, precision, tolerance
-from converter.verify.program import CannotRun, Jitter, Program, refuse
-from converter.verify.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result, Tensor
 
 MODES = ("isolated", "chain")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for; see converter.verify.verify."""
+    """What a user asked for; see converter.crosscheck.verify."""
 
     data: Any
     tensors: tuple[str, ...]
@@ -90,6 +90,7 @@ class Check:
             findings=findings,
             feeds=tuple(f.name for f in self.feeds),
             seed=request.seed,
+            measured=request.rtol is None and request.atol is None,
             step=self.step,
             aligned=len(alignment.pairs),
             only_reference=tuple(self.alignment.only_reference),

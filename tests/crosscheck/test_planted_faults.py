@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.crosscheck import verify
 from converter.graph.build import Builder
 from converter.graph.names import Names
 from converter.model import Model
-from converter.verify import verify
-from tests.verify.nets import FAULTS, NETS, copy_of
+from crosscheck.nets import FAULTS, NETS, copy_of
 
 COUNT, NEEDED = 100, 98
 

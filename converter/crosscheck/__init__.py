@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from converter.verify.result import Result
+from converter.crosscheck.result import Result
 
 if TYPE_CHECKING:
+    from converter.crosscheck.judge import Given
     from converter.model import Model
-    from converter.verify.judge import Given
 
 
 def verify(
@@ -38,14 +38,14 @@ def verify(
 ) -> Result:
     """Runs both models on the same inputs and compares what they compute.
 
-    `data` is described at converter.verify.feeds.feeds_for. `tensors`: "outputs" (a difference is still traced to its layer),
+    `data` is described at converter.crosscheck.feeds.feeds_for. `tensors`: "outputs" (a difference is still traced to its layer),
     "all", or globs of tensor names. A difference is judged against the measured rounding noise of the reference unless `rtol`
     or `atol` ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does not isolate
     layers. `map` names tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
 
     NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine cannot run a model.
     """
-    from converter.verify.check import Check, Request
+    from converter.crosscheck.check import Check, Request
 
     chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
     request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, dict(map or {}), engine, fail_fast, keep_tensors, names)

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from converter.crosscheck.compare import same_shape, wide
 from converter.graph.infer import Array
 from converter.graph.walk import all_graphs
-from converter.verify.compare import same_shape, wide
 
 RUNS = 3
 MULTIPLE = 16.0  # a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of real networks

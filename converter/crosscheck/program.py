@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.crosscheck.noise import jitter
 from converter.diagnostics import Diagnostic, Where
 from converter.engines.legalise import legalise_for_onnxruntime
 from converter.engines.onnxruntime import refuse_opaque
@@ -22,7 +23,6 @@ from converter.graph.extensions import bind
 from converter.graph.infer import Array
 from converter.graph.walk import all_nodes, subgraphs
 from converter.model import Model
-from converter.verify.noise import jitter
 
 LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
 # operators whose constant operands are weights that rounding touches; others (Resize scales, Pow exponents, Pad values) stay exact

@@ -56,7 +56,7 @@ class Side:
 
 
 def _operands(node: ir.Node) -> list[ir.Value]:
-    from converter.verify.program import reads
+    from converter.crosscheck.program import reads
 
     return reads(node)
 

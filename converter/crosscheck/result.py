@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from converter.verify.compare import Difference
+from converter.crosscheck.compare import Difference
 
 EQUAL, NOISE, WRONG, INHERITED = "equal", "noise", "wrong", "inherited"
 
@@ -66,6 +66,7 @@ class Result:
     findings: tuple[Finding, ...] = ()
     feeds: tuple[str, ...] = ()
     seed: int = 0
+    measured: bool = True  # judged against measured noise; else by the user's own tolerances
     step: float = 0.0
     aligned: int = 0
     only_reference: tuple[str, ...] = ()

@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from converter.crosscheck.compare import LIMITS, METRICS, wide
 from converter.diagnostics import Diagnostic
 from converter.errors import NothingComparedError, UsageError
 from converter.graph.infer import Array
-from converter.verify.compare import LIMITS, METRICS, wide
 
 Given = float | str | Iterable[float | str] | None
 
