@@ -56,9 +56,7 @@ def SparseWeightedSum(
 
 
 @extension
-def SparseFillEmptyRows(
-    b: Builder, indices: ir.Value, values: ir.Value, default: ir.Value, *, rows: int, length: int
-) -> tuple[ir.Value, ir.Value, ir.Value]:
+def SparseFillEmptyRows(b: Builder, indices: ir.Value, values: ir.Value, default: ir.Value, *, rows: int, length: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     """The entries ordered by row, with (row, 0) = default for each of the `rows` rows that has none, and which rows these are.
 
     indices[n, 2], values[n] -> indices[length, 2] (the end marked by -1, then 0), values[length] (0 behind the end), empty[rows] of 0 and 1.

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
-    BOOL, FLOAT, as_float, axis_of, blob, cast, dims, flag, integer, number, numbers, operand, optional, shape, text, weights,
-)  # fmt: skip
+    BOOL,
+    FLOAT,
+    as_float,
+    axis_of,
+    blob,
+    cast,
+    dims,
+    flag,
+    integer,
+    number,
+    numbers,
+    operand,
+    optional,
+    shape,
+    text,
+    weights,
+)
 from converter.formats.openvino.legacy.register import LIFT, lifts
 from converter.graph.build import Builder
 from converter.mapping.node import Layer, MappingError
@@ -48,7 +63,7 @@ def lift_eltwise(layer: Layer, b: Builder) -> ir.Value:
     return _chain(b, ARITHMETIC[kind], operands)
 
 
-def _chain(b: Builder, op: str, operands: Sequence[ir.Value], **attributes: int) -> ir.Value:
+def _chain(b: Builder, op: str, operands: Sequence[ir.Value], **attributes: Any) -> ir.Value:
     result = operands[0]
     for v in operands[1:]:
         result = b.op(op, result, v, **attributes)
@@ -257,7 +272,10 @@ def lift_activation(layer: Layer, b: Builder) -> ir.Value:
     spelled = {k.lower(): k for k in ("ReLU", "ReLU6", "ELU", "Clamp", "PReLU", "Not")}.get(kind)
     if spelled is not None:
         return LIFT[spelled](Layer(spelled, layer.name, layer.attrs, layer.blobs, layer.inputs, layer.outputs, layer.where, layer.extra), b)  # type: ignore[return-value]
-    simple = {k.lower(): k for k in ("Abs", "Acos", "Asin", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Floor", "Log", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Tan", "Sqrt")}
+    simple = {
+        k.lower(): k
+        for k in ("Abs", "Acos", "Asin", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Floor", "Log", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Tan", "Sqrt")
+    }
     if kind not in simple:
         raise MappingError(f"type={text(layer, 'type')!r} is not known", "R110")
     return b.op(simple[kind], operand(layer))
@@ -273,5 +291,3 @@ def lift_convert(layer: Layer, b: Builder) -> ir.Value:
     """The output port's precision is the target type; `precision` repeats it."""
     x, wanted = operand(layer), layer.outputs[0].dtype or FLOAT
     return b.op("Cast", x, to=int(wanted)) if x.dtype != wanted and layer.kind == "Convert" else b.op("Identity", x)
-
-

@@ -6,11 +6,23 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
-    FLOAT, as_int64, axis_of, cast, dims, flag, integer, integers, known_ints, number, operand, optional, shape, text,
-)  # fmt: skip
+    FLOAT,
+    as_int64,
+    axis_of,
+    cast,
+    dims,
+    flag,
+    integer,
+    integers,
+    known_ints,
+    number,
+    operand,
+    optional,
+    shape,
+    text,
+)
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
-
 from converter.mapping.node import Layer, MappingError
 
 
@@ -266,5 +278,3 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
     if logical:
         x = cast(b, cast(b, x, ir.DataType.BOOL), FLOAT)
     return b.op(REDUCTIONS[layer.kind], x, axes, keepdims=int(flag(layer, "keep_dims", True)))
-
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -20,7 +22,7 @@ def _sizes(layer: Layer, b: Builder) -> list[ir.Value]:
 
 @lifts("PriorBox", *PRIOR.split())
 def lift_prior_box(layer: Layer, b: Builder) -> ir.Value:
-    lists = {k: numbers(layer, k, []) for k in ("min_size", "max_size", "aspect_ratio", "fixed_size", "fixed_ratio", "density", "variance")}
+    lists: dict[str, Any] = {k: numbers(layer, k, []) for k in ("min_size", "max_size", "aspect_ratio", "fixed_size", "fixed_ratio", "density", "variance")}
     boxes = b.ext(
         "PriorBox", *_sizes(layer, b), **lists, flip=int(flag(layer, "flip")), clip=int(flag(layer, "clip")), step=number(layer, "step", 0.0),
         offset=number(layer, "offset", 0.5), scale_all_sizes=int(flag(layer, "scale_all_sizes", True)),
@@ -30,8 +32,8 @@ def lift_prior_box(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("PriorBoxClustered", "width", "height", "variance", "clip", "flip", "step", "step_w", "step_h", "offset", "img_w", "img_h")
 def lift_prior_box_clustered(layer: Layer, b: Builder) -> ir.Value:
-    plain = {k: number(layer, k, 0.0) for k in ("step", "step_w", "step_h", "img_w", "img_h")}
-    lists = {k: numbers(layer, k, []) for k in ("width", "height", "variance")}
+    plain: dict[str, Any] = {k: number(layer, k, 0.0) for k in ("step", "step_w", "step_h", "img_w", "img_h")}
+    lists: dict[str, Any] = {k: numbers(layer, k, []) for k in ("width", "height", "variance")}
     boxes = b.ext("PriorBoxClustered", *_sizes(layer, b), **lists, **plain, clip=int(flag(layer, "clip")), offset=number(layer, "offset", 0.5))
     return b.op("Reshape", boxes, list(dims(layer)))
 
@@ -83,7 +85,8 @@ def lift_proposal(layer: Layer, b: Builder) -> list[ir.Value]:
         pre_nms_topn=integer(layer, "pre_nms_topn"), post_nms_topn=integer(layer, "post_nms_topn"), nms_thresh=number(layer, "nms_thresh"),
         feat_stride=integer(layer, "feat_stride"), min_size=integer(layer, "min_size"), ratio=numbers(layer, "ratio"), scale=numbers(layer, "scale"),
         clip_before_nms=int(flag(layer, "clip_before_nms", True)), clip_after_nms=int(flag(layer, "clip_after_nms")), normalize=int(flag(layer, "normalize")),
-        box_size_scale=number(layer, "box_size_scale", 1.0), box_coordinate_scale=number(layer, "box_coordinate_scale", 1.0), framework=text(layer, "framework", ""),
+        box_size_scale=number(layer, "box_size_scale", 1.0), box_coordinate_scale=number(layer, "box_coordinate_scale", 1.0),
+        framework=text(layer, "framework", ""),
     )  # fmt: skip
     return list(found)[: len(layer.outputs)]
 
@@ -98,7 +101,10 @@ def lift_simpler_nms(layer: Layer, b: Builder) -> ir.Value:
     )[0]  # fmt: skip
 
 
-@lifts("PSROIPooling", *"output_dim group_size spatial_scale mode spatial_bins_x spatial_bins_y pooled_height pooled_width no_trans part_size trans_std".split())
+PSROI = "output_dim group_size spatial_scale mode spatial_bins_x spatial_bins_y pooled_height pooled_width no_trans part_size trans_std"
+
+
+@lifts("PSROIPooling", *PSROI.split())
 def lift_psroi_pooling(layer: Layer, b: Builder) -> ir.Value:
     return b.ext(
         "PSROIPooling", operand(layer), operand(layer, 1), output_dim=integer(layer, "output_dim"), group_size=dims(layer)[-1],
@@ -148,8 +154,8 @@ def lift_top_k_rois(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("ExperimentalDetectronGenerateProposalsSingleImage", "min_size", "nms_threshold", "post_nms_count", "pre_nms_count")
 def lift_generate_proposals(layer: Layer, b: Builder) -> list[ir.Value]:
-    numbers_ = {k: number(layer, k) for k in ("min_size", "nms_threshold")}
-    counts = {k: integer(layer, k) for k in ("post_nms_count", "pre_nms_count")}
+    numbers_: dict[str, Any] = {k: number(layer, k) for k in ("min_size", "nms_threshold")}
+    counts: dict[str, Any] = {k: integer(layer, k) for k in ("post_nms_count", "pre_nms_count")}
     return list(b.exts("DetectronGenerateProposals", *(operand(layer, i) for i in range(4)), outputs=2, **numbers_, **counts))
 
 
@@ -158,8 +164,8 @@ OUTPUT = "score_threshold nms_threshold num_classes post_nms_count max_detection
 
 @lifts("ExperimentalDetectronDetectionOutput", *OUTPUT.split())
 def lift_detectron_output(layer: Layer, b: Builder) -> list[ir.Value]:
-    numbers_ = {k: number(layer, k) for k in ("score_threshold", "nms_threshold", "max_delta_log_wh")}
-    counts = {k: integer(layer, k) for k in ("num_classes", "post_nms_count", "max_detections_per_image")}
+    numbers_: dict[str, Any] = {k: number(layer, k) for k in ("score_threshold", "nms_threshold", "max_delta_log_wh")}
+    counts: dict[str, Any] = {k: integer(layer, k) for k in ("num_classes", "post_nms_count", "max_detections_per_image")}
     found = b.exts(
         "DetectronDetectionOutput", *(operand(layer, i) for i in range(4)), outputs=3, **numbers_, **counts,
         deltas_weights=numbers(layer, "deltas_weights", [10.0, 10.0, 5.0, 5.0]),

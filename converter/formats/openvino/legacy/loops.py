@@ -88,7 +88,9 @@ class _Iteration:
         found = {slicing(e, shape(self._external(e))[e.axis or 0]).count for e in self.net.inputs if _sliced(e)}
         found |= {slicing(e, dims(self.layer, self._output(e))[e.axis or 0]).count for e in self.net.outputs if _sliced(e)}
         if len(found) != 1:
-            raise MappingError(f"the port map asks for {sorted(found)} iterations" if found else "no port is sliced: the number of iterations is unknown", "R105")
+            raise MappingError(
+                f"the port map asks for {sorted(found)} iterations" if found else "no port is sliced: the number of iterations is unknown", "R105"
+            )
         return found.pop()
 
     def lift(self) -> list[ir.Value]:

@@ -15,9 +15,21 @@ from converter.mapping.node import Layer, MappingError
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 FROM_FICO = [1, 3, 0, 2]  # ONNX has i, o, f, c
-FUNCTIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus",
-             "hardsigmoid": "HardSigmoid", "leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "affine": "Affine", "scaledtanh": "ScaledTanh"}  # fmt: skip
-CELL = ("hidden_size", "activations", "activations_alpha", "activations_beta", "activation_alpha", "activation_beta", "clip", "linear_before_reset", "input_size")
+FUNCTIONS = {
+    "sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus",
+    "hardsigmoid": "HardSigmoid", "leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "affine": "Affine", "scaledtanh": "ScaledTanh",
+}  # fmt: skip
+CELL = (
+    "hidden_size",
+    "activations",
+    "activations_alpha",
+    "activations_beta",
+    "activation_alpha",
+    "activation_beta",
+    "clip",
+    "linear_before_reset",
+    "input_size",
+)
 
 
 def parameters(layer: Layer, kind: str, width: int, hidden: int) -> tuple[Array, Array, Array]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -35,7 +37,7 @@ def lift_resample(layer: Layer, b: Builder) -> ir.Value:
     return resize(b, x, out, mode="linear", coordinate_transformation_mode="half_pixel", antialias=int(flag(layer, "antialias")))
 
 
-def resize(b: Builder, x: ir.Value, out: tuple[int, ...], **attributes: str | int) -> ir.Value:
+def resize(b: Builder, x: ir.Value, out: tuple[int, ...], **attributes: Any) -> ir.Value:
     """Resize to the port's size; axes that keep theirs are not touched."""
     size = shape(x)
     if len(size) != len(out) or size[:2] != out[:2]:

@@ -6,8 +6,21 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
-    FLOAT, INT64, as_float, as_int64, axis_of, cast, dims, flag, integer, known_ints, operand, optional, shape, text,
-)  # fmt: skip
+    FLOAT,
+    INT64,
+    as_float,
+    as_int64,
+    axis_of,
+    cast,
+    dims,
+    flag,
+    integer,
+    known_ints,
+    operand,
+    optional,
+    shape,
+    text,
+)
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
 from converter.mapping.node import Layer, MappingError

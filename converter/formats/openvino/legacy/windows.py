@@ -12,10 +12,11 @@ from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
 from converter.mapping.node import Layer, MappingError
 
-WINDOW = (
+KEYS = (
     "kernel strides pads_begin pads_end dilations auto_pad kernel-x kernel-y stride-x stride-y stride pad-x pad-y pad-r pad-b dilation-x dilation-y "
     "kernel_x kernel_y stride_x stride_y pad_x pad_y pad_r pad_b dilation_x dilation_y pad dilation"
-).split()
+)
+WINDOW = tuple(KEYS.split())
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Window:
 
 def window_of(layer: Layer, rank: int) -> Window:
     """The window as the engine reads it: lists when there is `kernel`, else the separate attributes; an end pad defaults to the begin."""
-    if "kernel" in layer.attrs and "," in text(layer, "kernel") or ("kernel" in layer.attrs and rank == 1):
+    if "kernel" in layer.attrs and ("," in text(layer, "kernel") or rank == 1):
         kernel = integers(layer, "kernel")
         begin = integers(layer, "pads_begin", [0] * rank)
         found = Window(kernel, integers(layer, "strides", [1] * rank), integers(layer, "dilations", [1] * rank), begin, integers(layer, "pads_end", begin))
@@ -56,17 +57,14 @@ def window_of(layer: Layer, rank: int) -> Window:
 def _by_axis(layer: Layer) -> Window:
     def pair(what: str, default: int | None, both: str) -> list[int]:
         common = integer(layer, both) if both in layer.attrs and "," not in text(layer, both) else default
-        return [next((integer(layer, k) for k in (f"{what}-{a}", f"{what}_{a}") if k in layer.attrs), _or_absent(common, f"{what}-{a}")) for a in "yx"]
+        found = [next((integer(layer, k) for k in (f"{what}-{a}", f"{what}_{a}") if k in layer.attrs), common) for a in "yx"]
+        if None in found:
+            raise MappingError(f"required attribute {what!r} is absent", "R110")
+        return [v for v in found if v is not None]
 
     begin = pair("pad", 0, "pad")
     end = [next((integer(layer, k) for k in (f"pad-{a}", f"pad_{a}") if k in layer.attrs), begin[i]) for i, a in enumerate("br")]
     return Window(pair("kernel", None, "kernel"), pair("stride", 1, "stride"), pair("dilation", 1, "dilation"), begin, end)
-
-
-def _or_absent(value: int | None, key: str) -> int:
-    if value is None:
-        raise MappingError(f"required attribute {key!r} is absent", "R110")
-    return value
 
 
 def settle(layer: Layer, window: Window, size: list[int], out: list[int]) -> Window:
@@ -183,7 +181,9 @@ def lift_binary(layer: Layer, b: Builder) -> ir.Value:
     bits = np.unpackbits(np.ascontiguousarray(raw).reshape(-1).view(np.uint8), bitorder="little")[: int(np.prod(wanted))].reshape(wanted)
     pads = [*window.begin, *end_pads(window, list(size[2:]), list(out[2:]))]
     w = b.const(bits.astype(np.float32), f"{layer.name}.weights")
-    return b.ext("BinaryConvolution", x, w, strides=window.strides, pads=pads, dilations=window.dilations, pad_value=float(text(layer, "pad_value", "0")), group=group)
+    return b.ext(
+        "BinaryConvolution", x, w, strides=window.strides, pads=pads, dilations=window.dilations, pad_value=float(text(layer, "pad_value", "0")), group=group
+    )
 
 
 POOL = (*WINDOW, "pool-method", "exclude-pad", "rounding_type", "rounding-type", "global-pool", "global_pool", "method", "pool_method", "exclude_pad")
@@ -194,7 +194,11 @@ def lift_pooling(layer: Layer, b: Builder) -> ir.Value:
     """The port's size alone decides about rounding up. An average that includes pads counts the declared pads, not the rest of a last window."""
     x, out = operand(layer), list(dims(layer)[2:])
     size = list(shape(x)[2:])
-    window = window_of(layer, len(out)) if any_of(layer.attrs, "kernel", "kernel-x", "kernel_x") else Window(size, [1] * len(size), [1] * len(size), [0] * len(size), [0] * len(size))
+    window = (
+        window_of(layer, len(out))
+        if any_of(layer.attrs, "kernel", "kernel-x", "kernel_x")
+        else Window(size, [1] * len(size), [1] * len(size), [0] * len(size), [0] * len(size))
+    )
     window = settle(layer, window, size, out)
     kind = text(layer, "pool-method", "max").lower()
     average = kind in ("avg", "average")
@@ -205,14 +209,13 @@ def lift_pooling(layer: Layer, b: Builder) -> ir.Value:
     extra = [max(0, e - d) for e, d in zip(ends, window.end, strict=True)] if include else [0] * len(size)
     pads = [*window.begin, *(e if not include else min(e, d) for e, d in zip(ends, window.end, strict=True))]
     x, pads = _cropped(b, x, pads)
-    common = {"kernel_shape": window.kernel, "strides": window.strides}
     if not average:
         return _max_pool(b, x, pads, window)
     if any(extra):
         return _sum_of_rest(b, x, pads, extra, window, size)
     if any(p >= k for p, k in zip(pads, window.kernel * 2, strict=True)):
         raise MappingError("a pad as large as the window", "R110")
-    return b.op("AveragePool", x, pads=pads, count_include_pad=int(include), **common)
+    return b.op("AveragePool", x, pads=pads, count_include_pad=int(include), kernel_shape=window.kernel, strides=window.strides)
 
 
 def _max_pool(b: Builder, x: ir.Value, pads: list[int], window: Window) -> ir.Value:
