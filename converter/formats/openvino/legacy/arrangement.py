@@ -23,6 +23,7 @@ from converter.formats.openvino.legacy.access import (
 )
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
+from converter.graph.infer import set_type
 from converter.mapping.node import Layer, MappingError
 
 
@@ -239,7 +240,9 @@ def lift_range(layer: Layer, b: Builder) -> ir.Value:
     if (common := layer.outputs[0].dtype) is not None and len({v.dtype for v in (start, limit, step)}) > 1:
         start, limit, step = (cast(b, v, common) for v in (start, limit, step))
     values = [v if not shape(v) else b.op("Reshape", v, []) for v in (start, limit, step)]
-    return b.op("Reshape", b.op("Range", *values), list(dims(layer)))
+    result = b.op("Range", *values)
+    set_type(result, None, dims(layer))
+    return result
 
 
 @lifts("Shape ShapeOf", "output_type")
