@@ -69,7 +69,8 @@ class Model:
             what = "; ".join([f"unknown input {n!r}" for n in sorted(unknown)] + [f"input {n!r} is missing" for n in sorted(missing)])
             raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))
         given = {**{k: self.interface["defaults"][k] for k in optional}, **feeds}
-        return {name: self._feed(info, np.asarray(given[name])) for name, info in infos.items()}
+        tensors = {public_name(v): v.type is None or isinstance(v.type, ir.TensorType) for v in self.ir.graph.inputs}
+        return {name: self._feed(info, np.asarray(given[name])) if tensors[name] else given[name] for name, info in infos.items()}
 
     def _feed(self, info: TensorInfo, array: Array) -> Array:
         if info.name in self.interface.get("images", ()) and array.ndim == 3 and info.shape is not None:
