@@ -15,6 +15,7 @@ text was printed. Provenance and names of the source format are not part of the 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,6 +33,7 @@ from converter.graph.walk import all_graphs
 INLINE = 16  # elements of a constant that is still written out
 _NO_LITERALS = {ir.DataType.COMPLEX64, ir.DataType.COMPLEX128, ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT2, ir.DataType.UINT2, ir.DataType.FLOAT4E2M1}
 _DIGITS = 16  # of the hash that are shown
+_GIVEN_NAME = re.compile(r"node_\w+_\d+")  # what onnx_ir calls a node that has no name
 
 
 def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> str:
@@ -47,6 +49,9 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
                 value.const_value = ir.ExternalTensor("-", 0, tensor.nbytes, tensor.dtype, shape=shape, name=str(value.name))
     proto = ir.to_proto(clone)
     for part in _graphs(proto.graph):
+        for node in part.node:
+            if _GIVEN_NAME.fullmatch(node.name):
+                node.name = ""
         known = {c.name for c in part.initializer}
         kept = [v for v in part.value_info if types and v.name not in known]
         del part.value_info[:]
