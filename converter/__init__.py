@@ -1,1 +1,35 @@
-"""netconv."""
+"""netconv: neural networks between Core ML, OpenVINO IR, Zhouyi Compass IR, ONNX and NNAPI.
+
+import converter
+model = converter.load("net.mlmodel")
+outputs = model.run({"image": array})
+converter.save(model, "net.xml")                     # or format="openvino+ir=7"
+converter.convert("net.mlmodel", "net.txt")
+assert converter.verify("net.mlmodel", "net.xml").passed
+
+Importing this package costs nothing; everything is loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from converter import errors as errors
+    from converter.api import convert, inspect, load, run, save, verify
+    from converter.model import Model
+
+__version__ = "0.1.0"
+__all__ = ["Model", "convert", "errors", "inspect", "load", "run", "save", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "errors":
+        return importlib.import_module("converter.errors")
+    if name == "Model":
+        return importlib.import_module("converter.model").Model
+    if name in __all__:
+        return getattr(importlib.import_module("converter.api"), name)
+    raise AttributeError(f"module 'converter' has no attribute {name!r}")

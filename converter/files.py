@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +26,8 @@ class MappedFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         try:
+            if not stat.S_ISREG(os.stat(self.path).st_mode):  # opening a pipe would wait for its other end
+                raise OSError(errno.EINVAL, "not a regular file")
             with open(self.path, "rb") as f:
                 size = os.fstat(f.fileno()).st_size
                 # an empty file cannot be mapped
@@ -49,8 +53,12 @@ class MappedFile:
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
     """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
     folder = model.resolve().parent
-    target = (folder / name).resolve()
-    if os.path.isabs(name) or "\0" in name or not target.is_relative_to(folder):
+    try:
+        target = (folder / name).resolve()
+        inside = not os.path.isabs(name) and target.is_relative_to(folder)
+    except (OSError, ValueError):  # a name that no file can have: NUL, lone surrogates, a loop of links
+        inside = False
+    if not inside:
         raise unreadable("R107", f"the side file {name!r} lies outside the model's folder", where or Where(str(model)))
     return target
 
@@ -79,11 +87,17 @@ class Output:
         final = self.path(suffix)
         temporary = final.with_name(f".{final.name}.{secrets.token_hex(6)}.tmp")
         try:
-            with open(temporary, "xb", buffering=1 << 20) as f:
-                self._pending[final] = temporary
-                yield f
-                f.flush()
-                os.fsync(f.fileno())
+            if final.is_dir():  # known now rather than after another file has been replaced
+                raise IsADirectoryError(errno.EISDIR, "a folder has this name")
+            file = open(temporary, "xb", buffering=1 << 20)  # noqa: SIM115 - closed below
+        except (OSError, ValueError) as e:
+            raise _unwritable(final, e) from None
+        self._pending[final] = temporary
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as e:
             raise _unwritable(final, e) from None
 
@@ -104,5 +118,5 @@ class Output:
                     temporary.unlink(missing_ok=True)
 
 
-def _unwritable(path: Path, e: OSError) -> WriteError:
-    return WriteError(Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(path))))
+def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
+    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(path))))

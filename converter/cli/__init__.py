@@ -1,0 +1,9 @@
+"""The command line. Only click is imported here; each command loads what it needs when it runs."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    from converter.cli.app import run
+
+    run()

@@ -1,0 +1,82 @@
+"""The table of formats. A format is one value, FORMAT in its own folder, loaded when it is first asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from pathlib import Path
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import UsageError, unreadable
+from converter.format import Flavour, Format
+
+FORMATS = {
+    "coreml": "converter.formats.coreml.format",
+    "openvino": "converter.formats.openvino.format",
+    "zhouyi": "converter.formats.zhouyi.format",
+    "nnapi": "converter.formats.nnapi.format",
+    "onnx": "converter.formats.onnx.format",
+}
+HEAD = 4096
+
+
+def get(name: str) -> Format:
+    """The format called `name`; UsageError with a suggestion for an unknown one."""
+    if name not in FORMATS:
+        close = difflib.get_close_matches(name, FORMATS, 1)
+        raise UsageError(Diagnostic("U501", f"unknown format {name!r}", help=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORMATS)}"))
+    found = importlib.import_module(FORMATS[name]).FORMAT
+    assert isinstance(found, Format)
+    return found
+
+
+def _present() -> list[str]:
+    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module)]
+
+
+def parse_flavour(text: str, io_layout: str = "") -> Flavour:
+    """ "openvino+ir=7+fp16" -> Flavour("openvino", {"ir": "7", "fp16": ""}); unknown options are UsageErrors."""
+    name, *parts = text.split("+")
+    known = {o.name: o for o in get(name).options}
+    options: dict[str, str] = {}
+    for part in parts:
+        key, _, value = part.partition("=")
+        option = known.get(key)
+        if option is None:
+            raise UsageError(Diagnostic("U501", f"{name} has no flavour {key!r}", help=f"known: {', '.join(known) or 'none'}"))
+        if option.values and value not in option.values and "N" not in option.values:
+            raise UsageError(Diagnostic("U501", f"{key}={value!r} is not a value of this flavour", help=f"known: {', '.join(option.values)}"))
+        if not option.values and value:
+            raise UsageError(Diagnostic("U501", f"the flavour {key!r} takes no value"))
+        options[key] = value
+    return Flavour(name, options, io_layout)
+
+
+def detect(path: Path) -> Format:
+    """The format of a file: content first, suffix where the content fits several. ReadError R100 or R101."""
+    if path.is_dir():
+        raise unreadable("R100", "is a folder" + (" (an .mlpackage holds an ML Program)" if path.suffix == ".mlpackage" else ""), Where(str(path)))
+    try:
+        with open(path, "rb") as f:
+            head = f.read(HEAD)
+    except OSError as e:
+        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+    found = [f for f in map(get, _present()) if f.sniff(head, path)]
+    if len(found) > 1:
+        found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
+    if len(found) != 1:
+        tried = ", ".join(f.name for f in found) if found else ", ".join(FORMATS)
+        what = "fits several formats" if found else "is none of the known formats"
+        raise unreadable("R101", f"the content {what} ({tried})", Where(str(path)), help="name the format with -f FORMAT")
+    return found[0]
+
+
+def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
+    """The flavour to write: as named, else by the suffix of the path."""
+    if target:
+        return parse_flavour(target, io_layout)
+    for name in _present():
+        if any(path.name.endswith(s) for s in get(name).suffixes):
+            return Flavour(name, {}, io_layout)
+    raise UsageError(Diagnostic("U501", f"no format has the suffix of {path.name!r}", help="name the target with -t FORMAT"))

@@ -1,0 +1,56 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv.
+# PYTHON chooses the interpreter that makes .venv, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x"
+
+PYTHON ?= python3
+TESTS ?= tests
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+EXTRAS_demo := openvino,litert
+EXTRAS_test := test
+EXTRAS_dev := dev
+
+.PHONY: help demo test check lint format bench record clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.installed-demo ## Convert both sample networks to every format, verify each, print a table (2 minutes the first time)
+	$(BIN)/python samples/demo.py --out out/demo
+
+test: .venv/.installed-test ## The whole test suite, two processes
+	$(BIN)/python -m pytest -n 2 $(TESTS)
+
+check: lint ## Format, lint, types, and the fast tests
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
+
+lint: .venv/.installed-dev ## Format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/.installed-dev ## Reformat the code and apply safe lint fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.installed-demo ## Time and memory against cp and a bare click app
+	$(BIN)/python benchmarks/bench.py
+
+record: .venv/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
+	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record
+
+clean: ## Remove .venv and everything made by other targets
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# A stamp per set of extras: nothing is installed twice, and everything again when pyproject.toml changes.
+.venv/.installed-%: .venv/.created pyproject.toml
+	$(PIP) install --quiet --editable '.[$(EXTRAS_$*)]'
+	@touch $@
+
+.venv/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "netconv needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) install --quiet --upgrade pip
+	@touch $@

@@ -1,0 +1,72 @@
+"""The Python API behind `import converter` (which loads this only when it is used)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from converter import formats
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import UsageError
+from converter.format import Flavour
+
+if TYPE_CHECKING:
+    from converter.graph.infer import Array
+    from converter.model import Model
+    from converter.verify import Result
+
+PathLike = str | os.PathLike[str]
+
+
+def load(path: PathLike, format: str | None = None, weights: PathLike | None = None) -> Model:
+    """Reads a model file into the shared graph.
+
+    `format` overrides detection by content; `weights` names the second file where it does not lie beside the first.
+    Raises ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at once).
+    """
+    p = Path(path)
+    chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
+    return chosen.read(p, Path(weights) if weights else None)
+
+
+def save(model: Model, path: PathLike, format: str | None = None, io_layout: str = "") -> list[Diagnostic]:
+    """Writes a model: `format` may carry a flavour ("openvino+ir=7"); without it the suffix decides. Returns warnings.
+
+    Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not).
+    """
+    flavour: Flavour = formats.target_for(Path(path), format, io_layout)
+    return formats.get(flavour.format).write(model, Path(path), flavour)
+
+
+def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None) -> list[Diagnostic]:
+    """load and save in one step; returns the warnings of both."""
+    if Path(dst).exists() and Path(src).exists() and os.path.samefile(src, dst):
+        raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(dst))))
+    model = load(src, source)
+    return [*model.notes, *save(model, dst, target)]
+
+
+def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Array]:
+    """Executes a model file once."""
+    return load(path).run(feeds, engine)
+
+
+def verify(reference: Any, candidate: Any, data: Any = None, **options: Any) -> Result:
+    """Compares two models (files or Models) on the same inputs; see converter.verify.verify."""
+    from converter.verify import verify as compare
+
+    return compare(_model(reference), _model(candidate), data, **options)
+
+
+def inspect(path: PathLike) -> dict[str, Any]:
+    """What is in a model file, as plain data."""
+    from converter.inspection import summary
+
+    return summary(load(path))
+
+
+def _model(model: Any) -> Model:
+    from converter.model import Model
+
+    return model if isinstance(model, Model) else load(model)

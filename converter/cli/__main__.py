@@ -1,0 +1,5 @@
+"""`python -m converter.cli`: the same as the `netconv` command."""
+
+from converter.cli import main
+
+main()

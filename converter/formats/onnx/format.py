@@ -1,0 +1,61 @@
+"""The ONNX format: the shared graph's own form, so reading and writing are normalisation, not mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.format import Flavour, Format, Option
+
+if TYPE_CHECKING:
+    from converter.diagnostics import Diagnostic
+    from converter.model import Model
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    from converter.formats.onnx.detect import looks_like_onnx
+
+    return looks_like_onnx(head, path)
+
+
+def read(path: Path, weights: Path | None) -> Model:
+    from converter.formats.onnx.codec import read_onnx
+    from converter.formats.onnx.lift import lift
+
+    return lift(read_onnx(path))
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.formats.onnx.codec import write_onnx
+    from converter.formats.onnx.lower import lower
+
+    write_onnx(lower(model, flavour), path)
+    return []
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    from converter.formats.onnx.codec import read_onnx
+
+    read_onnx(path)
+    return []
+
+
+def kinds() -> Mapping[str, str]:
+    import onnx.defs
+
+    return {s.name: s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
+
+
+FORMAT = Format(
+    name="onnx",
+    title="ONNX",
+    suffixes=(".onnx",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    options=(Option("opset", "the ai.onnx opset to write", values=("N",), default="21"),),
+    versions="ai.onnx 7 to the newest that the onnx package knows; writes opset 21 unless told otherwise",
+)

@@ -1,0 +1,87 @@
+"""OpenVINO IR as netconv sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.format import Flavour, Format, Option
+
+if TYPE_CHECKING:
+    from converter.diagnostics import Diagnostic
+    from converter.model import Model
+
+# possessive: hostile comments must not be matched in every possible way
+_PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
+_NET = re.compile(_PROLOG + rb"<net[\s/>]", re.DOTALL)
+
+
+def sniff(head: bytes, path: Path | None = None) -> bool:
+    """Whether a file that begins with `head` is OpenVINO IR: XML whose root element is `<net>`."""
+    for bom, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
+        if head.startswith(bom):
+            head = head[2:].decode(encoding, "ignore").encode()
+    return _NET.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read(path: Path, weights: Path | None) -> Model:
+    from converter.formats.openvino.codec import read_ir
+
+    net = read_ir(path, weights)
+    if net.legacy:
+        from converter.formats.openvino.legacy.lift import lift as lift_legacy
+
+        return lift_legacy(net)
+    from converter.formats.openvino.opset.lift import lift
+
+    return lift(net)
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.files import Output
+    from converter.formats.openvino.codec import write_ir
+
+    notes: list[Diagnostic] = []
+    if int(flavour.options.get("ir", "11")) < 10:
+        from converter.formats.openvino.legacy.lower import lower as lower_legacy
+
+        net = lower_legacy(model, flavour, notes)
+    else:
+        from converter.formats.openvino.opset.lower import lower
+
+        net = lower(model, flavour, notes)
+    with Output(path) as out:
+        write_ir(net, out)
+    return notes
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    from converter.formats.openvino.codec import check_ir
+
+    return check_ir(path, weights)
+
+
+def kinds() -> Mapping[str, str]:
+    from converter.formats.openvino.opset.lift import mapping
+
+    table = mapping()
+    return {**{k: "(special)" for k in table.lift_special}, **{r.far: r.near for r in table.table.rules}}
+
+
+FORMAT = Format(
+    name="openvino",
+    title="OpenVINO IR",
+    suffixes=(".xml",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    options=(
+        Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
+        Option("fp16", "half-precision weights"),
+    ),
+    versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
+)

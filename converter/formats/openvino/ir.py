@@ -1,0 +1,321 @@
+"""OpenVINO IR as it is on disk: layers, ports, edges and blobs, without any meaning.
+
+Everything that an engine looks at is a typed field; what it ignores (unknown attributes and elements) is kept as it stands in
+`attrs` and `extra`. `None` says "absent from the file" wherever absence and a default are different things.
+Legacy IR (versions 2 to 9) and opset IR (10 and 11) share these classes; the docstrings say which fields belong to one only.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.diagnostics import Where
+from converter.files import MappedFile
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class TensorLike(Protocol):
+    """What a tensor of onnx_ir offers: numbers on request, little-endian packed bytes on request."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def numpy(self) -> npt.NDArray[Any]: ...
+    def tobytes(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`size` bytes at `offset` of the .bin; checked against its length when the IR was read. `file` is None only for empty slices."""
+
+    file: MappedFile | None
+    offset: int
+    size: int
+
+    @property
+    def array(self) -> Bytes:
+        """The bytes as a uint8 view of the mapped file."""
+        return np.empty(0, np.uint8) if self.file is None else self.file.slice(self.offset, self.size)
+
+
+Content = FileSlice | bytes | npt.NDArray[Any] | TensorLike | Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blob:
+    """The bytes of one constant, little endian.
+
+    `content` is where they come from: a slice of the .bin that was read, bytes, a numpy array (any strides), a tensor of onnx_ir, or a
+    function that yields one of these when the writer gets there. numpy arrays of sub-byte types must be packed to uint8 beforehand.
+    `precision` is the attribute of that name in legacy IR ("" = that of the layer); opset IR has it in `Layer.data["element_type"]`.
+    Frozen, so that a changed constant is a new Blob and a stale offset cannot survive.
+    """
+
+    content: Content
+    precision: str = ""
+
+    @property
+    def array(self) -> Bytes:
+        """All bytes as a flat uint8 array; a view wherever the content allows it."""
+        array = materialise(self.content)
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blob) or self.precision != other.precision:
+            return False
+        slices = isinstance(self.content, FileSlice) and isinstance(other.content, FileSlice)
+        return self.content is other.content or (slices and self.content == other.content)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def materialise(content: Any) -> npt.NDArray[Any]:
+    """The array behind a `Content`, in little-endian byte order; not copied unless the byte order or a packed type asks for it."""
+    if isinstance(content, np.ndarray | np.generic):
+        content = np.asarray(content)
+        if content.dtype.hasobject:
+            raise TypeError(f"an array of {content.dtype} has no bytes of its own")
+        array: npt.NDArray[Any] = content
+        return array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
+    if isinstance(content, FileSlice):
+        return content.array
+    if isinstance(content, bytes | bytearray | memoryview):
+        return np.frombuffer(content, np.uint8)
+    if hasattr(content, "numpy"):
+        array = content.numpy()
+        # 4-bit tensors: numpy has a byte for each element, the file must not
+        return materialise(array if array.nbytes == content.nbytes else content.tobytes())
+    if callable(content):
+        return materialise(content())
+    raise TypeError(f"a blob cannot be made of {type(content).__name__}")
+
+
+@dataclass(slots=True)
+class Element:
+    """A free piece of XML (rt_info, meta_data): tag, attributes, text and children. `text` is "" when only blanks surround children."""
+
+    tag: str
+    attrs: dict[str, str] = field(default_factory=dict)
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def find(self, tag: str) -> Element | None:
+        return next((c for c in self.children if c.tag == tag), None)
+
+    def attribute(self, name: str) -> Element | None:
+        """The `<attribute name=...>` child of a layer's or port's rt_info, for example `decompression`."""
+        return next((c for c in self.children if c.tag == "attribute" and c.attrs.get("name") == name), None)
+
+
+@dataclass(slots=True)
+class Port:
+    """A port of a layer. `id` is unique among the layer's inputs and among its outputs and says nothing about the position.
+
+    `dims`: one entry per axis, () for a scalar; legacy all positive and, on outputs, authoritative; opset IR -1 for dynamic, only a hint.
+    `precision`: `FP32` spelling; legacy outputs in v7 and always in opset IR. `names`: tensor names of opset outputs, commas unescaped.
+    """
+
+    id: int
+    dims: tuple[int, ...] = ()
+    precision: str = ""
+    names: tuple[str, ...] = ()
+    rt_info: Element | None = None
+    attrs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Edge:
+    """Data flows from an output port to an input port."""
+
+    from_layer: int
+    from_port: int
+    to_layer: int
+    to_port: int
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(slots=True)
+class BackEdge:
+    """The value at the source becomes the value at the target in the next iteration. Ports exist in legacy IR only."""
+
+    from_layer: int
+    to_layer: int
+    from_port: int | None = None
+    to_port: int | None = None
+
+
+@dataclass(slots=True)
+class PortMap:
+    """One `<input>` or `<output>` of a port map: which port of the layer is which layer (legacy: and port) of the body.
+
+    `external_port_id` is -1 for entries that have only a `purpose` (`current_iteration`, `execution_condition`).
+    With `axis` the value is sliced or concatenated, without it is passed whole; None = not in the file (0, -1, 1, 1 are the defaults
+    of start, end, stride and part_size).
+    """
+
+    external_port_id: int
+    internal_layer_id: int
+    internal_port_id: int | None = None
+    axis: int | None = None
+    start: int | None = None
+    end: int | None = None
+    stride: int | None = None
+    part_size: int | None = None
+    purpose: str = ""
+
+
+@dataclass(slots=True)
+class Layer:
+    """A layer: attributes as text in `data`, ports in order, blobs by name, bodies by tag.
+
+    `version` is the opset (or `extension`) and absent in legacy IR; `precision` is the legacy attribute of v2 to v6.
+    `data` never holds the offset and size of a Const: these belong to `blobs["value"]`. Legacy blobs are `weights`, `biases`, `custom` ...
+    `data_children`: elements inside `<data>` (old Crop). `bodies`: "body" (TensorIterator, Loop), "then_body" and "else_body" (If).
+    `line` is the line in the XML, 0 for a layer that was not read.
+    """
+
+    id: int
+    name: str
+    type: str
+    version: str = ""
+    precision: str = ""
+    data: dict[str, str] = field(default_factory=dict)
+    inputs: list[Port] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
+    blobs: dict[str, Blob] = field(default_factory=dict)
+    bodies: dict[str, SubNet] = field(default_factory=dict)
+    rt_info: Element | None = None
+    data_children: list[Element] = field(default_factory=list)
+    attrs: dict[str, str] = field(default_factory=dict)
+    extra: list[Element] = field(default_factory=list)
+    line: int = field(default=0, compare=False)
+
+    def input(self, id: int) -> Port | None:
+        return next((p for p in self.inputs if p.id == id), None)
+
+    def output(self, id: int) -> Port | None:
+        return next((p for p in self.outputs if p.id == id), None)
+
+
+@dataclass(kw_only=True)
+class Body:
+    """Layers and the edges between them; ids are local to a body, all bodies share one .bin."""
+
+    layers: list[Layer] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    rt_info: Element | None = None
+    extra: list[Element] = field(default_factory=list)
+
+    def by_id(self) -> dict[int, Layer]:
+        return {layer.id: layer for layer in self.layers}
+
+    def producers(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """(layer, input port) -> (layer, output port) that feeds it."""
+        return {(e.to_layer, e.to_port): (e.from_layer, e.from_port) for e in self.edges}
+
+    def consumers(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """(layer, output port) -> every (layer, input port) that it feeds, in the order of the edges."""
+        result: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for e in self.edges:
+            result.setdefault((e.from_layer, e.from_port), []).append((e.to_layer, e.to_port))
+        return result
+
+    def ordered(self) -> list[Layer]:
+        """The layers, each after those that feed it and otherwise in file order; layers on or behind a cycle are left out."""
+        position = {layer.id: i for i, layer in enumerate(self.layers)}
+        waiting = dict.fromkeys(position, 0)
+        following: dict[int, list[int]] = {id: [] for id in position}
+        for e in self.edges:
+            waiting[e.to_layer] += 1
+            following[e.from_layer].append(e.to_layer)
+        ready = [position[id] for id, n in waiting.items() if not n]
+        heapq.heapify(ready)
+        result: list[Layer] = []
+        while ready:
+            layer = self.layers[heapq.heappop(ready)]
+            result.append(layer)
+            for id in following[layer.id]:
+                waiting[id] -= 1
+                if not waiting[id]:
+                    heapq.heappush(ready, position[id])
+        return result
+
+    def walk(self) -> Iterator[Layer]:
+        """Every layer of this body and of the bodies inside its layers, outer before inner."""
+        for layer in self.layers:
+            yield layer
+            for body in layer.bodies.values():
+                yield from body.walk()
+
+
+@dataclass(kw_only=True)
+class SubNet(Body):
+    """The body of a TensorIterator, Loop or If branch, and how it is connected to the layer around it."""
+
+    inputs: list[PortMap] = field(default_factory=list)
+    outputs: list[PortMap] = field(default_factory=list)
+    back_edges: list[BackEdge] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Channel:
+    """Pre-processing of one channel: `mean` is a number, an image (Blob of the channel's height x width) or absent. Engines ignore `scale`."""
+
+    id: int
+    mean: float | Blob | None = None
+    scale: float | None = None
+
+
+@dataclass(slots=True)
+class PreProcess:
+    """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" = the only one)."""
+
+    reference_layer_name: str = ""
+    mean_precision: str = ""
+    channels: list[Channel] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Statistic:
+    """Legacy int8 calibration: the range of each channel of one layer's output."""
+
+    name: str
+    min: tuple[float, ...] = ()
+    max: tuple[float, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Net(Body):
+    """A whole IR. `version` 2..9 is legacy, 10 and 11 opset IR. `attrs`: other attributes of `<net>` (`batch`, `precision`).
+
+    `meta_data`, `quantization_parameters` and `rt_info` are free trees. `xml` and `bin` are the files it was read from; `write_ir` copies
+    them as they are as long as the net still says the same.
+    """
+
+    name: str
+    version: int
+    attrs: dict[str, str] = field(default_factory=dict)
+    pre_process: PreProcess | None = None
+    statistics: list[Statistic] = field(default_factory=list)
+    meta_data: Element | None = None
+    quantization_parameters: Element | None = None
+    xml: MappedFile | None = field(default=None, compare=False)
+    bin: MappedFile | None = field(default=None, compare=False)
+
+    @property
+    def legacy(self) -> bool:
+        return self.version < 10
+
+    @property
+    def path(self) -> Path | None:
+        return self.xml.path if self.xml else None
+
+    def where(self, layer: Layer) -> Where:
+        return Where(str(self.path or ""), layer.line, layer=layer.name, kind=layer.type)

@@ -1,0 +1,48 @@
+"""Const layers <-> tensors of the shared graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.openvino.ir import Blob, Layer, Port
+from converter.formats.openvino.opset.fields import ELEMENT_TYPES
+from converter.formats.openvino.types import ELEMENT_TYPES as SIZES
+from converter.mapping.codecs import csv
+from converter.mapping.node import MappingError
+
+DATA_TYPES = {name: ir.DataType(number) for number, name in ELEMENT_TYPES.items()}
+NAMES = {d: name for name, d in DATA_TYPES.items()}
+
+
+def precision(dtype: ir.DataType | None) -> str:
+    """A port's spelling of a type: FP32, I64, BOOL, ..."""
+    name = NAMES.get(dtype or ir.DataType.FLOAT)
+    if name is None:
+        raise MappingError(f"the type {dtype} has no counterpart")
+    return "STRING" if name == "string" else SIZES[name].precision
+
+
+def read_const(layer: Layer) -> ir.TensorProtocol:
+    """The tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble first, as in ONNX)."""
+    name, shape = layer.data.get("element_type", ""), csv.lift(layer.data.get("shape", ""))
+    dtype = DATA_TYPES.get(name)
+    if dtype is None or dtype == ir.DataType.STRING:
+        raise MappingError(f"constants of element type {name!r} have no counterpart", "X201")
+    raw = layer.blobs["value"].array if "value" in layer.blobs else np.empty(0, np.uint8)
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape))
+    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype)
+
+
+def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
+    """A Const layer; the bytes are taken from the tensor when the file is written."""
+    shape = [int(d) for d in tensor.shape.numpy()]
+    element = NAMES.get(tensor.dtype)
+    if element is None:
+        raise MappingError(f"constants of type {tensor.dtype} have no counterpart")
+    data = {"element_type": element, "shape": ", ".join(map(str, shape))}
+    content: Any = tensor.tobytes if tensor.dtype.bitwidth < 8 else tensor.numpy()
+    return Layer(id, name, "Const", "opset1", data=data, outputs=[Port(0, tuple(shape), precision(tensor.dtype))], blobs={"value": Blob(content)})

@@ -1,0 +1,130 @@
+"""Net (v10, v11) -> the shared graph."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.formats.openvino.ir import Body, Net
+from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.opset import ops, special
+from converter.formats.openvino.opset.constants import DATA_TYPES, read_const
+from converter.formats.openvino.opset.revisions import canonical_spelling
+from converter.graph.build import Builder, new_model
+from converter.graph.infer import set_type
+from converter.graph.names import set_public_name
+from converter.mapping.drive import FormatMapping, Lifting, refuse
+from converter.mapping.node import Layer, MappingError
+from converter.model import Model
+from converter.passes.tidy import tidy
+
+Env = dict[tuple[int, int], ir.Value]
+
+
+@cache
+def mapping() -> FormatMapping:
+    return FormatMapping(ops.TABLE, special.LIFT, special.LOWER)
+
+
+def lift(net: Net) -> Model:
+    """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name of v11, else the layer's."""
+    model, b = new_model(net.name)
+    body = BodyLift(net, b, Lifting(mapping(), b, "openvino"))
+    body.run(net)
+    refuse(body.lifting.problems)
+    body.sinks()
+    tidy(model)
+    return Model(model, "openvino")
+
+
+class BodyLift:
+    """Lifts the layers of one body. `env` maps (layer id, output port id) to values; `inputs`/`outputs` are by Parameter/Result id."""
+
+    def __init__(self, net: Net, builder: Builder, lifting: Lifting) -> None:
+        self.net, self.builder, self.lifting = net, builder, lifting
+        self.env: Env = {}
+        self.outputs: dict[int, ir.Value] = {}
+        self.given: dict[int, ir.Value] = {}  # Parameter id -> value, for bodies of If, Loop and TensorIterator
+        self.variables: list[tuple[str, ir.Value, ir.Value]] = []
+
+    def run(self, body: Body) -> None:
+        producers = body.producers()
+        for layer in body.ordered():
+            feeds = [producers.get((layer.id, p.id)) for p in layer.inputs]
+            operands = [self.env.get(f) if f is not None else None for f in feeds]
+            if any(f is not None and v is None for f, v in zip(feeds, operands, strict=True)):
+                continue  # behind a refused layer
+            self._layer(layer, operands)
+
+    def _layer(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
+        try:
+            if layer.type == "Parameter":
+                self._bind(layer, [self.given.get(layer.id) or self._parameter(layer)])
+            elif layer.type == "Const":
+                self._bind(layer, [self.builder.const(read_const(layer), layer.name)])
+            elif layer.type == "Result":
+                assert operands[0] is not None
+                self.outputs[layer.id] = operands[0]
+                self._result(layer, operands[0])
+            else:
+                self._operation(layer, operands)
+        except MappingError as e:
+            self.lifting.problems.append(Diagnostic(e.code, str(e), where=self.net.where(layer), help=e.help))
+
+    def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
+        declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
+        kind = canonical_spelling(layer.type)
+        far = Layer(kind, layer.name, dict(layer.data), {}, operands, declared, self.net.where(layer), extra=(layer, self))
+        self.lifting.version = opset_number(layer.version)
+        results = self.lifting.layer(far)
+        if results is not None:
+            self._bind(layer, results)
+
+    def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
+        for port, value in zip(layer.outputs, values, strict=False):
+            self.env[layer.id, port.id] = value
+            name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
+            if value.producer() is not None and "openvino.name" not in value.metadata_props:
+                value.metadata_props["openvino.name"] = name
+
+    def _parameter(self, layer: IrLayer) -> ir.Value:
+        dtype = DATA_TYPES.get(layer.data.get("element_type", "f32"))
+        names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()
+        value = ir.Value(name=self.builder.names.fresh(names[0] if names else layer.name))
+        set_type(value, dtype, parse_shape(layer.data.get("shape", "")))
+        set_public_name(value, names[0] if names else layer.name)
+        self.builder.graph.inputs.append(value)
+        return value
+
+    def _result(self, layer: IrLayer, value: ir.Value) -> None:
+        if self.lifting.builder is not self.builder:
+            return
+        producer = value.metadata_props.get("openvino.name") or layer.name
+        self.builder.output(value)
+        set_public_name(self.builder.graph.outputs[-1], producer)
+
+    def sinks(self) -> None:
+        """States become extra inputs and outputs (Assign writes the output of its variable)."""
+        for name, read, written in self.variables:
+            self.builder.output(written)
+            set_public_name(self.builder.graph.outputs[-1], name)
+            set_public_name(read, name)
+
+
+def opset_number(version: str) -> int:
+    digits = "".join(c for c in version if c.isdigit())
+    return int(digits) if digits else 6  # "experimental" and "extension" operations are read as opset6's
+
+
+def parse_shape(text: str) -> list[Any] | None:
+    """`1,3,?,1..4` -> [1, 3, None, None]; `...` (dynamic rank) -> None."""
+    if "..." in text:
+        return None
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    return [int(p) if p.isdigit() else None for p in parts]
+
+
+__all__ = ["BodyLift", "Where", "lift", "mapping"]

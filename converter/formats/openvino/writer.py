@@ -1,0 +1,248 @@
+"""The typed nodes of `ir` -> .bin and .xml, both streamed: one blob and one layer at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from lxml import etree
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import WriteError
+from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
+from converter.formats.openvino.reader import BODIES
+from converter.formats.openvino.types import ELEMENT_TYPES
+from converter.formats.openvino.xml import XmlElement, join_names
+
+# Constants up to this size are compared by content; of larger ones only the same object is shared.
+_SMALL = 1 << 12
+# Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
+_ALIGNMENT = 8
+_SLAB = 1 << 24
+_NOTHING = Blob(bytes(1))
+
+Places = dict[int, tuple[int, int]]
+
+
+def write_bin(net: Net, f: BinaryIO) -> Places:
+    """Writes every blob once, in the order of the layers. Returns id(blob) -> (offset, size) for `write_xml`."""
+    pool = _Pool(f)
+    places: Places = {}
+    for layer in net.walk():
+        for name, blob in layer.blobs.items():
+            places[id(blob)] = pool.place(blob)
+            if not net.legacy:
+                _check_size(layer, name, places[id(blob)][1])
+                # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a byte on it
+                places[id(blob)] = places[id(blob)] if places[id(blob)][1] else pool.place(_NOTHING)
+    for channel in net.pre_process.channels if net.pre_process else ():
+        if isinstance(channel.mean, Blob):
+            places[id(channel.mean)] = pool.place(channel.mean)
+    return places
+
+
+def _check_size(layer: Layer, name: str, size: int) -> None:
+    """The opset engine refuses a constant whose size is not that of its shape; to write one would be a fault of the caller."""
+    if name != "value" or layer.type != "Const":
+        raise ValueError(f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a Const has one, called 'value'")
+    kind, shape = layer.data["element_type"], layer.data["shape"]
+    count = int(np.prod([int(d) for d in shape.split(",")], dtype=object)) if shape.strip() else 1
+    if kind != "string" and size != ELEMENT_TYPES[kind].nbytes(count):
+        raise ValueError(f"layer {layer.name!r}: {size} bytes for {kind} of shape [{shape}]")
+
+
+class _Pool:
+    """Appends constants to the .bin and shares equal ones."""
+
+    def __init__(self, f: BinaryIO) -> None:
+        self._f = f
+        self._end = 0
+        self._by_source: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._by_content: dict[bytes, tuple[int, int]] = {}
+
+    def place(self, blob: Blob) -> tuple[int, int]:
+        content = blob.content
+        source = (id(content.file), content.offset, content.size) if isinstance(content, FileSlice) else (id(content),)
+        if source not in self._by_source:
+            self._by_source[source] = self._append(materialise(content))
+        return self._by_source[source]
+
+    def _append(self, array: npt.NDArray[Any]) -> tuple[int, int]:
+        digest = b""
+        if array.nbytes <= _SMALL:
+            digest = hashlib.blake2b(array.tobytes()).digest() + array.nbytes.to_bytes(4)
+            if digest in self._by_content:
+                return self._by_content[digest]
+        self._f.write(bytes(-self._end % _ALIGNMENT))
+        place = (self._end + -self._end % _ALIGNMENT, array.nbytes)
+        for slab in _slabs(array):
+            self._f.write(slab.reshape(-1).view(np.uint8).data)
+        self._end = sum(place)
+        if digest:
+            self._by_content[digest] = place
+        return place
+
+
+def _slabs(array: npt.NDArray[Any]) -> Iterable[npt.NDArray[Any]]:
+    """The array in C order in pieces that are contiguous; a permuted view is copied a few rows at a time, never whole."""
+    if array.flags.c_contiguous or array.nbytes <= _SLAB:
+        yield np.ascontiguousarray(array)
+    elif array[0].nbytes > _SLAB:
+        for row in array:
+            yield from _slabs(row)
+    else:
+        rows = max(1, _SLAB // array[0].nbytes)
+        for i in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[i : i + rows])
+
+
+def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
+    """Writes the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
+    xml = _Xml(net, places)
+    f.write(b'<?xml version="1.0"?>\n')
+    with etree.xmlfile(f, encoding="utf-8") as out, out.element("net", xml.safe({"name": net.name, "version": str(net.version)} | net.attrs)):
+        out.write("\n\t")
+        with out.element("layers"):
+            for layer in net.layers:
+                out.write("\n\t\t")
+                out.write(_indented(xml.layer(layer), 2))
+            out.write("\n\t")
+        for section in xml.sections(net):
+            out.write("\n\t")
+            out.write(_indented(section, 1))
+        out.write("\n")
+    f.write(b"\n")
+
+
+def _indented(e: XmlElement, level: int) -> XmlElement:
+    etree.indent(e, "\t", level=level)
+    e.tail = None
+    return e
+
+
+class _Xml:
+    """Builds lxml elements; every text goes through `safe`, since XML cannot hold control characters."""
+
+    def __init__(self, net: Net, places: Places) -> None:
+        self.net = net
+        self.places = places
+
+    def safe(self, attrs: dict[str, str], layer: Layer | None = None) -> dict[str, str]:
+        for key, value in attrs.items():
+            self.text(key, value, layer)
+        return attrs
+
+    def text(self, what: str, value: str, layer: Layer | None = None) -> str:
+        """`value`, if XML can hold it."""
+        try:
+            etree.Element("x").text = value
+        except ValueError:
+            where = Where(layer=layer.name, kind=layer.type) if layer else Where()
+            raise WriteError(Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)) from None
+        return value
+
+    def element(self, tag: str, attrs: dict[str, str] | None = None, *below: XmlElement, layer: Layer | None = None) -> XmlElement:
+        try:
+            e = etree.Element(tag, attrs or {})
+        except ValueError:
+            self.safe(attrs or {}, layer)
+            raise
+        e.extend(below)
+        return e
+
+    def tree(self, t: Element) -> XmlElement:
+        e = self.element(t.tag, t.attrs, *map(self.tree, t.children))
+        e.text = self.text(f"the text of <{t.tag}>", t.text) or None
+        return e
+
+    def trees(self, *trees: Element | None) -> list[XmlElement]:
+        return [self.tree(t) for t in trees if t is not None]
+
+    def sections(self, net: Net) -> Iterable[XmlElement]:
+        """What follows the layers of a net."""
+        yield self.edges(net)
+        if net.pre_process:
+            yield self.pre_process(net.pre_process)
+        if net.statistics:
+            yield self.element("statistics", {}, *map(self.statistic, net.statistics))
+        yield from self.trees(net.rt_info, net.meta_data, net.quantization_parameters, *net.extra)
+
+    def edges(self, body: Body) -> XmlElement:
+        names = ("from-layer", "from-port", "to-layer", "to-port")
+        ends = ((e.from_layer, e.from_port, e.to_layer, e.to_port) for e in body.edges)
+        return self.element("edges", {}, *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends))
+
+    def layer(self, layer: Layer) -> XmlElement:
+        head = {"id": str(layer.id), "name": layer.name, "type": layer.type, "precision": layer.precision, "version": layer.version}
+        e = self.element("layer", {k: v for k, v in head.items() if v or k in ("name", "type")} | layer.attrs, layer=layer)
+        data = layer.data | (self.place(layer.blobs["value"]) if not self.net.legacy and "value" in layer.blobs else {})
+        if data or layer.data_children:
+            e.append(self.element("data", data, *self.trees(*layer.data_children), layer=layer))
+        e.extend(self.trees(layer.rt_info))
+        for tag, body in layer.bodies.items():
+            e.extend(self.connections(tag, body))
+        for tag, ports in (("input", layer.inputs), ("output", layer.outputs)):
+            if ports:
+                e.append(self.element(tag, {}, *(self.port(p, layer) for p in ports)))
+        if self.net.legacy and layer.blobs:
+            e.append(self.element("blobs", {}, *(self.blob(tag, b) for tag, b in layer.blobs.items())))
+        e.extend(self.trees(*layer.extra))
+        e.extend(self.element(tag, {}, *self.body(body)) for tag, body in layer.bodies.items())
+        return e
+
+    def body(self, body: SubNet) -> list[XmlElement]:
+        layers = self.element("layers", {}, *map(self.layer, body.layers))
+        return [layers, self.edges(body), *self.trees(body.rt_info, *body.extra)]
+
+    def port(self, port: Port, layer: Layer) -> XmlElement:
+        own = {"id": str(port.id), "precision": port.precision, "names": join_names(port.names)}
+        e = self.element("port", {k: v for k, v in own.items() if v} | port.attrs, layer=layer)
+        for d in port.dims:
+            etree.SubElement(e, "dim").text = str(d)
+        e.extend(self.trees(port.rt_info))
+        return e
+
+    def place(self, blob: Blob) -> dict[str, str]:
+        offset, size = self.places[id(blob)]
+        return {"offset": str(offset), "size": str(size)}
+
+    def blob(self, tag: str, blob: Blob) -> XmlElement:
+        return self.element(tag, self.place(blob) | ({"precision": blob.precision} if blob.precision else {}))
+
+    def connections(self, tag: str, body: SubNet) -> Iterable[XmlElement]:
+        maps = [("input", m) for m in body.inputs] + [("output", m) for m in body.outputs]
+        yield self.element(BODIES[tag], {}, *(self.element(kind, _port_map(m)) for kind, m in maps))
+        if body.back_edges:
+            names = ("from-layer", "from-port", "to-layer", "to-port")
+            ends = ((b.from_layer, b.from_port, b.to_layer, b.to_port) for b in body.back_edges)
+            yield self.element("back_edges", {}, *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends))
+
+    def pre_process(self, p: PreProcess) -> XmlElement:
+        attrs = {"reference-layer-name": p.reference_layer_name, "mean-precision": p.mean_precision}
+        return self.element("pre-process", {k: v for k, v in attrs.items() if v}, *map(self.channel, p.channels))
+
+    def channel(self, c: Channel) -> XmlElement:
+        e = self.element("channel", {"id": str(c.id)})
+        if isinstance(c.mean, Blob):
+            e.append(self.blob("mean", c.mean))
+        elif c.mean is not None:
+            e.append(self.element("mean", {"value": repr(c.mean)}))
+        if c.scale is not None:
+            e.append(self.element("scale", {"value": repr(c.scale)}))
+        return e
+
+    def statistic(self, s: Statistic) -> XmlElement:
+        texts = {"name": s.name, "min": ",".join(map(repr, s.min)), "max": ",".join(map(repr, s.max))}
+        return self.tree(Element("layer", {}, [Element(tag, text=text) for tag, text in texts.items()]))
+
+
+def _numbers(pairs: Iterable[tuple[str, int | None]]) -> dict[str, str]:
+    return {name: str(n) for name, n in pairs if n is not None}
+
+
+def _port_map(m: PortMap) -> dict[str, str]:
+    names = ("axis", "external_port_id", "internal_layer_id", "internal_port_id", "start", "end", "stride", "part_size")
+    return _numbers((n, getattr(m, n)) for n in names) | ({"purpose": m.purpose} if m.purpose else {})

@@ -1,0 +1,126 @@
+"""Guarded XML: parsing without entities, document types or network, and attributes read with the place they stand at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from lxml import etree
+
+from converter.diagnostics import Where
+from converter.errors import ReadError, unreadable
+from converter.formats.openvino.ir import Element
+
+XmlElement: TypeAlias = etree._Element
+
+_INTEGER = re.compile(r"\s*([+-]?[0-9]{1,19})\s*\Z", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)\s*\Z", re.ASCII | re.IGNORECASE)
+_COMMA = re.compile(r"(?<!\\),")
+
+
+def parse_xml(data: bytes, file: str) -> XmlElement:
+    """The root element of an XML document; ReadError R103 with the line for anything that is not plain well-formed XML."""
+    # entities in attribute values are expanded while parsing, so a document type is refused before, and once more after (UTF-16)
+    head = data[: data.find(b"<net") + 1 or None]
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    if b"<!DOCTYPE" in head:
+        raise unreadable("R103", "a document type declaration has no place in an IR", Where(file, head[: head.find(b"<!DOCTYPE")].count(b"\n") + 1))
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as e:
+        reason = re.sub(r", line \d+, column \d+$", "", e.msg or "no document")
+        raise unreadable("R103", f"the XML is damaged: {reason}", Where(file, e.lineno or 0)) from None
+    if getattr(root.getroottree().docinfo, "doctype", ""):
+        raise unreadable("R103", "a document type declaration has no place in an IR", Where(file, 1))
+    return root
+
+
+def line(e: XmlElement) -> int:
+    """The line on which an element begins, from 1."""
+    return cast(int, e.sourceline or 0)
+
+
+def elements(parent: XmlElement | None) -> Iterator[XmlElement]:
+    """The child elements, without comments and processing instructions."""
+    return (c for c in parent if isinstance(c.tag, str)) if parent is not None else iter(())
+
+
+def children(parent: XmlElement | None, tag: str) -> Iterator[XmlElement]:
+    return parent.iterchildren(tag) if parent is not None else iter(())
+
+
+def free_tree(e: XmlElement) -> Element:
+    """An element with everything below it, for the parts of the format that have no fixed structure."""
+    below = [free_tree(c) for c in elements(e)]
+    text = e.text or ""
+    return Element(str(e.tag), attributes(e), below, text if text.strip() or not below else "")
+
+
+def attributes(e: XmlElement, *known: str) -> dict[str, str]:
+    """All attributes but the known ones."""
+    return {str(k): str(v) for k, v in e.attrib.items() if k not in known}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once they are known."""
+
+    file: str
+    layer: str = ""
+    kind: str = ""
+
+    def where(self, e: XmlElement) -> Where:
+        return Where(self.file, line(e), layer=self.layer, kind=self.kind)
+
+    def bad(self, code: str, message: str, e: XmlElement) -> ReadError:
+        return unreadable(code, message, self.where(e))
+
+    def text(self, e: XmlElement, name: str) -> str:
+        """A mandatory attribute."""
+        value = e.get(name)
+        if value is None:
+            raise self.bad("R103", f"<{e.tag}> lacks its mandatory attribute {name!r}", e)
+        return str(value)
+
+    def integer(self, e: XmlElement, name: str, least: int = 0) -> int:
+        """A mandatory attribute that is an integer from `least` up."""
+        return self.as_integer(e, self.text(e, name), f"{name} of <{e.tag}>", least)
+
+    def integer_or_none(self, e: XmlElement, name: str) -> int | None:
+        return self.integer(e, name, least=-(1 << 63)) if name in e.attrib else None
+
+    def as_integer(self, e: XmlElement, text: str, what: str, least: int = 0) -> int:
+        match = _INTEGER.match(text)
+        if not match or not -(1 << 63) <= int(match[1]) < 1 << 63:
+            raise self.bad("R103", f"{what} is not an integer: {shown(text)}", e)
+        if int(match[1]) < least:
+            raise self.bad("R110", f"{what} is {int(match[1])}, but must be at least {least}", e)
+        return int(match[1])
+
+    def as_number(self, e: XmlElement, text: str, what: str) -> float:
+        if not _NUMBER.match(text):
+            raise self.bad("R103", f"{what} is not a number: {shown(text)}", e)
+        return float(text)
+
+    def child(self, e: XmlElement, tag: str) -> XmlElement:
+        """A mandatory child element."""
+        found = e.find(tag)
+        if found is None:
+            raise self.bad("R103", f"<{e.tag}> lacks its mandatory element <{tag}>", e)
+        return found
+
+
+def shown(text: str) -> str:
+    """A value of the file for a message: quoted, and short whatever the file holds."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    r"""Tensor names of a port: separated by commas; a comma inside a name is written `\,`."""
+    return tuple(name.replace("\\,", ",") for name in _COMMA.split(text)) if text else ()
+
+
+def join_names(names: tuple[str, ...]) -> str:
+    return ",".join(name.replace(",", "\\,") for name in names)

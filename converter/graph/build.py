@@ -1,0 +1,196 @@
+"""Builder: nodes appended to a graph, or inserted before a node, with types and shapes inferred at once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.infer import KNOWN_LIMIT, Array, infer, known, schema_of, set_known, set_type
+from converter.graph.names import Names
+
+Operand = ir.Value | np.ndarray | float | int | bool | None
+Source = dict[str, str]
+
+
+class Builder:
+    """Writes into one graph.
+
+    `op` and `ext` return the single output, `ops` and `exts` return a tuple of several. Operands are values, None (an
+    optional input left out), arrays, or Python scalars and lists, which become constants (bool, int64, float32).
+    `source` is the provenance stamped on each new node (see `provenance`).
+    In a function body (`in_function`) constants are Constant nodes, elsewhere initializers.
+    """
+
+    def __init__(self, graph: ir.Graph, names: Names, *, before: ir.Node | None = None, in_function: bool = False) -> None:
+        self.graph = graph
+        self.names = names
+        self.before = before
+        self.in_function = in_function
+        self.source: Source = {}
+
+    def op(self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any) -> ir.Value:
+        """One node with one output. Attributes that are None are left out; `name` is a hint for the output's name."""
+        return self.ops(op_type, *inputs, domain=domain, names=(name,), **attributes)[0]
+
+    def ops(self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, names: Sequence[str] = (), **attributes: Any) -> tuple[ir.Value, ...]:
+        """One node with `outputs` outputs."""
+        count = max(outputs, len(names))
+        operands = [self.value(v) for v in inputs]
+        while operands and operands[-1] is None:
+            operands.pop()
+        node = ir.Node(domain, op_type, operands, _attributes(op_type, domain, attributes), num_outputs=count, metadata_props=dict(self.source))
+        for i, out in enumerate(node.outputs):
+            out.name = self.names.fresh((names[i] if i < len(names) else "") or op_type.lower())
+        self.place(node)
+        infer(node)
+        return tuple(node.outputs)
+
+    def ext(self, op_type: str, *inputs: Any, name: str = "", **attributes: Any) -> ir.Value:
+        """One operator of the extension catalogue with one output."""
+        return self.exts(op_type, *inputs, names=(name,), **attributes)[0]
+
+    def exts(self, op_type: str, *inputs: Any, outputs: int = 1, names: Sequence[str] = (), **attributes: Any) -> tuple[ir.Value, ...]:
+        """One operator of the extension catalogue; inside a function body its definition is written out instead."""
+        if self.in_function:
+            from converter.graph import extensions
+
+            return extensions.write_body(self, op_type, [self.value(v) for v in inputs], attributes)
+        return self.ops(op_type, *inputs, domain=EXTENSION_DOMAIN, outputs=outputs, names=names, **attributes)
+
+    def const(self, data: Any, name: str = "const", dtype: Any = None) -> ir.Value:
+        """A constant from an array, a tensor, or Python numbers (int64, float32, bool unless `dtype` says else)."""
+        tensor = data if isinstance(data, ir.TensorProtocol) else ir.Tensor(as_array(data, dtype))
+        if self.in_function:
+            value = self.ops("Constant", value=tensor, names=(name,))[0]
+            if tensor.size <= KNOWN_LIMIT:
+                set_known(value, tensor.numpy())
+            return value
+        value = ir.Value(name=self.names.fresh(name), type=ir.TensorType(tensor.dtype), shape=ir.Shape(list(tensor.shape.numpy())), const_value=tensor)
+        self.graph.register_initializer(value)
+        return value
+
+    def value(self, operand: Any, name: str = "const") -> ir.Value | None:
+        return operand if operand is None or isinstance(operand, ir.Value) else self.const(operand, name)
+
+    def like(self, reference: ir.Value, number: float | int, name: str = "const") -> ir.Value:
+        """A scalar constant of the type of `reference`."""
+        dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
+        return self.const(np.array(number, dtype), name)
+
+    def place(self, node: ir.Node) -> None:
+        if self.before is None:
+            self.graph.append(node)
+        else:
+            self.graph.insert_before(self.before, node)
+
+    @contextlib.contextmanager
+    def provenance(self, **source: str) -> Iterator[None]:
+        """Stamps new nodes with where they come from: format=, layer=, type=, where=."""
+        previous, self.source = self.source, {f"netconv.{k}": v for k, v in source.items() if v}
+        try:
+            yield
+        finally:
+            self.source = previous
+
+    def body(self, name: str) -> Builder:
+        """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer graph may be used freely."""
+        inner = Builder(ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)), self.names, in_function=self.in_function)
+        inner.source = dict(self.source)
+        return inner
+
+    def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> ir.Value:
+        """A new input of this builder's graph."""
+        value = ir.Value(name=self.names.fresh(name))
+        set_type(value, dtype, shape)
+        self.graph.inputs.append(value)
+        return value
+
+    def output(self, *values: ir.Value) -> None:
+        """Declares outputs of this builder's graph. An input, a constant or a repeated value gets an Identity in between."""
+        for value in values:
+            foreign = value.producer() is None or value.graph is not self.graph or value in self.graph.outputs
+            self.graph.outputs.append(self.op("Identity", value, name=f"{value.name}_out") if foreign else value)
+
+
+def as_array(data: Any, dtype: Any = None) -> Array:
+    if isinstance(data, np.ndarray | np.generic):
+        return np.asarray(data, dtype)
+    array = np.asarray(data, dtype)
+    if dtype is None and array.dtype == np.float64:
+        return array.astype(np.float32)
+    return array.astype(np.int64) if dtype is None and (array.size == 0 or array.dtype.kind == "i") else array
+
+
+_AS: dict[Any, tuple[ir.AttributeType, Callable[[Any], Any]]] = {
+    onnx.defs.OpSchema.AttrType.FLOAT: (ir.AttributeType.FLOAT, float),
+    onnx.defs.OpSchema.AttrType.FLOATS: (ir.AttributeType.FLOATS, lambda v: [float(x) for x in v]),
+    onnx.defs.OpSchema.AttrType.INT: (ir.AttributeType.INT, int),
+    onnx.defs.OpSchema.AttrType.INTS: (ir.AttributeType.INTS, lambda v: [int(x) for x in v]),
+    onnx.defs.OpSchema.AttrType.STRING: (ir.AttributeType.STRING, str),
+    onnx.defs.OpSchema.AttrType.STRINGS: (ir.AttributeType.STRINGS, lambda v: [str(x) for x in v]),
+}
+
+
+def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[ir.Attr]:
+    """Attributes in the types that the operator's schema declares (3 for a float attribute is 3.0)."""
+    schema = schema_of(op_type, domain) if domain == "" else None
+    result: list[ir.Attr] = []
+    for name, value in attributes.items():
+        if isinstance(value, ir.Attr):
+            result.append(value)
+        elif value is not None:
+            declared = schema.attributes.get(name) if schema is not None else None
+            kind = _AS.get(declared.type) if declared is not None else None
+            result.append(ir.Attr(name, kind[0], kind[1](value)) if kind else attribute(name, value))
+    return result
+
+
+def attribute(name: str, value: Any) -> ir.Attr:
+    """An attribute typed by its Python value; arrays become tensors, an empty list a list of integers."""
+    if isinstance(value, np.ndarray):
+        return ir.AttrTensor(name, ir.Tensor(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        value = int(value)
+    if isinstance(value, ir.Graph):
+        return ir.AttrGraph(name, value)
+    if isinstance(value, list | tuple) and not value:
+        return ir.AttrInt64s(name, [])
+    if isinstance(value, list | tuple) and any(isinstance(x, float) for x in value):
+        value = [float(x) for x in value]
+    return ir.convenience.convert_attribute(name, value)
+
+
+def new_model(name: str = "main") -> tuple[ir.Model, Builder]:
+    """An empty canonical model and a builder for it."""
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET, EXTENSION_DOMAIN: 1}, name=name)
+    return ir.Model(graph, ir_version=IR_VERSION, producer_name="netconv"), Builder(graph, Names())
+
+
+def builder_before(node: ir.Node, names: Names) -> Builder:
+    """A builder that inserts in front of `node`, with its provenance."""
+    assert isinstance(node.graph, ir.Graph)
+    b = Builder(node.graph, names, before=node)
+    b.source = {k: v for k, v in node.metadata_props.items() if k.startswith("netconv.")}
+    return b
+
+
+def attrs_of(node: ir.Node) -> dict[str, Any]:
+    """Attribute values as Python values (ints, floats, str, lists, numpy arrays, graphs)."""
+    return {a.name: _plain(a) for a in node.attributes.values()}
+
+
+def _plain(a: ir.Attr) -> Any:
+    if a.type == ir.AttributeType.TENSOR:
+        return a.as_tensor().numpy()
+    return list(a.value) if isinstance(a.value, tuple | list) else a.value
+
+
+__all__ = ["Builder", "as_array", "attribute", "attrs_of", "builder_before", "known", "new_model"]

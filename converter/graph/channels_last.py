@@ -1,0 +1,72 @@
+"""The channels-last dialect: ONNX operators whose data inputs and outputs are stored as N, spatial..., C.
+
+`LAYOUT_SENSITIVE` says which operators have such a twin and which of their inputs and outputs carry data in that layout;
+weights and other operands keep ONNX's own layout in the graph (a writer permutes them when it streams them out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN
+from converter.graph.build import Builder, attrs_of
+
+# (domain, operator) -> (inputs that carry data, outputs that carry data)
+LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
+    **{("", op): ((0,), (0,)) for op in (
+        "Conv", "ConvTranspose", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "LRN",
+        "BatchNormalization", "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Resize",
+    )},
+    ("", "MaxPool"): ((0,), (0, 1)),
+    (EXTENSION_DOMAIN, "ShuffleChannels"): ((0,), (0,)),
+}  # fmt: skip
+_BASE = "base_domain"  # attribute on a twin of an extension operator
+
+
+def to_last(rank: int) -> list[int]:
+    """The permutation N, C, spatial -> N, spatial, C: `stored[i] = canonical[perm[i]]`."""
+    return [0, *range(2, rank), 1]
+
+
+def to_first(rank: int) -> list[int]:
+    """The permutation N, spatial, C -> N, C, spatial."""
+    return [0, rank - 1, *range(1, rank - 1)]
+
+
+def is_last(node: ir.Node) -> bool:
+    return node.domain == CHANNELS_LAST_DOMAIN
+
+
+def base_domain(node: ir.Node) -> str:
+    """The domain of the operator that this node (a twin or not) is about."""
+    return node.attributes[_BASE].as_string() if is_last(node) and _BASE in node.attributes else "" if is_last(node) else node.domain
+
+
+def ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Which inputs and outputs of the node carry layout; None for an operator without a twin."""
+    return LAYOUT_SENSITIVE.get((base_domain(node), node.op_type))
+
+
+def write_body(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
+    """The definition of a twin: Transpose, the operator, Transpose."""
+    found = ports(node)
+    assert found is not None, node.op_type
+    data_in, data_out = found
+    operands = list(inputs)
+    for i in data_in:
+        if i < len(operands) and (v := operands[i]) is not None:
+            operands[i] = b.op("Transpose", v, perm=to_first(_rank(v)))
+    attributes = {k: v for k, v in attrs_of(node).items() if k != _BASE}
+    domain = base_domain(node)
+    make = b.exts if domain == EXTENSION_DOMAIN else b.ops
+    results = list(make(node.op_type, *operands, outputs=len(node.outputs), **attributes))
+    for i in data_out:
+        if i < len(results):
+            results[i] = b.op("Transpose", results[i], perm=to_last(_rank(results[i])))
+    return tuple(results)
+
+
+def _rank(value: ir.Value) -> int:
+    return value.shape.rank() if value.shape is not None else 4

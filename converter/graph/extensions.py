@@ -1,0 +1,239 @@
+"""The `netconv` domain: what ONNX cannot say in one node.
+
+An extension operator *is* a Python function that writes its definition in standard operators:
+
+    @extension
+    def ShuffleChannels(b, x, *, group: int):
+        '''Interleaves the channels (axis 1) of `group` groups.'''
+        ...
+        return y
+
+Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones attributes with their defaults.
+The body may look at the types and shapes of its inputs. From this one definition come: shape inference, the model-local
+function that makes an ONNX file self-contained (overload = hash of the body, so that bodies for other attributes or ranks
+do not clash), and the expansion for targets that lack the operator.
+
+An operator without a definition (random numbers, custom layers) is `@opaque`: its function returns only output types.
+
+The channels-last dialect (`netconv.channels_last`) holds the same operator names as ONNX with data inputs and outputs
+stored as N..C; its definition is Transpose, the operator, Transpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.infer import infer as infer_node
+from converter.graph.infer import known, set_known, set_type
+from converter.graph.names import Names
+from converter.graph.walk import all_nodes
+
+Body = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Extension:
+    name: str
+    body: Body
+    inputs: tuple[str, ...]
+    variadic: bool
+    attributes: dict[str, Any]  # name -> default; inspect.Parameter.empty when required
+    doc: str
+    opaque: bool = False
+
+
+CATALOGUE: dict[str, Extension] = {}
+
+
+def extension(body: Body) -> Body:
+    """Enters `body` into the catalogue under its own name."""
+    return _enter(body, opaque=False)
+
+
+def opaque(types: Body) -> Body:
+    """Enters an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype, shape), ...]."""
+    return _enter(types, opaque=True)
+
+
+def _enter(body: Body, *, opaque: bool) -> Body:
+    parameters = list(inspect.signature(body).parameters.values())[1:]
+    inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+    name = body.__name__
+    assert name not in CATALOGUE, f"two extension operators are called {name}"
+    CATALOGUE[name] = Extension(
+        name=name,
+        body=body,
+        inputs=inputs,
+        variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+        doc=inspect.cleandoc(body.__doc__ or ""),
+        opaque=opaque,
+    )
+    return body
+
+
+def lookup(name: str) -> Extension | None:
+    _load()
+    return CATALOGUE.get(name)
+
+
+def _load() -> None:
+    if not CATALOGUE:
+        package = importlib.import_module("converter.graph.catalogue")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"converter.graph.catalogue.{module.name}")
+
+
+def catalogue() -> dict[str, Extension]:
+    _load()
+    return dict(CATALOGUE)
+
+
+def write_body(b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]) -> tuple[ir.Value, ...]:
+    """Writes the definition of an extension operator with `b`; raises KeyError for an unknown or opaque one."""
+    entry = lookup(name)
+    if entry is None or entry.opaque:
+        raise KeyError(name)
+    results = entry.body(b, *inputs, **{k: v for k, v in attributes.items() if v is not None})
+    return tuple(results) if isinstance(results, tuple | list) else (results,)
+
+
+def can_expand(node: ir.Node) -> bool:
+    if node.domain == CHANNELS_LAST_DOMAIN:
+        return True
+    entry = lookup(node.op_type) if node.domain == EXTENSION_DOMAIN else None
+    return entry is not None and not entry.opaque
+
+
+def expand(node: ir.Node, names: Names) -> None:
+    """Replaces an extension node by its definition, in place."""
+    b = builder_before(node, names)
+    results = _write(b, node, list(node.inputs))
+    replace(node, results, b)
+
+
+def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> None:
+    """Lets `results` take the place, names and uses of the node's outputs, and removes the node."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    taken: set[int] = set()
+    for old, new in zip(node.outputs, results, strict=False):
+        if new is None or (old.is_graph_output() is False and not old.uses()):
+            continue
+        if old.is_graph_output() and (new.producer() is None or new.graph is not graph or new.is_graph_output() or id(new) in taken):
+            new = b.op("Identity", new)
+        taken.add(id(new))
+        keeps_name = new.producer() is not None and not new.is_graph_output() and (old.is_graph_output() or new.producer().graph is graph)  # type: ignore[union-attr]
+        public = dict(old.metadata_props)
+        name = old.name
+        if new.shape is None and old.shape is not None:
+            new.shape = old.shape
+        if new.type is None:
+            new.type = old.type
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        if keeps_name and (new.is_graph_output() or not new.metadata_props):
+            old.name = None
+            new.name = name
+            new.metadata_props.update(public)
+    graph.remove(node, safe=True)
+
+
+def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
+    if node.domain == CHANNELS_LAST_DOMAIN:
+        from converter.graph import channels_last
+
+        return channels_last.write_body(b, node, inputs)
+    return write_body(b, node.op_type, inputs, attrs_of(node))
+
+
+def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None], dict[ir.Value, ir.Value]]:
+    """A function graph with one input per distinct input of the node, typed, and with its known values."""
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=node.op_type)
+    b = Builder(graph, Names(), in_function=True)
+    made: dict[ir.Value, ir.Value] = {}
+    formal: list[ir.Value | None] = []
+    for i, v in enumerate(node.inputs):
+        if v is None:
+            formal.append(None)
+            continue
+        inner = ir.Value(name=b.names.fresh(f"in{i}"), type=v.type, shape=v.shape)
+        if (k := known(v)) is not None:
+            set_known(inner, k)
+        graph.inputs.append(inner)
+        made[v] = inner
+        formal.append(inner)
+    return b, formal, made
+
+
+def infer(node: ir.Node) -> None:
+    """Output types of an extension node: those of its definition."""
+    entry = lookup(node.op_type) if node.domain == EXTENSION_DOMAIN else None
+    if node.domain == EXTENSION_DOMAIN and entry is None:
+        return
+    if entry is not None and entry.opaque:
+        for out, (dtype, shape) in zip(node.outputs, entry.body(None, *node.inputs, **attrs_of(node)), strict=False):
+            set_type(out, dtype, shape)
+        return
+    b, formal, _ = _scratch(node)
+    for out, result in zip(node.outputs, _write(b, node, formal), strict=False):
+        set_type(out, result.dtype, result.shape)
+        if (k := known(result)) is not None:
+            set_known(out, k)
+
+
+def function_for(node: ir.Node) -> ir.Function:
+    """The model-local function that defines this node, named by the hash of its body (a letter first: numbers do not parse)."""
+    b, formal, _ = _scratch(node)
+    results = _write(b, node, formal)
+    b.output(*(r for r in results[: len(node.outputs)]))
+    if len(node.inputs) != len(b.graph.inputs):  # an optional input left out in the middle still needs its place
+        b.graph.inputs.clear()
+        b.graph.inputs.extend(v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal)
+    for v in b.graph.all_nodes():
+        v.metadata_props.clear()
+    text = hashlib.sha256()
+    for n in all_nodes(b.graph):
+        text.update(ir.to_proto(n).SerializeToString(deterministic=True))
+    text.update("|".join(str(v.name) for v in [*b.graph.inputs, *b.graph.outputs]).encode())
+    return ir.Function(node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[])
+
+
+def bind(model: ir.Model) -> None:
+    """Attaches the function of every extension node to the model and points the node at it (before saving or running)."""
+    for key in [k for k in model.functions if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)]:
+        del model.functions[key]
+    for node in all_nodes(model.graph):
+        if can_expand(node):
+            function = function_for(node)
+            node.overload = function.overload
+            model.functions.setdefault(function.identifier(), function)
+            model.graph.opset_imports.setdefault(node.domain, 1)
+
+
+def unbind(model: ir.Model) -> None:
+    """The inverse of `bind`: catalogue operators lose function and overload (the catalogue defines them)."""
+    for key in [k for k in model.functions if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN) and (k[0] != EXTENSION_DOMAIN or lookup(k[1]))]:
+        del model.functions[key]
+    for node in all_nodes(model.graph):
+        if can_expand(node):
+            node.overload = ""
+
+
+def expand_all(model: ir.Model, names: Names, keep: Callable[[ir.Node], bool] = lambda n: False) -> None:
+    """Expands every extension operator that has a definition and that `keep` does not claim."""
+    for node in list(all_nodes(model.graph)):
+        if can_expand(node) and not keep(node):
+            expand(node, names)
+
+
+__all__ = ["CATALOGUE", "IR_VERSION", "Extension", "bind", "catalogue", "expand", "extension", "infer_node", "lookup", "opaque", "unbind"]

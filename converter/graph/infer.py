@@ -1,0 +1,209 @@
+"""Types and shapes of one node's outputs, and the values of shape arithmetic.
+
+onnx's own inference does the standard operators (7 us a node). Values that are known without running the network (shape
+vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..), ..)) has a shape as soon as it is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.defs
+import onnx.shape_inference
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.walk import subgraphs
+
+Array = npt.NDArray[Any]
+KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
+_KNOWN = "netconv.known"
+_OPSETS = [onnx.helper.make_opsetid("", OPSET)]
+_NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+
+
+class InferenceError(Exception):
+    """A node whose inputs contradict its operator; the message is onnx's."""
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...] | None:
+    """The static shape, or None when rank or a dimension is unknown."""
+    if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+        return None
+    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+
+
+def rank_of(value: ir.Value) -> int | None:
+    return None if value.shape is None else value.shape.rank()
+
+
+def known(value: ir.Value | None) -> Array | None:
+    """The value as an array when it is a small constant or computed from such; None otherwise."""
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return value.const_value.numpy() if value.const_value.size <= KNOWN_LIMIT else None
+    found = value.meta.get(_KNOWN)
+    return found if found is None else np.asarray(found)
+
+
+def set_known(value: ir.Value, array: Array) -> None:
+    value.meta[_KNOWN] = array
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """The array of an initializer of any size (a view, not a copy), or a known value; None for activations."""
+    if value is not None and value.const_value is not None:
+        return value.const_value.numpy()
+    return known(value)
+
+
+def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
+    """Sets what is given and not None; dimensions are ints, names or None."""
+    if dtype is not None:
+        value.type = ir.TensorType(dtype)
+    if shape is not None:
+        value.shape = shape if isinstance(shape, ir.Shape) else ir.Shape(shape)
+
+
+def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, OPSET if domain == "" else 1, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def infer(node: ir.Node) -> None:
+    """Sets type and shape of the outputs (in place), as far as the inputs tell."""
+    if node.op_type in ("If", "Loop", "Scan") and node.domain == "":
+        _infer_control_flow(node)
+    elif node.domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
+        from converter.graph import extensions
+
+        extensions.infer(node)
+    else:
+        _infer_standard(node)
+    _evaluate(node)
+
+
+def type_proto(value: ir.Value) -> onnx.TypeProto | None:
+    if value.type is None:
+        return None
+    proto = ir.serde.serialize_type(value.type)
+    if value.shape is not None and isinstance(value.type, ir.TensorType):
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _infer_standard(node: ir.Node) -> None:
+    schema = schema_of(node.op_type, node.domain)
+    if schema is None or any(v is not None and v.type is None for v in node.inputs):
+        return
+    proto, names = onnx.NodeProto(op_type=node.op_type, domain=node.domain), {}
+    for i, v in enumerate(node.inputs):  # positional names: foreign names may be empty or repeated
+        proto.input.append("" if v is None else f"i{i}")
+        if v is not None:
+            names[f"i{i}"] = v
+    proto.output.extend(f"o{i}" for i in range(len(node.outputs)))
+    proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values() if not a.is_ref())
+    types = {n: p for n, v in names.items() if (p := type_proto(v)) is not None}
+    data = {n: onnx.numpy_helper.from_array(k) for n, v in names.items() if (k := known(v)) is not None and k.dtype.kind in "iufb"}
+    try:
+        found = onnx.shape_inference.infer_node_outputs(schema, proto, types, input_data=data, opset_imports=_OPSETS, ir_version=IR_VERSION)
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
+        raise InferenceError(f"{node.op_type}: {str(e).splitlines()[0]}") from None
+    for i, out in enumerate(node.outputs):
+        if (result := found.get(f"o{i}")) is not None:
+            _adopt(out, result)
+
+
+def _adopt(value: ir.Value, proto: onnx.TypeProto) -> None:
+    found = ir.serde.deserialize_type_proto_for_type(proto)
+    if found is not None:
+        value.type = found
+    shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    if shape is not None:
+        value.shape = shape
+
+
+def _infer_control_flow(node: ir.Node) -> None:
+    bodies = {a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH}
+    if node.op_type == "If":
+        for out, a, b in zip(node.outputs, bodies["then_branch"].outputs, bodies["else_branch"].outputs, strict=True):
+            set_type(out, a.dtype or b.dtype, _merge(a.shape, b.shape))
+    elif node.op_type == "Loop":
+        body = bodies["body"]
+        carried = len(node.inputs) - 2
+        trips = known(node.inputs[0])
+        stops = known(node.inputs[1]) if node.inputs[1] is not None else np.array(True)
+        fixed = trips is not None and stops is not None and bool(stops.all()) and known(body.outputs[0]) is not None
+        for i, out in enumerate(node.outputs):
+            inner = body.outputs[i + 1]
+            if i < carried:
+                initial = node.inputs[i + 2]
+                set_type(out, inner.dtype, _merge(inner.shape, initial.shape if initial is not None else inner.shape))
+            elif inner.shape is not None:
+                set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
+            else:
+                set_type(out, inner.dtype, None)
+
+
+def _merge(a: ir.Shape | None, b: ir.Shape | None) -> list[Any] | None:
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return [x if x == y else None for x, y in zip(a, b, strict=True)]
+
+
+def _evaluate(node: ir.Node) -> None:
+    """Remembers the outputs' values when they follow from known inputs and are small."""
+    if node.domain or node.op_type in _NOT_EVALUATED or any(subgraphs(node)):
+        return
+    if node.op_type in ("Shape", "Size"):
+        _evaluate_shape(node)
+        return
+    values = [known(v) for v in node.inputs]
+    if any(v is not None and k is None for v, k in zip(node.inputs, values, strict=True)):
+        return
+    sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else KNOWN_LIMIT + 1 for o in node.outputs]
+    if not node.inputs or max(sizes) > KNOWN_LIMIT:
+        return
+    for out, array in zip(node.outputs, evaluate(node, values), strict=False):
+        set_known(out, array)
+
+
+def _evaluate_shape(node: ir.Node) -> None:
+    value = node.inputs[0]
+    shape = shape_of(value) if value is not None else None
+    if shape is None:
+        if node.op_type == "Shape" and value is not None and value.shape is not None:
+            dims = list(value.shape)[_int(node, "start", 0) : _int(node, "end", None)]
+            if all(isinstance(d, int) for d in dims):
+                set_known(node.outputs[0], np.array(dims, np.int64))
+        return
+    if node.op_type == "Size":
+        set_known(node.outputs[0], np.array(int(np.prod(shape)), np.int64))
+    else:
+        set_known(node.outputs[0], np.array(shape[_int(node, "start", 0) : _int(node, "end", None)], np.int64))
+
+
+def _int(node: ir.Node, name: str, default: int | None) -> int | None:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
+    """Runs one standard node on arrays with onnx's reference; an empty list when the reference cannot."""
+    from onnx.reference import ReferenceEvaluator
+
+    proto = onnx.NodeProto(op_type=node.op_type)
+    proto.input.extend("" if v is None else f"i{i}" for i, v in enumerate(inputs))
+    proto.output.extend(f"o{i}" for i in range(len(node.outputs)))
+    proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values())
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(proto).run(None, {f"i{i}": v for i, v in enumerate(inputs) if v is not None})
+    except Exception:  # the reference's own limits: the value merely stays unknown
+        return []
+    return [np.asarray(r) for r in results] if all(not isinstance(r, list) for r in results) else []

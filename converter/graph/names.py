@@ -1,0 +1,44 @@
+"""Value names: unique inside a model; the names of the source format live beside them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.graph.walk import all_graphs
+
+_PUBLIC = "netconv.name"
+
+
+class Names:
+    """Hands out value names that no other value of the model has. Amortised constant time per name."""
+
+    def __init__(self, model: ir.Model | None = None) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+        if model is not None:
+            for graph in all_graphs(model.graph):
+                self._taken.update(v.name for v in [*graph.inputs, *graph.initializers.values()] if v.name)
+                self._taken.update(o.name for n in graph for o in n.outputs if o.name)
+
+    def fresh(self, hint: str) -> str:
+        """`hint` itself when free, else `hint_1`, `hint_2`, ..."""
+        hint = hint or "v"
+        name, count = hint, self._next.get(hint, 0)
+        while name in self._taken:
+            count += 1
+            name = f"{hint}_{count}"
+        self._next[hint] = count
+        self._taken.add(name)
+        return name
+
+
+def public_name(value: ir.Value) -> str:
+    """The name of a graph input or output as the source file spells it (names there need not be unique)."""
+    return value.metadata_props.get(_PUBLIC) or value.name or ""
+
+
+def set_public_name(value: ir.Value, name: str) -> None:
+    if name == value.name:
+        value.metadata_props.pop(_PUBLIC, None)
+    else:
+        value.metadata_props[_PUBLIC] = name

@@ -1,0 +1,29 @@
+"""The one walker over graphs and the sub-graphs of If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+            yield attribute.as_graph()
+
+
+def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """`graph`, then its sub-graphs, depth first."""
+    yield graph
+    for node in graph:
+        for inner in subgraphs(node):
+            yield from all_graphs(inner)
+
+
+def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Nodes in execution order; those of a sub-graph come before the node that owns it."""
+    for node in graph:
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+        yield node

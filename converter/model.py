@@ -1,0 +1,92 @@
+"""Model: a network in the shared graph, together with what its source file said about the boundary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic
+from converter.errors import UsageError
+from converter.graph.names import public_name
+
+if TYPE_CHECKING:
+    from converter.graph.infer import Array
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A graph input or output: `shape` holds ints, names of symbolic dimensions, or None (unknown)."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        dims = "?" if self.shape is None else ",".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.name} {self.dtype}[{dims}]"
+
+
+@dataclass
+class Model:
+    """A network: `ir` is the shared graph, `format` where it came from, `notes` the warnings of reading it.
+
+    Names, layouts and types of inputs and outputs are those of the source file. `interface` carries what formats say about
+    the boundary beyond tensors (labels, images, defaults), by format, for writers that have a place for it.
+    """
+
+    ir: ir.Model
+    format: str
+    notes: list[Diagnostic] = field(default_factory=list)
+    interface: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(_info(v) for v in self.ir.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(_info(v) for v in self.ir.graph.outputs)
+
+    def run(self, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Array]:
+        """Computes the outputs, in the model's order. Feeds are cast to the declared types; a missing or unknown name is a UsageError."""
+        from converter.engines import get
+
+        return get(engine).prepare(self).run(self.check_feeds(feeds))
+
+    def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
+        """The feeds as arrays of the declared types, by input name; image inputs given as height, width, channel are turned."""
+        infos = {i.name: i for i in self.inputs}
+        optional = {k for k in self.interface.get("defaults", {}) if k in infos}
+        unknown, missing = feeds.keys() - infos.keys(), infos.keys() - feeds.keys() - optional
+        if unknown or missing:
+            what = "; ".join([f"unknown input {n!r}" for n in sorted(unknown)] + [f"input {n!r} is missing" for n in sorted(missing)])
+            raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))
+        given = {**{k: self.interface["defaults"][k] for k in optional}, **feeds}
+        return {name: self._feed(info, np.asarray(given[name])) for name, info in infos.items()}
+
+    def _feed(self, info: TensorInfo, array: Array) -> Array:
+        if info.name in self.interface.get("images", ()) and array.ndim == 3 and info.shape is not None:
+            channels = info.shape[-3]
+            if array.shape[-1] == channels and array.shape[0] != channels:  # height, width, channel -> channel, height, width
+                array = array.transpose(2, 0, 1)
+        if info.dtype.kind in "OUS":
+            return array.astype(object)
+        array = array.astype(info.dtype, copy=False)
+        rank = None if info.shape is None else len(info.shape)
+        if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        return array
+
+    def save(self, path: Any, format: str | None = None) -> None:
+        from converter.api import save
+
+        save(self, path, format)
+
+
+def _info(value: ir.Value) -> TensorInfo:
+    dtype = value.dtype.numpy() if value.dtype is not None and value.dtype != ir.DataType.STRING else np.dtype(object)
+    shape = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    return TensorInfo(public_name(value), np.dtype(np.float32) if value.dtype is None else dtype, shape)

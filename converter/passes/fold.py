@@ -1,0 +1,57 @@
+"""Replaces values that are known without running the network by constants.
+
+before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))      after:  y = Reshape(x, [1, -1])
+
+Shape arithmetic is known from inference; other nodes with constant inputs are computed up to `limit` output elements.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import builder_before
+from converter.graph.infer import constant, evaluate, known, shape_of
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs, subgraphs
+from converter.passes.tidy import tidy
+
+_KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+
+
+def fold(model: ir.Model, limit: int = 1 << 20) -> None:
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type in _KEEP or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
+                continue
+            arrays = _values(node, limit)
+            if arrays is not None:
+                _replace(node, arrays, names)
+    tidy(model)
+
+
+def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
+    found = [known(o) for o in node.outputs]
+    if all(f is not None for f in found):
+        return [f for f in found if f is not None]
+    if node.domain or (node.op_type == "Constant" and not node.attributes):
+        return None
+    inputs = [constant(v) for v in node.inputs]
+    sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else limit + 1 for o in node.outputs]
+    if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)) or not node.inputs or max(sizes) > limit:
+        return None
+    return evaluate(node, inputs) or None
+
+
+def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
+    b = builder_before(node, names)
+    for out, array in zip(node.outputs, arrays, strict=False):
+        if out.is_graph_output():
+            if node.op_type == "Identity" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
+                continue
+            value = b.op("Identity", b.const(array, str(out.name)), name=str(out.name))
+            value.metadata_props.update(out.metadata_props)
+        else:
+            value = b.const(array, str(out.name))
+        out.replace_all_uses_with(value, replace_graph_outputs=True)

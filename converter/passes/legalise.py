@@ -1,0 +1,119 @@
+"""Rewrites what a target cannot express, node by node, until it can or nobody knows how.
+
+For each node that the target refuses, in this order: the target's own rewrite, the common decomposition, the definition of
+the extension operator, the function body that ONNX itself gives for the operator. New nodes are looked at in turn.
+A node that stays refused is left for the lowering to report with the target's own reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from converter.graph import OPSET
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import can_expand, replace, write_body
+from converter.graph.infer import InferenceError, schema_of, type_proto
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.mapping.node import MappingError
+from converter.passes.decompose import DECOMPOSITIONS, constant_of
+from converter.passes.tidy import tidy
+
+Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
+Rewrites = Mapping[tuple[str, str], Rewrite]
+MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
+
+
+def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites) -> None:
+    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is."""
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        queue = deque((n, 0) for n in graph)
+        while queue:
+            node, depth = queue.popleft()
+            if node.graph is None or depth > MAX_DEPTH or not refused(node):
+                continue
+            queue.extendleft((n, depth + 1) for n in reversed(_rewrite(node, names, rewrites)))
+    tidy(model)
+
+
+def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
+    """The nodes that replace `node`; empty when no rewrite applies."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    for step in (rewrites.get((node.domain, node.op_type)), DECOMPOSITIONS.get((node.domain, node.op_type)), _definition, _onnx_function):
+        if step is None:
+            continue
+        b = _Recording(graph, names, node)
+        try:
+            results = step(node, b)
+        except (MappingError, InferenceError, KeyError):
+            results = None
+        if results is None:
+            for made in reversed(b.made):
+                graph.remove(made, safe=True)
+            continue
+        replace(node, [results] if isinstance(results, ir.Value) else list(results), b)
+        return [n for n in b.made if n.graph is not None]
+    return []
+
+
+class _Recording(Builder):
+    """A builder before a node that remembers what it made."""
+
+    def __init__(self, graph: ir.Graph, names: Names, before: ir.Node) -> None:
+        super().__init__(graph, names, before=before)
+        self.source = dict(builder_before(before, names).source)
+        self.made: list[ir.Node] = []
+
+    def place(self, node: ir.Node) -> None:
+        super().place(node)
+        self.made.append(node)
+
+
+def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    return write_body(b, node.op_type, list(node.inputs), attrs_of(node)) if node.domain == "netconv" and can_expand(node) else None
+
+
+def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization."""
+    schema: Any = schema_of(node.op_type, node.domain)  # onnx's stubs do not know the function members
+    if schema is None or node.domain:
+        return None
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        body = schema.function_body
+    elif schema.has_context_dependent_function:
+        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in node.inputs]
+        proto = ir.to_proto(node)
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= OPSET]
+        body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types))
+    else:
+        return None
+    return _inline(body, node, b)
+
+
+def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
+    env: dict[str, ir.Value | None] = dict(zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False))
+    given = {**{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
+    for proto in body.node:
+        attributes: dict[str, Any] = {}
+        for a in proto.attribute:
+            if a.ref_attr_name:
+                source = given.get(a.ref_attr_name)
+                if source is not None:
+                    attributes[a.name] = ir.Attr(a.name, source.type, source.value)
+            else:
+                attributes[a.name] = ir.serde.deserialize_attribute(a)
+        if proto.op_type == "Constant":
+            env[proto.output[0]] = b.const(constant_of(attributes), proto.output[0])
+            continue
+        operands = [env[i] if i else None for i in proto.input]
+        results = b.ops(proto.op_type, *operands, domain=proto.domain, outputs=len(proto.output), **attributes)
+        env.update(zip(proto.output, results, strict=True))
+    return [env.get(o) for o in body.output]

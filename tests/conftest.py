@@ -1,0 +1,44 @@
+"""Options, fixtures and profiles for every test.
+
+* `--record` rewrites the files that golden tests compare with (the fixture `record` is True then).
+* `corpus` is the folder of real cases; tests that ask for it carry the mark `corpus` and are skipped, with the reason, where there is none.
+  For one test per case use `support.corpus_cases`.
+* hypothesis runs the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from support import NO_CORPUS, corpus_folder
+
+settings.register_profile("everyday", deadline=None, derandomize=True, database=None, print_blob=False, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", action="store_true", help="rewrite the expected results of golden tests instead of comparing with them")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "corpus" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.corpus)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--record"))
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    folder = corpus_folder()
+    if folder is None:
+        pytest.skip(NO_CORPUS)
+    return folder

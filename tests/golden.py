@@ -1,0 +1,128 @@
+"""Commands with their expected output in Markdown: finding, running, comparing, rewriting. The form is described in tests/cli/README.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from support import ROOT, SAMPLES
+
+FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.M | re.S)
+ELLIPSIS = "..."
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its info string, its text, and where the text lies in the document."""
+
+    info: str
+    body: str
+    start: int
+    end: int
+
+    @property
+    def language(self) -> str:
+        return self.info.split()[0] if self.info.split() else ""
+
+    @property
+    def file(self) -> str | None:
+        found = re.search(r"\bfile=(\S+)", self.info)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A line after `$ ` and what is expected after it: output, `! ` lines, exit code, as they stand in the document."""
+
+    line: str
+    expected: str
+
+
+def blocks(document: str) -> Iterator[Block]:
+    for m in FENCE.finditer(document):
+        yield Block(m["info"].strip(), m["body"], m.start("body"), m.end("body"))
+
+
+def commands(body: str) -> list[Command]:
+    """The commands of a console block. A block that begins with anything else is a mistake."""
+    first, *rest = re.split(r"^\$ ", body, flags=re.M)
+    if first.strip() or not rest:
+        raise ValueError(f"a console block begins with a command, not with {body.splitlines()[:1]}")
+    return [Command(line, expected) for line, _, expected in (part.partition("\n") for part in rest)]
+
+
+def render(stdout: str, stderr: str, exit_code: int) -> str:
+    """One result as it is written in a document."""
+    lines = stdout.splitlines()
+    if clash := next((line for line in lines if line.startswith(("$ ", "!", "```", "[exit "))), None):
+        raise ValueError(f"this output cannot be written in a console block: {clash!r}")
+    lines += [f"! {line}".rstrip() for line in stderr.splitlines()]
+    if exit_code:
+        lines.append(f"[exit {exit_code}]")
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def matches(expected: str, actual: str) -> bool:
+    """Equal, where `...` is any number of lines of standard output, `! ...` of standard error, and `...` within a line anything on that line.
+
+    An exit code is never covered by dots.
+    """
+    pattern = ""
+    for line in expected.splitlines():
+        if line == ELLIPSIS:
+            pattern += r"(?:(?!!|\[exit ).*\n)*"
+        elif line == f"! {ELLIPSIS}":
+            pattern += r"(?:!.*\n)*"
+        else:
+            pattern += ".*".join(re.escape(part) for part in line.rstrip().split(ELLIPSIS)) + "\n"
+    return re.fullmatch(pattern, actual) is not None
+
+
+def normalise(text: str, folder: Path) -> str:
+    """Without what depends on the machine or the day: the folder, the version."""
+    for name in sorted({str(folder), str(folder.resolve())}, key=len, reverse=True):
+        text = text.replace(name, "HERE")
+    return re.sub(r"\bnetconv(,? (?:version )?|-)\d+\.\d+\.\d+\S*", r"netconv\1VERSION", text)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The same for everyone: no colour, fixed width, UTF-8, none of the user's settings."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NETCONV_", "PYTHON", "FORCE_COLOR", "COLORTERM", "CI", "GITHUB_"))}
+    fixed = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    return kept | fixed
+
+
+def run(line: str, folder: Path) -> str:
+    """One command in `folder`, in a process of its own, as it is written in a document. Only netconv can be called: there is no shell."""
+    program, *arguments = shlex.split(line)
+    if program != "netconv":
+        raise ValueError(f"only netconv can be called, not {program!r}")
+    call = [sys.executable, "-m", "converter.cli", *arguments]
+    done = subprocess.run(call, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", timeout=100)
+    return render(normalise(done.stdout, folder), normalise(done.stderr, folder), done.returncode)
+
+
+def play(document: str, folder: Path, runner: Callable[[str, Path], str] = run) -> str:
+    """The document with every command run in `folder` and every expectation that does not match replaced."""
+    if not (folder / "samples").exists():
+        shutil.copytree(SAMPLES, folder / "samples")
+    result, position = "", 0
+    for block in blocks(document):
+        if block.file:
+            (folder / block.file).write_text(block.body, encoding="utf-8")
+        if block.language != "console":
+            continue
+        played = ""
+        for command in commands(block.body):
+            actual = runner(command.line, folder)
+            played += f"$ {command.line}\n{command.expected if matches(command.expected, actual) else actual}"
+        result += document[position : block.start] + played
+        position = block.end
+    return result + document[position:]

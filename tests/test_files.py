@@ -1,0 +1,261 @@
+"""converter/files.py: bounds of mapped files, the guard of side files, outputs that appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from converter.diagnostics import Where
+from converter.errors import ConverterError, ReadError, WriteError
+from converter.files import MappedFile, Output, side_file
+from support import run_python
+
+
+def code_of(call: Callable[[], object]) -> str:
+    """The code of the refusal that `call` must end in."""
+    with pytest.raises(ConverterError) as info:
+        call()
+    (diagnostic,) = info.value.diagnostics
+    return diagnostic.code
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+# --- reading
+
+
+@pytest.fixture
+def ten(tmp_path: Path) -> MappedFile:
+    (tmp_path / "ten.bin").write_bytes(bytes(range(10)))
+    return MappedFile(tmp_path / "ten.bin")
+
+
+def test_a_mapped_file_is_its_bytes_and_is_not_writable(ten: MappedFile) -> None:
+    assert len(ten) == 10
+    assert ten.bytes.tobytes() == bytes(range(10))
+    with pytest.raises(ValueError, match="read-only"):
+        ten.bytes[0] = 1
+
+
+@given(st.integers(-3, 2**70), st.integers(-3, 2**70))
+def test_a_slice_lies_inside_or_is_refused(tmp_path_factory: pytest.TempPathFactory, offset: int, size: int) -> None:
+    path = tmp_path_factory.getbasetemp() / "slice.bin"
+    if not path.exists():
+        path.write_bytes(bytes(range(10)))
+    mapped = MappedFile(path)
+    if offset >= 0 and size >= 0 and offset + size <= 10:
+        assert mapped.slice(offset, size).tobytes() == bytes(range(10))[offset : offset + size]
+    else:
+        assert code_of(lambda: mapped.slice(offset, size)) == "R102"
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 10), (10, 0), (9, 1), (0, 0)])
+def test_slices_reach_both_ends(ten: MappedFile, offset: int, size: int) -> None:
+    assert ten.slice(offset, size).tobytes() == bytes(range(10))[offset : offset + size]
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 11), (10, 1), (11, 0), (-1, 1), (1, -1), (2**63, 2**63)])
+def test_slices_beyond_are_refused_with_the_place(ten: MappedFile, offset: int, size: int) -> None:
+    with pytest.raises(ReadError) as info:
+        ten.slice(offset, size, Where("net.xml", 7, layer="conv1"))
+    assert info.value.diagnostics[0].where == Where("net.xml", 7, layer="conv1")
+    assert "10" in info.value.diagnostics[0].message
+
+
+def test_slices_are_views_that_outlive_the_file_object(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"abcdef")
+    mapped = MappedFile(tmp_path / "a.bin")
+    part = mapped.slice(2, 3)
+    assert np.shares_memory(part, mapped.bytes)
+    del mapped
+    (tmp_path / "a.bin").unlink()
+    assert part.tobytes() == b"cde"
+
+
+def test_an_empty_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert len(MappedFile(tmp_path / "empty")) == 0
+    assert code_of(lambda: MappedFile(tmp_path / "empty").slice(0, 1)) == "R102"
+
+
+def test_what_is_not_a_readable_file_is_refused(tmp_path: Path) -> None:
+    assert code_of(lambda: MappedFile(tmp_path / "missing")) == "R100"
+    assert code_of(lambda: MappedFile(tmp_path)) == "R100"
+    assert code_of(lambda: MappedFile("a\0b")) == "R100"
+    assert code_of(lambda: MappedFile(tmp_path / ("x" * 5000))) == "R100"
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert code_of(lambda: MappedFile(tmp_path / "pipe")) == "R100"
+
+
+def test_many_maps_do_not_use_up_file_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"abcdef")
+    before = len(os.listdir("/dev/fd"))
+    maps = [MappedFile(tmp_path / "a.bin") for _ in range(50)]
+    # a map holds one descriptor of its own; more would be a leak
+    assert len(os.listdir("/dev/fd")) <= before + len(maps)
+
+
+# --- side files
+
+
+@pytest.mark.parametrize("name", ["net.bin", "weights/net.bin", "./net.bin", "a/../net.bin", "net..bin", "ünï.bin"])
+def test_side_files_below_the_folder(tmp_path: Path, name: str) -> None:
+    assert side_file(tmp_path / "net.xml", name) == (tmp_path / name).resolve()
+
+
+@pytest.mark.parametrize("name", ["../net.bin", "a/../../net.bin", "/etc/passwd", "..", "net\0.bin", "\ud800.bin", "weights/../../x/net.bin"])
+def test_side_files_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+    assert code_of(lambda: side_file(tmp_path / "net.xml", name)) == "R107"
+
+
+def test_a_side_file_does_not_leave_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "inner" / "link.bin").symlink_to(tmp_path / "secret")
+    (tmp_path / "inner" / "up").symlink_to(tmp_path)
+    assert code_of(lambda: side_file(tmp_path / "inner" / "net.xml", "link.bin")) == "R107"
+    assert code_of(lambda: side_file(tmp_path / "inner" / "net.xml", "up/secret")) == "R107"
+
+
+def test_a_folder_of_the_same_beginning_is_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net2").mkdir()
+    assert code_of(lambda: side_file(tmp_path / "net" / "a.xml", "../net2/a.bin")) == "R107"
+
+
+# --- writing
+
+
+def write_pair(target: Path | str, xml: bytes = b"<net/>", weights: bytes = b"1234", **options: str) -> None:
+    with Output(target, **options) as out:
+        with out.open(".bin") as f:
+            f.write(weights)
+        with out.open() as f:
+            f.write(xml)
+
+
+def test_outputs_appear_together_at_the_end(tmp_path: Path) -> None:
+    with Output(tmp_path / "net.xml") as out:
+        with out.open(".bin") as f:
+            f.write(b"1234")
+        with out.open() as f:
+            f.write(b"<net/>")
+        assert not (tmp_path / "net.xml").exists()
+        assert not (tmp_path / "net.bin").exists()
+    assert listing(tmp_path) == {"net.xml": b"<net/>", "net.bin": b"1234"}
+
+
+def test_the_stem_of_a_double_suffix(tmp_path: Path) -> None:
+    write_pair(tmp_path / "net.v2.nnapi.json", suffix=".nnapi.json")
+    assert set(listing(tmp_path)) == {"net.v2.nnapi.json", "net.v2.bin"}
+
+
+def test_an_error_in_between_leaves_what_was_there(tmp_path: Path) -> None:
+    write_pair(tmp_path / "net.xml", b"old", b"old weights")
+    with pytest.raises(ZeroDivisionError), Output(tmp_path / "net.xml") as out:
+        with out.open(".bin") as f:
+            f.write(b"new weights")
+        with out.open() as f:
+            f.write(b"ne")
+            raise ZeroDivisionError
+    assert listing(tmp_path) == {"net.xml": b"old", "net.bin": b"old weights"}
+
+
+def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Output(tmp_path / "net.xml") as out, out.open() as f:
+        f.write(b"half")
+        raise KeyboardInterrupt
+    assert listing(tmp_path) == {}
+
+
+def test_an_existing_pair_is_replaced(tmp_path: Path) -> None:
+    write_pair(tmp_path / "net.xml", b"old", b"old weights")
+    write_pair(tmp_path / "net.xml", b"new", b"new weights")
+    assert listing(tmp_path) == {"net.xml": b"new", "net.bin": b"new weights"}
+
+
+def test_the_files_have_the_permissions_of_any_new_file(tmp_path: Path) -> None:
+    write_pair(tmp_path / "net.xml")
+    (tmp_path / "other").touch()
+    assert stat.S_IMODE((tmp_path / "net.xml").stat().st_mode) == stat.S_IMODE((tmp_path / "other").stat().st_mode)
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    assert code_of(lambda: write_pair(tmp_path / "missing" / "net.xml")) == "W301"
+    (tmp_path / "file").touch()
+    assert code_of(lambda: write_pair(tmp_path / "file" / "net.xml")) == "W301"
+    assert listing(tmp_path) == {"file": b""}
+
+
+@pytest.mark.parametrize("taken", ["net.xml", "net.bin"])
+def test_a_folder_in_the_place_of_a_file_is_refused_and_nothing_appears(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).mkdir()
+    assert code_of(lambda: write_pair(tmp_path / "net.xml")) == "W301"
+    assert [p.name for p in tmp_path.iterdir()] == [taken]
+
+
+def test_a_name_that_the_system_refuses(tmp_path: Path) -> None:
+    assert code_of(lambda: write_pair(tmp_path / ("x" * 300 + ".xml"))) == "W301"
+    assert code_of(lambda: write_pair(tmp_path / "a\0b.xml")) == "W301"
+    assert listing(tmp_path) == {}
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk; buffered bytes fail late, on flush."""
+    code = """if True:
+        import resource, sys
+        from converter.errors import WriteError
+        from converter.files import Output
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            with Output("net.xml") as out:
+                with out.open() as f:
+                    f.write(b"<net/>")
+                with out.open(".bin") as f:
+                    f.write(bytes(int(sys.argv[1])))
+        except WriteError as e:
+            print(e)
+    """
+    for size in (100_001, 10_000_000):  # less and more than a buffer
+        text = run_python(code, str(size), cwd=tmp_path)
+        assert re.fullmatch(r"error\[W301\] cannot write: File too large at net\.bin\n", text)
+        assert listing(tmp_path) == {}
+    assert run_python(code, "100000", cwd=tmp_path) == ""
+    assert set(listing(tmp_path)) == {"net.xml", "net.bin"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    """In a child that is not root (root may write anywhere), inside the folder (its parents may be closed to that user)."""
+    tmp_path.chmod(0o555)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.chdir(tmp_path)
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            try:
+                write_pair("net.xml")
+            except WriteError as e:
+                status = 0 if e.diagnostics[0].code == "W301" and "ermission" in str(e) else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    tmp_path.chmod(0o755)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert listing(tmp_path) == {}

@@ -1,0 +1,97 @@
+"""Who may import whom, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import CONVERTER, ROOT, run_python
+
+HEAVY = (
+    "numpy",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
+    "coremltools",
+    "google.protobuf",
+    "lxml",
+    "rich",
+    "openvino",
+    "ai_edge_litert",
+    "tflite",
+    "flatbuffers",
+    "dask",
+)
+
+
+def module_name(file: Path, root: Path = ROOT) -> str:
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(file: Path, root: Path = ROOT) -> Iterator[str]:
+    """Every module or member that a file names in an import, anywhere in it, as an absolute dotted name."""
+    package = module_name(file, root).split(".")
+    if file.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def format_of(name: str) -> str | None:
+    """'openvino' for converter.formats.openvino and everything below it."""
+    parts = name.split(".")
+    return parts[2] if parts[:2] == ["converter", "formats"] and len(parts) > 2 and (CONVERTER / "formats" / parts[2]).is_dir() else None
+
+
+def strangers(file: Path) -> list[str]:
+    """Imports of another format from inside a format."""
+    own = format_of(module_name(file))
+    return [name for name in imported(file) if own and format_of(name) not in (None, own)]
+
+
+@pytest.mark.parametrize("folder", [p for p in sorted((CONVERTER / "formats").iterdir()) if p.is_dir() and p.name != "__pycache__"], ids=lambda p: p.name)
+def test_a_format_imports_no_other_format(folder: Path) -> None:
+    files = sorted(folder.rglob("*.py"))
+    assert files
+    found = {str(file.relative_to(ROOT)): names for file in files if (names := strangers(file))}
+    assert not found
+
+
+@pytest.mark.parametrize("package", ["graph", "mapping", "passes"])
+def test_the_middle_does_not_know_the_formats(package: str) -> None:
+    files = sorted((CONVERTER / package).rglob("*.py"))
+    assert files
+    found = {str(file.relative_to(ROOT)): name for file in files for name in imported(file) if name.startswith("converter.formats")}
+    assert not found
+
+
+def test_every_kind_of_import_is_seen(tmp_path: Path) -> None:
+    """The checks above stand on `imported`: relative, nested and aliased imports count."""
+    file = tmp_path / "converter" / "formats" / "coreml" / "codec.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "import converter.formats.onnx.codec as c\nfrom ..zhouyi import ops\nfrom . import text\ndef f():\n    from converter.formats import nnapi\n"
+    )
+    assert list(imported(file, tmp_path)) == [
+        "converter.formats.onnx.codec",
+        "converter.formats.zhouyi.ops",
+        "converter.formats.coreml.text",
+        "converter.formats.nnapi",
+    ]
+    assert [format_of(name) for name in imported(file, tmp_path)] == ["onnx", "zhouyi", "coreml", "nnapi"]
+
+
+@pytest.mark.parametrize("module", ["converter", "converter.errors", "converter.cli"])
+def test_importing_costs_nothing(module: str) -> None:
+    loaded = run_python(f"import sys, {module}; print(*sys.modules, sep='\\n')").split("\n")
+    assert module in loaded
+    assert [name for name in HEAVY if name in loaded] == []
