@@ -20,7 +20,7 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
         "BatchNormalization", "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Resize",
     )},
     ("", "MaxPool"): ((0,), (0, 1)),
-    (EXTENSION_DOMAIN, "ShuffleChannels"): ((0,), (0,)),
+    **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in ("ShuffleChannels", "Dilation2D", "Erosion2D")},
 }  # fmt: skip
 _BASE = "base_domain"  # attribute on a twin of an extension operator
 
