@@ -114,6 +114,11 @@ CODES: dict[str, Explanation] = {
         "a value has no text in the target", "The text format cannot spell it so that it reads back the same: NaN, `=`, line ends, or a text like `12`."
     "W303": Explanation(
         "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
+    "W303": Explanation(
+        "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
+    ),
+    "W330": Explanation(
+        "a value has no text in the target", "The text format cannot spell it so that it reads back the same: NaN, `=`, line ends, or a text like `12`."
     ),
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),

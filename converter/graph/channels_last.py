@@ -18,9 +18,12 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
     **{("", op): ((0,), (0,)) for op in (
         "Conv", "ConvTranspose", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "LRN",
         "BatchNormalization", "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Resize",
+        "MaxRoiPool", "RoiAlign", "ConvInteger", "QLinearConv",
     )},
     ("", "MaxPool"): ((0,), (0, 1)),
     **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in ("ShuffleChannels", "Dilation2D", "Erosion2D")},
+    ("", "MaxUnpool"): ((0, 1), (0,)),
+    ("", "DeformConv"): ((0, 2, 4), (0,)),
 }  # fmt: skip
 _BASE = "base_domain"  # attribute on a twin of an extension operator
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import ROOT, corpus_cases
 
 from converter.errors import ReadError, WriteError
 from converter.files import Output
@@ -22,6 +21,7 @@ from converter.formats.zhouyi.layers import NEEDED
 from converter.formats.zhouyi.names import legal_names, legalise_names
 from converter.formats.zhouyi.validate import check_layer, validate
 from converter.formats.zhouyi.values import DType, dtype_of, parse_value, print_value
+from support import ROOT, corpus_cases
 
 HEADER = "model_name=m\nlayer_number=2\nprecision=float32\nmodel_bin=./m.bin\ninput_tensors=[x_0]\noutput_tensors=[y_0]\n"
 INPUT = """
