@@ -110,10 +110,6 @@ CODES: dict[str, Explanation] = {
     ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
-    "W330": Explanation(
-        "a value has no text in the target", "The text format cannot spell it so that it reads back the same: NaN, `=`, line ends, or a text like `12`."
-    "W303": Explanation(
-        "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
     "W303": Explanation(
         "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
     ),
