@@ -145,7 +145,7 @@ class DocumentWriter:
         except MappingError as e:
             self.problems.append(Diagnostic(e.code, str(e)))
             return None
-        return Constant.lazy(dtype, tuple(array.shape), lambda: np.ascontiguousarray(array))
+        return Constant.lazy(dtype, tuple(array.shape), lambda: array)
 
     def _add(
         self,

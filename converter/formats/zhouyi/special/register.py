@@ -69,7 +69,7 @@ def need_number(layer: Layer, key: str, default: float | None = None) -> float:
 def need_ints(layer: Layer, key: str, default: Sequence[int] | None = None) -> list[int]:
     value = need(layer, key, default)
     value = [value] if isinstance(value, int) else value
-    if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
+    if not isinstance(value, list | tuple | range) or not all(isinstance(v, int) for v in value):
         raise MappingError(f"{key}={value!r} is not a list of integers", "R110")
     return [int(v) for v in value]
 
