@@ -110,9 +110,15 @@ def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | Non
     return _inline(body, node, b)
 
 
+def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
+    schema: Any = schema_of(node.op_type, node.domain)
+    return {} if schema is None else schema.attributes
+
+
 def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
     env: dict[str, ir.Value | None] = dict(zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False))
-    given = {**{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
+    implied = {n: ir.serde.deserialize_attribute(a.default_value) for n, a in schema_attributes(node).items() if a.default_value.name}
+    given = {**implied, **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
     for proto in body.node:
         attributes: dict[str, Any] = {}
         for a in proto.attribute:

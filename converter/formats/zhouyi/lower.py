@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.ir import Array, Constant, Document, Layer, Tensor, build_document
@@ -15,6 +15,8 @@ from converter.formats.zhouyi.legalise import REWRITES, before
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.names import legalise_names
 from converter.formats.zhouyi.types import NARROW, dtype_name
+from converter.formats.zhouyi.values import DType
+from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array
@@ -115,8 +117,8 @@ class DocumentWriter:
         if value in self.same:
             return
         source = layer.inputs[0]
-        assert source is not None and value.shape is not None
-        self._layer(FarLayer("Reshape", layer.name, {"shape": [int(d) for d in value.shape]}, {}, [source], [value]))  # type: ignore[arg-type]
+        assert source is not None
+        self._layer(FarLayer("Reshape", layer.name, {"shape": list(shape_of(value) or ())}, {}, [source], [value]))
 
     def _layer(self, layer: FarLayer) -> None:
         inputs = [self._operand(v) for v in layer.inputs if v is not None]
@@ -166,9 +168,14 @@ class DocumentWriter:
         self.layers.append(Layer(unique, kind, bottoms, tops, {k: plain(v) for k, v in (attrs or {}).items()}, constants or {}))
 
     def _tensor(self, value: ir.Value, hint: str) -> Tensor:
-        shape = tuple(int(d) for d in value.shape) if value.shape is not None else ()  # type: ignore[arg-type]
-        dtype = self.narrowing.dtype(value)
-        return Tensor(self._name(value, str(value.name or hint)), shape, dtype_name(dtype))
+        name, shape = self._name(value, str(value.name or hint)), shape_of(value)
+        try:
+            if shape is None or value.dtype is None:
+                raise MappingError(f"{name} has the shape {value.shape}, the target needs static shapes", "X203")
+            return Tensor(name, shape, dtype_name(self.narrowing.dtype(value)))
+        except MappingError as e:
+            self.problems.append(Diagnostic(e.code, str(e), where=Where(layer=hint)))
+            return Tensor(name, shape or (), DType.FLOAT32)
 
     def document(self, name: str) -> tuple[Document, dict[str, str]]:
         """The document with legal names, and the public names of boundary tensors that are called otherwise in the file."""

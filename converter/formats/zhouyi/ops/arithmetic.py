@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.zhouyi.ops.fields import method, number, truth, word
+from converter.formats.zhouyi.values import DType
 from converter.graph.infer import shape_of
 from converter.mapping.fields import Attr, Const, Fixed, Guard, Ignore
 from converter.mapping.node import Node
@@ -49,7 +50,7 @@ ACTIVATIONS = [
         "Clip", "Activation", method("CLIP"), Const(1, "clip_min", number, dtype=None, default=float("-inf")),
         Const(2, "clip_max", number, dtype=None, default=float("inf")), FLOATS, given="2,3 = =",
     ),
-    op("LeakyRelu", "Activation", method("LEAKYRELU"), Attr("alpha", "negative_slope_value", number), Fixed("negative_slope_type", "float32", absent=True), given="2,3"),
+    op("LeakyRelu", "Activation", method("LEAKYRELU"), Attr("alpha", "negative_slope_value", number), Fixed("negative_slope_type", DType.FLOAT32, absent=True), given="2,3"),
 ]  # fmt: skip
 BINARY = [
     op("Add", "Eltwise", method("ADD"), TWO, EQUAL, given="2,3 2,3"),

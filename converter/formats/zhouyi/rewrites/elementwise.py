@@ -64,18 +64,22 @@ def computed_slope(node: ir.Node, b: Builder) -> ir.Value:
 
 @rewrites("Div")
 def integer_div(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The quotient without fraction, from the remainder of magnitudes: exact where floats would not be."""
+    """The quotient without fraction, from the remainder of magnitudes: exact beyond what floats hold."""
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
-    if not x.dtype.is_signed():
-        return None
-    size, by = b.op("Abs", x), b.op("Abs", y)
+    signed = x.dtype.is_signed()
+    size, by = (b.op("Abs", x), b.op("Abs", y)) if signed else (x, y)
     exact = b.op("Sub", size, b.op("Mod", size, by, fmod=0))
-    wide = int(ir.DataType.DOUBLE)
-    quotient = b.op("Round", b.op("Div", b.op("Cast", exact, to=wide), b.op("Cast", by, to=wide)))
-    sign = b.op("Mul", b.op("Sign", x), b.op("Sign", y))
-    return b.op("Mul", b.op("Cast", quotient, to=int(x.dtype)), sign)
+    guess = _rounded(b, exact, by, x.dtype)
+    quotient = b.op("Add", guess, _rounded(b, b.op("Sub", exact, b.op("Mul", guess, by)), by, x.dtype)) if signed and x.dtype.itemsize > 2 else guess
+    return b.op("Mul", quotient, b.op("Mul", b.op("Sign", x), b.op("Sign", y))) if signed else quotient
+
+
+def _rounded(b: Builder, x: ir.Value, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """x / y as floats, to the nearest integer: a few units off for large numbers, which a second step makes good."""
+    wide = int(ir.DataType.FLOAT)
+    return b.op("Cast", b.op("Round", b.op("Div", b.op("Cast", x, to=wide), b.op("Cast", y, to=wide))), to=int(dtype))
 
 
 @rewrites("Size")

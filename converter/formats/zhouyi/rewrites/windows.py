@@ -123,6 +123,8 @@ def pool(node: ir.Node, b: Builder) -> ir.Value | None:
     pads = explicit_pads(near, kernel)
     strides, dilations = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
     out = static(node.outputs[0])[2:]
+    if any((o - 1) * s >= n + pads[i] for i, (o, s, n) in enumerate(zip(out, strides, shape[2:], strict=True))):
+        raise MappingError("a window that starts in the padding behind has no counterpart")
     over = [
         max(0, (o - 1) * s + (k - 1) * d + 1 - n - pads[i] - pads[i + rank])
         for i, (o, s, k, d, n) in enumerate(zip(out, strides, kernel, dilations, shape[2:], strict=True))

@@ -115,6 +115,8 @@ def lower_one_hot(node: Node, low: Lowering) -> None:
     depth, values = int(fixed(node, 1, "the depth").reshape(-1)[0]), fixed(node, 2, "the values").reshape(-1)
     known = constant(x)
     axis = int(node.attrs.get("axis", -1))
+    if known is None and (x.dtype is None or x.dtype.is_signed()):
+        raise MappingError("indices below zero, which count from behind, have no counterpart")
     if known is not None:
         wrapped = np.where(known < 0, known + depth, known)
         x = constant_value(low, wrapped.astype(np.int32), "indices")

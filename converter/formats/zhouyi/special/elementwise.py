@@ -44,7 +44,9 @@ def lift_mod(layer: Layer, b: Builder) -> ir.Value:
         return b.op("Mod", x, y, fmod=1)
     if x.dtype is not None and x.dtype.is_integer():
         return b.op("Mod", x, y, fmod=0)
-    return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
+    rest = b.op("Mod", x, y, fmod=1)
+    other = b.op("And", b.op("Not", b.op("Equal", rest, b.like(x, 0))), b.op("Xor", b.op("Less", rest, b.like(x, 0)), b.op("Less", y, b.like(y, 0))))
+    return b.op("Where", other, b.op("Add", rest, y), rest)
 
 
 @lifts("Activation/RELU6")
