@@ -54,6 +54,8 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
             results = step(node, b)
         except (MappingError, InferenceError, KeyError):
             results = None
+        if results is not None and not _whole(node, results):
+            results = None
         if results is None:
             for made in reversed(b.made):
                 graph.remove(made, safe=True)
@@ -73,6 +75,13 @@ def expand_function(node: ir.Node, names: Names) -> list[ir.Node]:
         return []
     replace(node, list(results), b)
     return [n for n in b.made if n.graph is not None]
+
+
+def _whole(node: ir.Node, results: Any) -> bool:
+    """Whether every output that somebody uses has a replacement: a function body may stay empty for types that it does not know."""
+    found = [results] if isinstance(results, ir.Value) else list(results)
+    found += [None] * (len(node.outputs) - len(found))
+    return all(new is not None or not (old.uses() or old.is_graph_output()) for old, new in zip(node.outputs, found, strict=False))
 
 
 class _Recording(Builder):

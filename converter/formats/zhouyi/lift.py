@@ -16,8 +16,8 @@ from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.types import ir_dtype
-from converter.formats.zhouyi.values import DType
 from converter.formats.zhouyi.validate import check_layer
+from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import set_type, shape_of
 from converter.graph.names import set_public_name
@@ -64,10 +64,10 @@ class GraphLift:
         inputs = {t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs}
         listed = [n for n in self.document.input_tensors if n in inputs]
         for name in dict.fromkeys([*listed, *inputs]):
-            self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))  # type: ignore[misc]
+            self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))
         for layer in layers:
             if layer.type == "Constant":
-                self._try(layer, lambda layer=layer: self._constant(layer))  # type: ignore[misc]
+                self._try(layer, lambda layer=layer: self._constant(layer))
             elif layer.type != "Input" and all(t.name in self.env for t in layer.inputs):
                 self._layer(layer)
 

@@ -127,7 +127,7 @@ class DocumentWriter:
 
     def _operand(self, value: ir.Value) -> ir.Value:
         value = self._root(value)
-        if value.const_value is not None and value not in self.names or value.const_value is not None and value.is_graph_output():
+        if (value.const_value is not None and value not in self.names) or (value.const_value is not None and value.is_graph_output()):
             if not any(t.name == self.names.get(value) for x in self.layers[-1:] for t in x.outputs):
                 self._name(value, str(value.name))
             constant = self._constant(value.const_value.numpy(), str(value.name))

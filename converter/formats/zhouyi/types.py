@@ -53,6 +53,3 @@ def dtype_name(dtype: ir.DataType) -> DType:
 
 def is_float(dtype: ir.DataType | None) -> bool:
     return dtype is not None and dtype.is_floating_point()
-
-
-

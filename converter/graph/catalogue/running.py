@@ -26,4 +26,3 @@ def CumProd(b: Builder, x: ir.Value, *, axis: int, exclusive: int = 0, reverse: 
         product = one if product is None else b.op("Mul", product, one)
         parts[i] = product if not exclusive else before if before is not None else b.op("Expand", b.like(one, 1), b.op("Shape", one))
     return b.op("Concat", *[parts[i] for i in range(count)], axis=axis) if count > 1 else parts[0] if count else x
-

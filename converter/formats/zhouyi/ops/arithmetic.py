@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from converter.formats.zhouyi.ops.fields import method, number, truth, word
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import shape_of
 from converter.mapping.fields import Attr, Const, Fixed, Guard, Ignore
 from converter.mapping.node import Node
 from converter.mapping.table import op, ops
+
+_UNSIGNED = {ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64}
 
 
 def same_shapes(near: Node) -> bool:
@@ -19,8 +23,10 @@ def _is_float(near: Node) -> bool:
     return x is None or x.dtype is None or not x.dtype.is_integer()
 
 
+SLOPE_TYPE = Fixed("negative_slope_type", DType.FLOAT32, absent=True)
 EQUAL = Guard("operands of unequal shapes have no counterpart", lower_if=same_shapes)
 FLOATS = Guard("integers have no counterpart", lower_if=_is_float)
+UNSIGNED = Guard("bits of signed integers have no counterpart", lower_if=lambda near: (x := near.input(0)) is not None and x.dtype in _UNSIGNED)
 TWO = Guard("the layer takes two operands", lower_if=lambda near: len(near.inputs) == 2)
 
 UNARY = ops(
@@ -34,7 +40,8 @@ PREDICATES = [
 ]
 ACTIVATIONS = [
     *[op(near, "Activation", method(name), given="2,3") for near, name in (
-        ("Relu", "RELU"), ("Sigmoid", "SIGMOID"), ("Tanh", "TANH"), ("Softplus", "SOFTPLUS"), ("Softsign", "SOFTSIGN"), ("Mish", "MISH"), ("HardSwish", "HARDSWISH"),
+        ("Relu", "RELU"), ("Sigmoid", "SIGMOID"), ("Tanh", "TANH"), ("Softplus", "SOFTPLUS"), ("Softsign", "SOFTSIGN"), ("Mish", "MISH"),
+        ("HardSwish", "HARDSWISH"),
     )],
     op("Elu", "Activation", method("ELU"), Attr("alpha", "alpha", number, far_default=1.0), given="2,3"),
     op("Celu", "Activation", method("CELU"), Attr("alpha", "alpha", number, far_default=1.0), given="2,3"),
@@ -50,7 +57,7 @@ ACTIVATIONS = [
         "Clip", "Activation", method("CLIP"), Const(1, "clip_min", number, dtype=None, default=float("-inf")),
         Const(2, "clip_max", number, dtype=None, default=float("inf")), FLOATS, given="2,3 = =",
     ),
-    op("LeakyRelu", "Activation", method("LEAKYRELU"), Attr("alpha", "negative_slope_value", number), Fixed("negative_slope_type", DType.FLOAT32, absent=True), given="2,3"),
+    op("LeakyRelu", "Activation", method("LEAKYRELU"), Attr("alpha", "negative_slope_value", number), SLOPE_TYPE, given="2,3"),
 ]  # fmt: skip
 BINARY = [
     op("Add", "Eltwise", method("ADD"), TWO, EQUAL, given="2,3 2,3"),
@@ -62,19 +69,14 @@ BINARY = [
     *ops("Add Sub Mul", given="2,3 3"),
     op("Div", "Div", Ignore(("mode",)), FLOATS, given="2,3 2,3"),
     *ops("Pow", given="2,3 2,3"),
-    op("Mod", "Mod", Attr("fmod", "fmod", truth), Guard("a floor-mod of floats is not one operator", lift_if=lambda far: bool(far.attrs.get("fmod")) or _ints(far)), given="2,3 2,3"),
-    op("BitShift", "BitShift", Attr("direction", "direction"), given=""),
+    op("Mod", "Mod", Attr("fmod", "fmod", truth), given="2,3 2,3"),
+    op("BitShift", "BitShift", Attr("direction", "direction"), UNSIGNED),
     op("BitwiseAnd", "Bitwise", method("AND")),
     op("BitwiseOr", "Bitwise", method("OR")),
     op("BitwiseXor", "Bitwise", method("XOR")),
     op("BitwiseNot", "Bitwise", method("NOT")),
     op("PRelu", "Activation", method("PRELU"), lift_only=True),
 ]  # fmt: skip
-
-
-def _ints(far: object) -> bool:
-    inputs = getattr(far, "inputs", [])
-    return bool(inputs) and all(v is not None and v.dtype is not None and v.dtype.is_integer() for v in inputs)
 
 
 ROWS = [*UNARY, *PREDICATES, *ACTIVATIONS, *BINARY]

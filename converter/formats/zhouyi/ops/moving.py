@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from converter.formats.zhouyi.ops.fields import axis, word
-from converter.mapping.fields import Attr, Const, Fixed, Group, Guard
-from converter.mapping.node import Layer, MappingError, Node
+from converter.mapping.fields import Attr, Const, Group, Guard
+from converter.mapping.node import Layer, MappingError
 from converter.mapping.table import op
 
 SQUARE = Group(
@@ -36,4 +36,3 @@ ROWS = [
         "Compress", "Compress", axis(), Guard("without an axis the data are flattened first", lower_if=lambda near: near.attrs.get("axis") is not None),
     ),
 ]  # fmt: skip
-

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from converter.formats.zhouyi.ops.fields import Axes, axes_of, axis, axis_of, method, number, rank_of_input, truth
-from converter.mapping.fields import Attr, Const, Group, Guard, Ignore, Only, Weight
+from converter.mapping.fields import Attr, Const, Group, Guard, Only, Weight
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import op
 
@@ -59,4 +59,3 @@ ROWS = [
         Attr("reverse", "reverse", truth, far_default=0), given="2,3 =",
     ),
 ]  # fmt: skip
-

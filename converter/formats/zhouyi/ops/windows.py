@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.formats.zhouyi.ops.fields import Window, axis, method, number, truth
+from converter.formats.zhouyi.ops.fields import Window, method, number, truth
 from converter.graph.infer import constant, shape_of
 from converter.mapping.fields import Attr, Emit, Field, Fixed, Group, Guard, Ignore, Only, Weight
 from converter.mapping.node import Layer, MappingError, Node
@@ -71,7 +71,20 @@ def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
     plain = Guard("output_padding and output_shape are made explicit pads first", lower_if=lambda near: not any(near.attrs.get("output_padding") or [0]))
     shapeless = Group(("output_padding", "output_shape"), (), lambda far, near: {}, lambda near, far: _no_output_shape(near))
     given = "1,4,8,8 =4,6,3,3 =6" if rank == 2 else ""
-    return op("ConvTranspose", kind, num_output(1, True), Window(rank), GROUP, Weight("weights", 1, perm), Biases(2, 1, True), padding, zero, plain, shapeless, given=given)
+    return op(
+        "ConvTranspose",
+        kind,
+        num_output(1, True),
+        Window(rank),
+        GROUP,
+        Weight("weights", 1, perm),
+        Biases(2, 1, True),
+        padding,
+        zero,
+        plain,
+        shapeless,
+        given=given,
+    )
 
 
 def _no_output_shape(near: Node) -> dict[str, Any]:
@@ -94,7 +107,8 @@ FLOOR = Fixed("ceil_mode", False, absent=True)
 def pooling(kind: str, rank: int) -> list[Rule]:
     shape = "1,4,8,8" if rank == 2 else "1,4,8,8,8"
     average = op(
-        "AveragePool", kind, method("AVG"), Window(rank), FLOOR, Only("ceil_mode", 0), Attr("count_include_pad", "count_include_pad", truth, far_default=1), given=shape,
+        "AveragePool", kind, method("AVG"), Window(rank), FLOOR, Only("ceil_mode", 0),
+        Attr("count_include_pad", "count_include_pad", truth, far_default=1), given=shape,
     )  # fmt: skip
     maximum = op(
         "MaxPool", kind, method("MAX"), Window(rank), FLOOR, Only("ceil_mode", 0), Only("storage_order", 0), Ignore(("count_include_pad",)),
@@ -149,4 +163,3 @@ ROWS = [
         Attr("bias", "bias", number, far_default=1.0), Attr("size", "size"), given="1,4,8,8",
     ),
 ]  # fmt: skip
-

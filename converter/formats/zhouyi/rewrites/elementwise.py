@@ -26,6 +26,10 @@ def spread(b: Builder, value: ir.Value, shape: list[int]) -> ir.Value:
 
 @rewrites("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Where")
 def equal_shapes(node: ir.Node, b: Builder) -> ir.Value | None:
+    return _spread_all(node, b)
+
+
+def _spread_all(node: ir.Node, b: Builder) -> ir.Value | None:
     operands = [operand(node, i) for i in range(len(node.inputs))]
     shape = static(node.outputs[0])
     if all(static(v) == shape for v in operands):
@@ -35,9 +39,7 @@ def equal_shapes(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @rewrites("Max", "Min")
 def extremes(node: ir.Node, b: Builder) -> ir.Value | None:
-    if len(node.inputs) != 2:
-        return None
-    return equal_shapes(node, b)
+    return _spread_all(node, b) if len(node.inputs) == 2 else None
 
 
 @rewrites("Expand")

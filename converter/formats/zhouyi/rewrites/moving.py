@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
-from converter.graph.infer import constant, evaluate
+from converter.graph.infer import Array, constant, evaluate
 
 
 @rewrites("Trilu")
@@ -56,7 +56,7 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
 def eye_like(node: ir.Node, b: Builder) -> ir.Value:
     shape, a = static(operand(node)), attributes(node)
     dtype = node.outputs[0].dtype
-    return b.const(np.eye(*shape, k=a.get("k", 0), dtype=dtype.numpy() if dtype else np.float32))
+    return b.const(np.eye(shape[0], shape[1], k=a.get("k", 0)).astype(dtype.numpy() if dtype else np.float32))
 
 
 @rewrites("MaxUnpool")
@@ -89,7 +89,7 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
     return x
 
 
-def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> np.ndarray | None:
+def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> Array | None:
     """[size, target]: what the resize makes of each unit vector along `axis`; the other axes stay."""
     a = attributes(node)
     rank = len(static(operand(node)))
@@ -107,7 +107,9 @@ def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> np.ndarray 
     if a.get("extrapolation_value", 0.0) and a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
     part = None if roi is None or roi.size == 0 else np.array([0, roi[at], 1, roi[at + len(axes)]], np.float32)
-    single = ir.Node("", "Resize", [None] * 4, [ir.convenience.convert_attribute(k, v) for k, v in a.items() if v is not None and k != "keep_aspect_ratio_policy"])
-    operands = [np.eye(size, dtype=np.float32), part, np.array([1, factor], np.float32) if factor else None, None if factor else np.array([size, target], np.int64)]
+    a.pop("keep_aspect_ratio_policy", None)
+    single = ir.Node("", "Resize", [None] * 4, [ir.convenience.convert_attribute(k, v) for k, v in a.items() if v is not None])
+    sized = (np.array([1, factor], np.float32), None) if factor else (None, np.array([size, target], np.int64))
+    operands = [np.eye(size, dtype=np.float32), part, *sized]
     found = evaluate(single, operands)
     return found[0] if found and found[0].shape == (size, target) else None

@@ -195,9 +195,7 @@ def mat_mul(node: ir.Node, b: Builder) -> ir.Value | None:
     sx, sy = [1] * (rank - len(sx)) + sx, [1] * (rank - len(sy)) + sy
     x, y = (v if static(v) == s else b.op("Reshape", v, s) for v, s in ((x, sx), (y, sy)))
     batch = [max(m, n) if m and n else 0 for m, n in zip(sx[:-2], sy[:-2], strict=True)]
-    x, y = (
-        v if s[:-2] == batch else b.op("Tile", v, [m // n if n else 1 for m, n in zip(batch, s[:-2], strict=True)] + [1, 1]) for v, s in ((x, sx), (y, sy))
-    )
+    x, y = (v if s[:-2] == batch else b.op("Tile", v, [m // n if n else 1 for m, n in zip(batch, s[:-2], strict=True)] + [1, 1]) for v, s in ((x, sx), (y, sy)))
     z = b.op("MatMul", x, y)
     return z if static(z) == static(node.outputs[0]) else b.op("Reshape", z, static(node.outputs[0]))
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.ops.arithmetic import same_shapes
-from converter.formats.zhouyi.special.register import blob, fixed, lifts, lowers, need, need_int, need_number, operand, static
+from converter.formats.zhouyi.special.register import blob, choose, fixed, lifts, lowers, need, need_int, need_number, operand, static
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -119,3 +119,15 @@ def lower_sum(node: Node, low: Lowering) -> None:
         raise MappingError("the layer takes two operands")
     same = same_shapes(node)
     low.add("Eltwise" if same else "Add", node.inputs, node.outputs, {"method": "ADD"} if same else {})
+
+
+@lifts("BitShift")
+def lift_bit_shift(layer: Layer, b: Builder) -> ir.Value:
+    """Signed numbers keep their sign: a multiple, or a quotient rounded down."""
+    x, by, direction = operand(layer), operand(layer, 1), choose(layer, "direction", {"LEFT": "LEFT", "RIGHT": "RIGHT"})
+    if x.dtype is None or not x.dtype.is_signed():
+        return b.op("BitShift", x, by, direction=direction)
+    power = b.op("Pow", b.like(x, 2), by)
+    if direction == "LEFT":
+        return b.op("Mul", x, power)
+    return b.op("Div", b.op("Sub", x, b.op("Mod", x, power, fmod=0)), power)

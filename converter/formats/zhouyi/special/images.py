@@ -69,7 +69,8 @@ def _size(layer: Layer, x: ir.Value) -> list[int]:
 
 def _ratios(layer: Layer, rank: int) -> list[float] | None:
     found = [layer.attrs.get(f"ratio_{a}") for a in "zyx"[3 - rank :]]
-    return [float(r) for r in found] if all(isinstance(r, int | float) for r in found) else None
+    known = [float(r) for r in found if isinstance(r, int | float)]
+    return known if len(known) == rank else None
 
 
 @lowers("Resize")

@@ -68,7 +68,7 @@ def lift_cast(layer: Layer, b: Builder) -> ir.Value:
         return b.op("Cast", x, to=int(dtype))
     if saturate:
         x = _clamp(b, x, dtype)
-    elif x.dtype.is_floating_point() and dtype.itemsize < 4:
+    elif x.dtype is not None and x.dtype.is_floating_point() and dtype.itemsize < 4:
         x = b.op("Cast", x, to=int(ir.DataType.INT32))
     return b.op("Cast", x, to=int(dtype))
 
@@ -97,6 +97,8 @@ def lower_cast(node: Node, low: Lowering) -> None:
         zeros = constant_value(low, np.zeros(static(x), x.dtype.numpy()), "zeros")
         low.add("Logical", [x, zeros], [y], {"method": "NOT_EQUAL"})
         return
+    if y.dtype.itemsize < 2 and y.dtype.is_floating_point() and not node.attrs.get("saturate", 1):
+        raise MappingError("saturate=0 cannot be expressed")
     source, target = NARROW.get(x.dtype, x.dtype), NARROW.get(y.dtype, y.dtype)
     if source == target:
         low.add("=", [x], [y])

@@ -218,6 +218,3 @@ def lift_reverse_sequence(layer: Layer, b: Builder) -> ir.Value:
 @lifts("Compress")
 def lift_compress(layer: Layer, b: Builder) -> ir.Value:
     return b.op("Compress", operand(layer), truth_of(b, operand(layer, 1)), axis=layer.attrs.get("axis"))
-
-
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -47,7 +49,7 @@ def lift_group_norm(layer: Layer, b: Builder) -> ir.Value:
     given = axes_of(layer) if "axis" in layer.attrs else [-1]
     axis = axis_of(given[0], rank)
     operands = (x, b.const(blob(layer, "weights").reshape(-1), f"{layer.name}.weights"), b.const(blob(layer, "biases").reshape(-1), f"{layer.name}.biases"))
-    attrs = {"num_groups": need_int(layer, "group", 32), "epsilon": need_number(layer, "epsilon", 1e-5)}
+    attrs: dict[str, Any] = {"num_groups": need_int(layer, "group", 32), "epsilon": need_number(layer, "epsilon", 1e-5)}
     if len(given) != 1 or axis not in (1, rank - 1) or rank < 3:
         raise MappingError(f"axis={given} is neither the second nor the last axis", "R110")
     return twin(b, "GroupNormalization", *operands, **attrs)[0] if axis == rank - 1 else b.op("GroupNormalization", *operands, **attrs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -37,7 +39,7 @@ def lift_pooling(layer: Layer, b: Builder) -> ir.Value:
     rank, x = (3 if layer.kind == "Pooling3D" else 2), operand(layer)
     op, attrs = choose(layer, "method", OPS), window_attrs(layer, rank)
     over = overhang(layer, list(static(x)[1:-1]), attrs)
-    more: dict[str, int] = {}
+    more: dict[str, Any] = {}
     if op == "AveragePool":
         more["count_include_pad"] = int(bool(need(layer, "count_include_pad", True)))
         if more["count_include_pad"] and any(over):  # the divisor is the whole window there
@@ -71,7 +73,7 @@ def lower_global(node: Node, low: Lowering) -> None:
     rank = len(size)
     if rank not in (2, 3):
         raise MappingError(f"pooling over {rank} axes has no counterpart")
-    attrs = {"method": "AVG" if node.op == "GlobalAveragePool" else "MAX", "ceil_mode": False}
+    attrs: dict[str, Any] = {"method": "AVG" if node.op == "GlobalAveragePool" else "MAX", "ceil_mode": False}
     attrs |= dict(zip(keys("kernel", rank), size, strict=True)) | {k: 1 for k in (*keys("stride", rank), *keys("dilation", rank))}
     attrs |= {k: 0 for k in pad_keys(rank)} | ({"count_include_pad": True} if attrs["method"] == "AVG" else {})
     low.add("Pooling" if rank == 2 else "Pooling3D", node.inputs, node.outputs, attrs)
@@ -87,7 +89,7 @@ def lower_max_pool(node: Node, low: Lowering) -> None:
     kernel = list(node.attrs["kernel_shape"])
     if len(kernel) != 2 or node.attrs.get("ceil_mode", 0) or node.attrs.get("storage_order", 0):
         raise MappingError("indices of other than plain 2-D pooling have no counterpart")
-    attrs = {"flatten_dim": "NCHW", "ceil_mode": False, "storage_order": 0}
+    attrs: dict[str, Any] = {"flatten_dim": "NCHW", "ceil_mode": False, "storage_order": 0}
     for stem, values in (("kernel", kernel), ("stride", node.attrs.get("strides") or [1, 1]), ("dilation", node.attrs.get("dilations") or [1, 1])):
         attrs |= dict(zip(keys(stem, 2), values, strict=True))
     attrs |= dict(zip(pad_keys(2), explicit_pads(node, kernel), strict=True))
@@ -100,7 +102,7 @@ def lift_arg_max(layer: Layer, b: Builder) -> list[ir.Value]:
     order = choose(layer, "flatten_dim", {m: m for m in ("NHWC", "HWC", "HW", "NCHW")}, "HWC")
     if need_int(layer, "storage_order", 0):
         raise MappingError("storage_order=1 has no counterpart")
-    more = {"ceil_mode": 1} if any(overhang(layer, list(static(x)[1:-1]), attrs)) else {}
+    more: dict[str, Any] = {"ceil_mode": 1} if any(overhang(layer, list(static(x)[1:-1]), attrs)) else {}
     y, index = twin(b, "MaxPool", x, outputs=2, **attrs, **more)
     return [y, flatten_as(b, index, static(x), order)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -31,7 +33,7 @@ def lower_gemm(node: Node, low: Lowering) -> None:
     alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
     turn_a, turn_b = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
     outputs = static(node.outputs[0])[1]
-    flat = bias is None or bias.size in (1, outputs) and bias.shape[-1:] in ((), (1,), (outputs,)) and (bias.ndim < 2 or bias.shape[0] == 1)
+    flat = bias is None or (bias.size in (1, outputs) and bias.shape[-1:] in ((), (1,), (outputs,)) and (bias.ndim < 2 or bias.shape[0] == 1))
     if weights is not None and weights.dtype.kind == "f" and not turn_a and (node.input(2) is None or bias is not None) and flat:
         w = weights if turn_b else weights.T
         w = w if alpha == 1.0 else (w * np.asarray(alpha, w.dtype))
@@ -47,7 +49,7 @@ def lower_gemm(node: Node, low: Lowering) -> None:
 
 @lifts("Gemm")
 def lift_gemm(layer: Layer, b: Builder) -> ir.Value:
-    attrs = {"transA": int(bool(need(layer, "trans_a", False))), "transB": int(bool(need(layer, "trans_b", False)))}
+    attrs: dict[str, Any] = {"transA": int(bool(need(layer, "trans_a", False))), "transB": int(bool(need(layer, "trans_b", False)))}
     c = layer.inputs[2] if len(layer.inputs) > 2 else None
     return b.op("Gemm", operand(layer), operand(layer, 1), c, alpha=need_number(layer, "alpha", 1.0), beta=need_number(layer, "beta", 1.0), **attrs)
 
@@ -88,6 +90,3 @@ def lower_mat_mul(node: Node, low: Lowering) -> None:
     if static(x)[:-2] != static(y)[:-2]:
         raise MappingError("batches of unequal shapes have no counterpart")
     low.add("MatMul", [x, y], node.outputs, {"trans_a": False, "trans_b": False})
-
-
-

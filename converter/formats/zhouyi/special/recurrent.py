@@ -16,8 +16,7 @@ from converter.mapping.node import Layer, MappingError, Node
 # positions of ONNX's gates (i o f c; z r h) among those of the format
 LSTM_TO_ONNX, GRU_TO_ONNX = (0, 3, 2, 1), (1, 0, 2)
 LSTM_FROM_ONNX, GRU_FROM_ONNX = (0, 3, 2, 1), (1, 0, 2)
-FUNCTIONS = {"SIGMOID": "Sigmoid", "TANH": "Tanh", "RELU": "Relu", "HARDSIGMOID": "HardSigmoid", "AFFINE": "Affine", "ELU": "Elu", "SOFTSIGN": "Softsign", "SOFTPLUS": "Softplus"}
-FUNCTIONS |= {"LEAKYRELU": "LeakyRelu", "THRESHOLDEDRELU": "ThresholdedRelu"}
+FUNCTIONS = {name.upper(): name for name in ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Elu", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu")}
 
 
 def gates(array: Array, order: tuple[int, ...], count: int) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -64,7 +66,7 @@ def lift_top_k(layer: Layer, b: Builder) -> list[ir.Value]:
     k = layer.attrs.get("k")
     if k is None:
         raise MappingError("a computed k has no counterpart")
-    flags = {name: int(bool(layer.attrs.get(name, True))) for name in ("largest", "sorted")}
+    flags: dict[str, Any] = {name: int(bool(layer.attrs.get(name, True))) for name in ("largest", "sorted")}
     return list(b.ops("TopK", operand(layer), [need_int(layer, "k")], axis=need_int(layer, "axis"), outputs=2, **flags))
 
 

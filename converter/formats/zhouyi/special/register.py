@@ -137,5 +137,3 @@ def constant_value(low: Lowering, array: Array, name: str = "const") -> ir.Value
     value.const_value = ir.Tensor(np.asarray(array))
     value.type = ir.TensorType(value.const_value.dtype)
     return value
-
-

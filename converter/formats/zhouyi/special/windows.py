@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -14,7 +16,7 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
 
-def window_attrs(layer: Layer, rank: int) -> dict[str, list[int]]:
+def window_attrs(layer: Layer, rank: int) -> dict[str, Any]:
     near = Node("")
     Window(rank).lift(layer, near, None)  # type: ignore[arg-type]
     return near.attrs
@@ -38,7 +40,7 @@ def lift_transposed(layer: Layer, b: Builder) -> ir.Value:
     bias = None if biases is None or not np.asarray(biases).any() else b.const(np.asarray(biases).reshape(-1), f"{layer.name}.biases")
     near = b.const(weights.transpose(np.argsort(DECONV_2D if rank == 2 else DECONV_3D)), f"{layer.name}.weights")
     extra = [int(layer.attrs.get(k, 0)) for k in keys("output_padding", rank)]
-    more = {"output_padding": extra} if any(extra) else {}
+    more: dict[str, Any] = {"output_padding": extra} if any(extra) else {}
     return twin(b, "ConvTranspose", operand(layer), near, bias, group=need_int(layer, "group", 1), **window_attrs(layer, rank), **more)[0]
 
 
