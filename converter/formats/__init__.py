@@ -72,11 +72,16 @@ def detect(path: Path) -> Format:
     return found[0]
 
 
+def of_suffix(path: Path) -> str | None:
+    """The format whose suffix the path has; of several the one with the longest."""
+    found = [(len(s), n) for n in _present() for s in get(n).suffixes if path.name.endswith(s)]
+    return max(found)[1] if found else None
+
+
 def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     """The flavour to write: as named, else by the suffix of the path."""
     if target:
         return parse_flavour(target, io_layout)
-    for name in _present():
-        if any(path.name.endswith(s) for s in get(name).suffixes):
-            return Flavour(name, {}, io_layout)
+    if name := of_suffix(path):
+        return Flavour(name, {}, io_layout)
     raise UsageError(Diagnostic("U501", f"no format has the suffix of {path.name!r}", help="name the target with -t FORMAT"))
