@@ -18,16 +18,17 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.formats.onnx import canonical, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
+from converter.formats.onnx import canonical, early, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
 from converter.formats.onnx.attributes import Attributes, decode
+from converter.formats.onnx.boundary import declare_input, declare_outputs, take_metadata
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.op import Op, Results
+from converter.formats.onnx.schema import check, function_of
 from converter.formats.onnx.types import fit_tensor, fit_types, merge_type, too_new
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
-from converter.graph.build import Builder, attribute, new_model
+from converter.graph.build import Builder, new_model
 from converter.graph.extensions import lookup
-from converter.graph.infer import InferenceError, schema_of, type_proto
-from converter.graph.names import set_public_name
+from converter.graph.infer import InferenceError, schema_of
 from converter.mapping.node import MappingError
 from converter.model import Model
 
@@ -35,7 +36,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 MAX_NODES = 1_000_000  # after inlining; functions that call each other could ask for any number
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
-MICROSOFT = (microsoft, microsoft_attention, microsoft_quantised)  # each enters its rows into microsoft.ROWS
+TABLES = (early, microsoft_attention, microsoft_quantised)  # they enter their rows into upgrade.ROWS and microsoft.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Scope = dict[str, "ir.Value | None"]
 Opsets = Mapping[str, int]
@@ -79,13 +80,8 @@ class _Lifter:
         outputs = self.graph(graph, b, {}, opsets, "graph", None)
         if self.problems:
             raise UnsupportedError(self.problems)
-        _declare(model.graph, outputs, graph, b)
-        for source in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
-            if getattr(self.proto, source):
-                setattr(model, source, getattr(self.proto, source))
-        model.graph.doc_string = graph.doc_string or None
-        model.metadata_props.update({p.key: p.value for p in self.proto.metadata_props})
-        model.graph.metadata_props.update({p.key: p.value for p in graph.metadata_props})
+        declare_outputs(model.graph, outputs, graph, b)
+        take_metadata(model, self.proto)
         return Model(model, "onnx")
 
     def graph(self, proto: onnx.GraphProto, b: Builder, outer: Scope, opsets: Opsets, path: str, inputs: Sequence[ir.Value] | None) -> list[ir.Value]:
@@ -130,17 +126,11 @@ class _Lifter:
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
-        value = ir.Value(name=b.names.fresh(info.name))
-        merge_type(value, info.type)
+        value = declare_input(b, info)
         if (newer := too_new(info.type)) is not None:
             self.problems.append(Diagnostic("X201", f"the input {info.name!r} has the type {newer}", where=Where(self.file, path="graph.input")))
         elif value.type is None:
             raise self.refusal("R105", f"the input {info.name!r} has no type", "graph.input")
-        value.doc_string = info.doc_string or None
-        value.metadata_props.update({p.key: p.value for p in info.metadata_props})
-        if value.name != info.name:
-            set_public_name(value, info.name)
-        b.graph.inputs.append(value)
         return value
 
     def node(self, proto: onnx.NodeProto, b: Builder, scope: Scope, opsets: Opsets, path: str, bound: Attributes) -> Sequence[ir.Value | None]:
@@ -246,7 +236,7 @@ class _Lifter:
         schema = schema_of(op.kind) if op.domain == "" else None
         if schema is None or schema.deprecated:
             return self.own_function(op, b, opsets, path)
-        _check(op, schema)
+        check(op, schema)
         return fit_types(op, schema, b)
 
     def own_function(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
@@ -255,7 +245,7 @@ class _Lifter:
             schema: Any = onnx.defs.get_schema(op.kind, op.version, op.domain)
         except onnx.defs.SchemaError:
             _missing(op)
-        function = _schema_function(schema, op)
+        function = function_of(schema, op)
         if function is None:
             raise MappingError(f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}")
         defaults = {n: decode(a.default_value, {}, self.weights) for n, a in schema.attributes.items() if a.default_value.name}
@@ -311,55 +301,6 @@ def _check_loop(op: Op, body: ir.Graph) -> None:
     carried = max(len(op.inputs) - 2, 0)
     if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
         raise MappingError("Loop and its body do not fit each other", code="R105")
-
-
-def _check(op: Op, schema: Any) -> None:
-    unknown = op.attrs.keys() - schema.attributes.keys()
-    if unknown:
-        raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
-    missing = [n for n, a in schema.attributes.items() if a.required and n not in op.attrs]
-    if missing:
-        raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
-    if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
-        raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
-
-
-def _schema_function(schema: Any, op: Op) -> onnx.FunctionProto | None:
-    function = onnx.FunctionProto()
-    if schema.has_context_dependent_function:
-        node = onnx.NodeProto(op_type=op.kind, domain=op.domain)
-        node.input.extend("" if v is None else f"i{i}" for i, v in enumerate(op.inputs))
-        node.output.extend(o and f"o{i}" for i, o in enumerate(op.outputs))
-        node.attribute.extend(ir.serde.serialize_attribute(attribute(k, v)) for k, v in op.attrs.items() if v is not None)
-        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in op.inputs]
-        version = max(schema.context_dependent_function_opset_versions)
-        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
-    elif schema.has_function:
-        function.CopyFrom(schema.function_body)
-    return function if function.node else None
-
-
-def _declare(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
-    """Makes values the graph's outputs, under the names that the file gives them."""
-    for value, info in zip(outputs, proto.output, strict=True):
-        before = len(graph.outputs)
-        b.output(value)
-        out = graph.outputs[before]
-        merge_type(out, info.type)
-        out.doc_string = info.doc_string or out.doc_string
-        out.metadata_props.update({p.key: p.value for p in info.metadata_props})
-        if out.name != info.name and "netconv.name" not in out.metadata_props:
-            _rename(graph, out, info.name)
-
-
-def _rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
-    """An output that an Identity, now gone, gave its name to."""
-    taken = any(name == v.name for v in [*graph.inputs, *graph.outputs, *graph.initializers.values()])
-    inner = any(o.name == name for n in graph for o in n.outputs) if not taken else True
-    if taken or inner:
-        set_public_name(value, name)
-    else:
-        value.name = name
 
 
 def _missing(op: Op) -> NoReturn:
