@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import onnx
 import onnx.defs
 import onnx_ir as ir
@@ -22,9 +21,10 @@ from converter.formats.onnx import canonical, early, microsoft, microsoft_attent
 from converter.formats.onnx.attributes import Attributes, decode
 from converter.formats.onnx.boundary import declare_input, declare_outputs, take_metadata
 from converter.formats.onnx.codec import Weights
-from converter.formats.onnx.op import Op, Results
+from converter.formats.onnx.control import control_flow
+from converter.formats.onnx.op import Op, missing, plain, several
 from converter.formats.onnx.schema import check, function_of
-from converter.formats.onnx.types import fit_tensor, fit_types, merge_type, too_new
+from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
 from converter.graph.build import Builder, new_model
 from converter.graph.extensions import lookup
@@ -44,14 +44,14 @@ Opsets = Mapping[str, int]
 
 def lift(proto: onnx.ModelProto, weights: Weights) -> Model:
     """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has no meaning here."""
-    lifter = _Lifter(proto, weights)
+    lifter = Lifter(proto, weights)
     try:
         return lifter.model()
     except RecursionError:
         raise unreadable("R103", "the model is nested too deeply", Where(str(weights.model))) from None
 
 
-class _Lifter:
+class Lifter:
     def __init__(self, proto: onnx.ModelProto, weights: Weights) -> None:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
@@ -89,10 +89,10 @@ class _Lifter:
         scope: Scope = dict(outer)
         own: set[str] = set()
         for t in proto.initializer:
-            self.define(scope, own, t.name, b.const(fit_tensor(self.weights.tensor(t, f"{path} initializer {t.name}")), self.hint(t.name, path)), path)
+            self.define(scope, own, t.name, weight(b, self.weights.tensor(t, f"{path} initializer {t.name}"), self.hint(t.name, path)), path)
         for s in proto.sparse_initializer:
-            dense = fit_tensor(order.dense(self.weights, s, path))
-            self.define(scope, own, s.values.name, b.const(dense, self.hint(s.values.name, path)), path)
+            dense = order.dense(self.weights, s, path)
+            self.define(scope, own, s.values.name, weight(b, dense, self.hint(s.values.name, path)), path)
         formal = [i for i in proto.input if i.name not in own] if inputs is None else list(proto.input)
         if inputs is not None and len(inputs) != len(formal):
             raise self.refusal("R105", f"the body takes {len(formal)} inputs and is given {len(inputs)}", path)
@@ -106,14 +106,21 @@ class _Lifter:
                     self.define(scope, own, name, value, f"{path}.node[{index}]")
                     if name in declared and value is not None:
                         merge_type(value, declared[name].type)
-        found = [scope.get(o.name) for o in proto.output]
-        if any(v is None for v in found):
-            missing = next(o.name for o, v in zip(proto.output, found, strict=True) if v is None)
-            raise self.refusal("R105", f"the output {missing!r} is not defined", path)
-        for value, info in zip(found, proto.output, strict=True):
-            if value is not None:
+        return self.results(proto, scope, path)
+
+    def results(self, proto: onnx.GraphProto, scope: Scope, path: str) -> list[ir.Value]:
+        """The graph's outputs, typed as far as it declares them."""
+        found = []
+        for info in proto.output:
+            value = scope.get(info.name)
+            if value is None:
+                raise self.refusal("R105", f"the output {info.name!r} is not defined", path)
+            if (newer := too_new(info.type)) is not None:
+                self.problems.append(Diagnostic("X201", f"the output {info.name!r} has the type {newer}", where=Where(self.file, path=path)))
+            else:
                 merge_type(value, info.type)
-        return [v for v in found if v is not None]
+            found.append(value)
+        return found
 
     def define(self, scope: Scope, own: set[str], name: str, value: ir.Value | None, path: str) -> None:
         if name in own:
@@ -177,15 +184,12 @@ class _Lifter:
         domain = "" if proto.domain in STANDARD else proto.domain
         names = [self.hint(o, path) if o else "" for o in proto.output]
         if catalogued:
-            return self.extension(proto, b, inputs, attributes, names)
+            return b.ops(proto.op_type, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: plain(v) for k, v in attributes.items()})
         version = opsets.get(domain)
         if version is None:
             raise self.refusal("R105", f"the domain {proto.domain!r} is used but not imported", path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         return self.standard(op, b, scope, opsets, path)
-
-    def extension(self, proto: onnx.NodeProto, b: Builder, inputs: list[Any], attributes: Attributes, names: list[str]) -> Sequence[ir.Value]:
-        return b.ops(proto.op_type, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: _plain(v) for k, v in attributes.items()})
 
     def call(self, function: onnx.FunctionProto, inputs: list[Any], attributes: Attributes, b: Builder, path: str) -> Sequence[ir.Value | None]:
         """A model-local function: its nodes take the place of the call."""
@@ -214,19 +218,20 @@ class _Lifter:
         return [scope.get(o) for o in function.output]
 
     def standard(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
+        check_widened(op)
         if op.domain == microsoft.DOMAIN:
-            results = microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else _missing(op)
+            results = microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else missing(op)
             if results is not None:
-                return _several(results)
+                return several(results)
             op.domain, op.version = "", OPSET  # a contributed operator that is the standard one by now
         if op.domain == "" and op.kind == "Constant":
-            return [b.const(fit_tensor(canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path))), op.outputs[0])]
+            return [weight(b, canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)), op.outputs[0])]
         if op.domain == "" and op.kind in ("If", "Loop", "Scan"):
-            return self.control_flow(op, b, scope, opsets, path)
+            return control_flow(self, op, b, scope, opsets, path)
         for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS) if op.domain == "" else ():
             results = rows.apply(op, b)
             if results is not None:
-                return _several(results)
+                return several(results)
         return self.emit(op, b, opsets, path)
 
     def emit(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
@@ -244,14 +249,14 @@ class _Lifter:
         try:
             schema: Any = onnx.defs.get_schema(op.kind, op.version, op.domain)
         except onnx.defs.SchemaError:
-            _missing(op)
+            missing(op)
         function = function_of(schema, op)
         if function is None:
             raise MappingError(f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}")
         defaults = {n: decode(a.default_value, {}, self.weights) for n, a in schema.attributes.items() if a.default_value.name}
         key = (op.domain, op.kind, "")
         if key in self.calls:
-            _missing(op)
+            missing(op)
         self.calls.append(key)
         try:
             if not any(o.domain == "" for o in function.opset_import):
@@ -259,57 +264,3 @@ class _Lifter:
             return self.body(function, list(op.inputs), {**defaults, **op.attrs}, b, path)
         finally:
             self.calls.pop()
-
-    def control_flow(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
-        def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-            return self.graph(proto, inner, scope, opsets, f"{path}.{op.kind}", inputs)
-
-        if op.kind == "Scan":
-            return canonical.scan(op, b, write)
-        bodies: dict[str, Any] = {}
-        for name, proto in op.attrs.items():
-            inner = b.body(proto.name or name)
-            outputs = write(proto, inner, self.formal(proto, inner, op))
-            inner.output(*outputs)
-            bodies[name] = inner.graph
-        if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (op.kind == "Loop" and set(bodies) != {"body"}):
-            raise MappingError(f"{op.kind} lacks its body", code="R105")
-        if op.kind == "Loop":
-            _check_loop(op, bodies["body"])
-            if op.input(1) is None and len(op.inputs) < 3:  # a node ends with its last operand, and Loop has at least two
-                op.set_input(1, b.const(np.array(True), "condition"))
-        return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
-
-    def formal(self, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
-        """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
-        given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
-        made = []
-        for i, info in enumerate(proto.input):
-            value = ir.Value(name=inner.names.fresh(self.hint(info.name, op.kind)))
-            merge_type(value, info.type)
-            actual = given[i] if i < len(given) else None
-            if i < 2 and op.kind == "Loop":
-                value.type, value.shape = ir.TensorType(ir.DataType.INT64 if i == 0 else ir.DataType.BOOL), value.shape or ir.Shape([])
-            if value.type is None and actual is not None:
-                value.type = actual.type
-            inner.graph.inputs.append(value)
-            made.append(value)
-        return made
-
-
-def _check_loop(op: Op, body: ir.Graph) -> None:
-    carried = max(len(op.inputs) - 2, 0)
-    if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
-        raise MappingError("Loop and its body do not fit each other", code="R105")
-
-
-def _missing(op: Op) -> NoReturn:
-    raise MappingError(f"unknown operator {op.kind}" + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}"))
-
-
-def _several(results: Results) -> Sequence[ir.Value | None]:
-    return [results] if isinstance(results, ir.Value) else list(results or ())
-
-
-def _plain(value: Any) -> Any:
-    return value.numpy() if isinstance(value, ir.TensorProtocol) else value
