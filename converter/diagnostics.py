@@ -80,6 +80,7 @@ CODES: dict[str, Explanation] = {
     "R107": Explanation(
         "a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."
     ),
+    "R108": Explanation("content and suffix disagree", "The content decides. Rename the file, or name the format with -f FORMAT, to silence this."),
     "R110": Explanation("a value is out of its domain", "An attribute has a type or value that the specification of the format does not allow."),
     "R111": Explanation(
         "an attribute is not known",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from pathlib import Path
 
 from converter.diagnostics import Diagnostic, Where
@@ -31,7 +32,7 @@ def get(name: str) -> Format:
 
 
 def _present() -> list[str]:
-    return [n for n, module in FORMATS.items() if hasattr(importlib.import_module(module), "FORMAT")]
+    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module) and hasattr(importlib.import_module(module), "FORMAT")]
 
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:
@@ -71,11 +72,16 @@ def detect(path: Path) -> Format:
     return found[0]
 
 
+def of_suffix(path: Path) -> str | None:
+    """The format whose suffix the path has; of several the one with the longest."""
+    found = [(len(s), n) for n in _present() for s in get(n).suffixes if path.name.endswith(s)]
+    return max(found)[1] if found else None
+
+
 def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     """The flavour to write: as named, else by the suffix of the path."""
     if target:
         return parse_flavour(target, io_layout)
-    for name in _present():
-        if any(path.name.endswith(s) for s in get(name).suffixes):
-            return Flavour(name, {}, io_layout)
+    if name := of_suffix(path):
+        return Flavour(name, {}, io_layout)
     raise UsageError(Diagnostic("U501", f"no format has the suffix of {path.name!r}", help="name the target with -t FORMAT"))

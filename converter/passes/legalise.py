@@ -56,6 +56,8 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
             results = step(node, b)
         except (MappingError, InferenceError, KeyError):
             results = None
+        if results is not None and not _whole(node, results):
+            results = None
         if results is None:
             for made in reversed(b.made):
                 graph.remove(made, safe=True)
@@ -75,6 +77,13 @@ def expand_function(node: ir.Node, names: Names) -> list[ir.Node]:
         return []
     replace(node, list(results), b)
     return [n for n in b.made if n.graph is not None]
+
+
+def _whole(node: ir.Node, results: Any) -> bool:
+    """Whether every output that somebody uses has a replacement: a function body may stay empty for types that it does not know."""
+    found = [results] if isinstance(results, ir.Value) else list(results)
+    found += [None] * (len(node.outputs) - len(found))
+    return all(new is not None or not (old.uses() or old.is_graph_output()) for old, new in zip(node.outputs, found, strict=False))
 
 
 class _Recording(Builder):
@@ -111,13 +120,18 @@ def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | Non
         return None
     if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for n in body.node for a in n.attribute):
         return None  # the body decides by its inputs; no writer gains by that
-    defaults = {n: ir.serde.deserialize_attribute(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
-    return _inline(body, node, b, defaults)
+    return _inline(body, node, b)
 
 
-def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder, defaults: Mapping[str, ir.Attr]) -> list[ir.Value | None]:
+def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
+    schema: Any = schema_of(node.op_type, node.domain)
+    return {} if schema is None else schema.attributes
+
+
+def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
     env: dict[str, ir.Value | None] = dict(zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False))
-    given = {**defaults, **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
+    implied = {n: ir.serde.deserialize_attribute(a.default_value) for n, a in schema_attributes(node).items() if a.default_value.name}
+    given = {**implied, **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
     for proto in body.node:
         attributes: dict[str, Any] = {}
         for a in proto.attribute:
