@@ -36,16 +36,17 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     """
     notes: list[Diagnostic] = []
     table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes)
+    plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
     with Output(path) as out:
         if flavour.format == "tflite":
             from converter.formats.nnapi.tflite import write_tflite
 
             notes += write_tflite(table, out)
-        elif "blob" in flavour.options:
+        elif "blob" in flavour.options or (plain and path.suffix == ".nnapi"):
             from converter.formats.nnapi.blob import write_blob
 
             notes += write_blob(table, out)
-        elif "c" in flavour.options:
+        elif "c" in flavour.options or (plain and path.name.endswith(".nnapi.c")):
             from converter.formats.nnapi.csource import write_c
 
             notes += write_c(table, out)
