@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 from pathlib import Path
 
 from converter.diagnostics import Diagnostic, Where
@@ -32,7 +31,7 @@ def get(name: str) -> Format:
 
 
 def _present() -> list[str]:
-    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module)]
+    return [n for n, module in FORMATS.items() if hasattr(importlib.import_module(module), "FORMAT")]
 
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from converter.errors import ConverterError
+from converter.diagnostics import Diagnostic
+from converter.errors import ReadError
 from converter.files import MappedFile, Output
 from converter.formats.openvino.check import check_net
 from converter.formats.openvino.ir import Net
 from converter.formats.openvino.reader import read_net
+from converter.formats.openvino.validate import validate_legacy
 from converter.formats.openvino.writer import write_bin, write_xml
 from converter.formats.openvino.xml import parse_xml
 
@@ -28,13 +30,27 @@ def read_ir(path: Path | str, weights: Path | None = None) -> Net:
     bin = MappedFile(weights) if weights else MappedFile(beside) if beside.exists() else None
     net = _parse(xml, bin, beside.name)
     check_net(net)
-    net.xml = xml
     return net
 
 
 def _parse(xml: MappedFile, bin: MappedFile | None, bin_name: str) -> Net:
     file = str(xml.path)
-    return read_net(parse_xml(xml.bytes.tobytes(), file), file, bin, bin_name)
+    net = read_net(parse_xml(xml.bytes.tobytes(), file), file, bin, bin_name)
+    net.xml = xml
+    return net
+
+
+def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
+    """Everything that is wrong with the file itself; for legacy IR all that its grammar has to say at once, else the first refusal."""
+    try:
+        xml = MappedFile(path)
+        root = parse_xml(xml.bytes.tobytes(), str(xml.path))
+        found = validate_legacy(root, str(xml.path)) if root.get("version", "") in map(str, range(2, 10)) else []
+        if not found:
+            read_ir(path, weights)
+    except ReadError as e:
+        return list(e.diagnostics)
+    return found
 
 
 def write_ir(net: Net, out: Output) -> None:
@@ -60,6 +76,6 @@ def _unchanged(net: Net) -> bool:
         return False
     try:
         return _parse(net.xml, net.bin, "") == net
-    except ConverterError:
+    except ReadError:
         # the file was changed meanwhile; the net was not
         return False

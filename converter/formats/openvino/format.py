@@ -58,10 +58,9 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    from converter.formats.openvino.codec import read_ir
+    from converter.formats.openvino.codec import check_ir
 
-    read_ir(path, weights)
-    return []
+    return check_ir(path, weights)
 
 
 def kinds() -> Mapping[str, str]:

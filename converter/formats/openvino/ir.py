@@ -78,16 +78,18 @@ class Blob:
 
 def materialise(content: Any) -> npt.NDArray[Any]:
     """The array behind a `Content`, in little-endian byte order; not copied unless the byte order or a packed type asks for it."""
-    if isinstance(content, np.ndarray):
+    if isinstance(content, np.ndarray | np.generic):
+        content = np.asarray(content)
         if content.dtype.hasobject:
             raise TypeError(f"an array of {content.dtype} has no bytes of its own")
-        return content.astype(content.dtype.newbyteorder("<")) if content.dtype.byteorder == ">" else content
+        array: npt.NDArray[Any] = content
+        return array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
     if isinstance(content, FileSlice):
         return content.array
     if isinstance(content, bytes | bytearray | memoryview):
         return np.frombuffer(content, np.uint8)
     if hasattr(content, "numpy"):
-        array: npt.NDArray[Any] = content.numpy()
+        array = content.numpy()
         # 4-bit tensors: numpy has a byte for each element, the file must not
         return materialise(array if array.nbytes == content.nbytes else content.tobytes())
     if callable(content):

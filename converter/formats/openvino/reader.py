@@ -149,7 +149,7 @@ class _Parts:
 
     def _constant(self, r: Reader, layer: Layer, e: XmlElement) -> None:
         """An opset Const: its place in the .bin becomes the blob `value`; the size must be that of its shape."""
-        if self.legacy or layer.type.lower() != "const":
+        if self.legacy or layer.type != "Const":
             return
         data = r.child(e, "data")
         kind, shape = r.text(data, "element_type"), r.text(data, "shape")

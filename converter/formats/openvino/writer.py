@@ -12,7 +12,7 @@ from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError
-from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, SubNet, materialise
+from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
@@ -22,6 +22,7 @@ _SMALL = 1 << 12
 # Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
 _ALIGNMENT = 8
 _SLAB = 1 << 24
+_NOTHING = Blob(bytes(1))
 
 Places = dict[int, tuple[int, int]]
 
@@ -35,6 +36,8 @@ def write_bin(net: Net, f: BinaryIO) -> Places:
             places[id(blob)] = pool.place(blob)
             if not net.legacy:
                 _check_size(layer, name, places[id(blob)][1])
+                # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a byte on it
+                places[id(blob)] = places[id(blob)] if places[id(blob)][1] else pool.place(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, Blob):
             places[id(channel.mean)] = pool.place(channel.mean)
@@ -43,7 +46,7 @@ def write_bin(net: Net, f: BinaryIO) -> Places:
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
     """The opset engine refuses a constant whose size is not that of its shape; to write one would be a fault of the caller."""
-    if name != "value" or layer.type.lower() != "const":
+    if name != "value" or layer.type != "Const":
         raise ValueError(f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a Const has one, called 'value'")
     kind, shape = layer.data["element_type"], layer.data["shape"]
     count = int(np.prod([int(d) for d in shape.split(",")], dtype=object)) if shape.strip() else 1
@@ -129,12 +132,17 @@ class _Xml:
 
     def safe(self, attrs: dict[str, str], layer: Layer | None = None) -> dict[str, str]:
         for key, value in attrs.items():
-            try:
-                etree.Element("x").set(key, value)
-            except ValueError:
-                where = Where(layer=layer.name, kind=layer.type) if layer else Where()
-                raise WriteError(Diagnostic("W303", f"XML cannot hold {key} {value!r}", where=where)) from None
+            self.text(key, value, layer)
         return attrs
+
+    def text(self, what: str, value: str, layer: Layer | None = None) -> str:
+        """`value`, if XML can hold it."""
+        try:
+            etree.Element("x").text = value
+        except ValueError:
+            where = Where(layer=layer.name, kind=layer.type) if layer else Where()
+            raise WriteError(Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)) from None
+        return value
 
     def element(self, tag: str, attrs: dict[str, str] | None = None, *below: XmlElement, layer: Layer | None = None) -> XmlElement:
         try:
@@ -147,7 +155,7 @@ class _Xml:
 
     def tree(self, t: Element) -> XmlElement:
         e = self.element(t.tag, t.attrs, *map(self.tree, t.children))
-        e.text = t.text or None
+        e.text = self.text(f"the text of <{t.tag}>", t.text) or None
         return e
 
     def trees(self, *trees: Element | None) -> list[XmlElement]:
@@ -226,14 +234,9 @@ class _Xml:
             e.append(self.element("scale", {"value": repr(c.scale)}))
         return e
 
-    def statistic(self, s: Any) -> XmlElement:
+    def statistic(self, s: Statistic) -> XmlElement:
         texts = {"name": s.name, "min": ",".join(map(repr, s.min)), "max": ",".join(map(repr, s.max))}
-        self.safe(texts)
-        below = []
-        for tag, text in texts.items():
-            below.append(self.element(tag))
-            below[-1].text = text
-        return self.element("layer", {}, *below)
+        return self.tree(Element("layer", {}, [Element(tag, text=text) for tag, text in texts.items()]))
 
 
 def _numbers(pairs: Iterable[tuple[str, int | None]]) -> dict[str, str]:

@@ -1,0 +1,190 @@
+"""The protobuf wire format, walked without decoding it: fields as byte ranges, and a rewrite of chosen messages deep inside a file.
+
+Source: protobuf's encoding document (tag = number * 8 + wire type, little-endian base-128 varints, length-delimited nesting).
+Nothing here copies payloads or knows Core ML; which messages are looked into is decided by descriptors (`Route`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+VARINT, FIXED64, LEN, START_GROUP, END_GROUP, FIXED32 = range(6)
+# protobuf refuses deeper nesting, and so shall we: what lies deeper is handed on as it is
+MAX_DEPTH = 100
+
+
+class WireError(ValueError):
+    """The bytes are not protobuf: `offset` is where the offending field begins, in the buffer, and `number` which it is (0: not known)."""
+
+    def __init__(self, offset: int, message: str, number: int = 0) -> None:
+        super().__init__(message)
+        self.offset, self.number = offset, number
+
+
+class Field(NamedTuple):
+    """One field: its number and wire type, the offset of its tag, and the byte range of its value."""
+
+    number: int
+    wire: int
+    tag: int
+    start: int
+    end: int
+
+
+class Deferred(Protocol):
+    """A piece of an output whose length is known before its bytes are; `bytes` gives anything that is a buffer."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def bytes(self) -> Any: ...
+
+
+Piece = memoryview | Deferred
+
+
+def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+    """The unsigned varint at `at` and the offset behind it."""
+    if at < end and (first := data[at]) < 0x80:  # most of them, and a file may have millions
+        return first, at + 1
+    value = shift = 0
+    for place in range(at, min(end, at + 10)):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
+        shift += 7
+    raise WireError(at, "a number does not end" if end - at >= 10 else "the data ends within a number")
+
+
+def encode_varint(value: int) -> bytes:
+    """`value` >= 0 as a varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_tag(number: int, wire: int) -> bytes:
+    return encode_varint(number << 3 | wire)
+
+
+def fields(data: memoryview, start: int = 0, end: int | None = None) -> Iterator[Field]:
+    """The fields of the message in `data[start:end]`, in file order; WireError where it is malformed."""
+    stop = len(data) if end is None else end
+    while start < stop:
+        field = read_field(data, start, stop)
+        yield field
+        start = field.end
+
+
+def read_field(data: memoryview, at: int, stop: int) -> Field:
+    """The field whose tag is at `at`, of a message that ends at `stop`."""
+    key, value = varint(data, at, stop)
+    number, wire = key >> 3, key & 7
+    if not 0 < number < 1 << 29:
+        raise WireError(at, f"{number} is not a field number")
+    try:
+        start, end = _extent(data, value, stop, number, wire)
+    except WireError as e:
+        raise WireError(at, str(e), number) from None
+    return Field(number, wire, at, start, end)
+
+
+def _extent(data: memoryview, at: int, stop: int, number: int, wire: int) -> tuple[int, int]:
+    """The byte range of the value that follows a tag."""
+    if wire == LEN:
+        size, at = varint(data, at, stop)
+    elif wire == VARINT:
+        size = varint(data, at, stop)[1] - at
+    elif wire == FIXED32:
+        size = 4
+    elif wire == FIXED64:
+        size = 8
+    elif wire == START_GROUP:
+        size = _group_end(data, at, stop, number) - at
+    else:
+        raise WireError(at, f"field {number} has the impossible wire type {wire}", number)
+    if size > stop - at:
+        raise WireError(at, f"field {number} needs {size} bytes, {stop - at} are left", number)
+    return at, at + size
+
+
+def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
+    """The offset behind the end tag of group `number`, whose first field is at `at` (groups are long deprecated, but legal unknown fields)."""
+    open_groups = [number]
+    while open_groups:
+        tag = at
+        key, at = varint(data, at, stop)
+        inner, wire = key >> 3, key & 7
+        if wire == START_GROUP and len(open_groups) < MAX_DEPTH:
+            open_groups.append(inner)
+        elif wire == END_GROUP and inner == open_groups[-1]:
+            open_groups.pop()
+        elif wire in (START_GROUP, END_GROUP):
+            raise WireError(tag, f"the groups around field {inner} are not nested", inner)
+        else:
+            _, at = _extent(data, at, stop, inner, wire)
+    return at
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """A message type on the way to a target type: which of its fields lead on. The target itself is a Route with `target` set."""
+
+    name: str
+    target: bool
+    onward: dict[int, Route]
+
+
+def routes(root: Any, target: Any) -> Route:
+    """The ways from descriptor `root` to descriptor `target` through singular, repeated and recursive message fields."""
+    types: dict[str, Any] = {}
+    pending = [root]
+    while pending:
+        descriptor = pending.pop()
+        if descriptor.full_name not in types:
+            types[descriptor.full_name] = descriptor
+            pending += [f.message_type for f in descriptor.fields if f.message_type is not None]
+    made = {name: Route(name, name == target.full_name, {}) for name in types}
+    leading = {target.full_name}
+    while grown := {n for n, d in types.items() if n not in leading and any(f.message_type and f.message_type.full_name in leading for f in d.fields)}:
+        leading |= grown
+    for name in leading - {target.full_name}:
+        made[name].onward.update(
+            {f.number: made[f.message_type.full_name] for f in types[name].fields if f.message_type and f.message_type.full_name in leading}
+        )
+    return made[root.full_name]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Copies a message by reference and replaces the target messages within it.
+
+    `enter(start, end)` tells whether a message in that byte range is worth looking into; `replace(start, end)` gives the pieces that
+    stand for a target message. All other bytes, known or not, go through as slices of `data`.
+    """
+
+    data: memoryview
+    enter: Callable[[int, int], bool]
+    replace: Callable[[int, int], list[Piece]]
+
+    def pieces(self, route: Route, start: int, end: int, depth: int = 0) -> list[Piece]:
+        """What stands for the message in `data[start:end]`."""
+        if route.target:
+            return self.replace(start, end)
+        out: list[Piece] = []
+        copied = start
+        for field in fields(self.data, start, end):
+            onward = route.onward.get(field.number)
+            if onward is None or field.wire != LEN or depth >= MAX_DEPTH or not self.enter(field.start, field.end):
+                continue
+            inner = self.pieces(onward, field.start, field.end, depth + 1)
+            header = encode_tag(field.number, LEN) + encode_varint(sum(piece.nbytes for piece in inner))
+            out += [self.data[copied : field.tag], memoryview(header), *inner]
+            copied = field.end
+        return [*out, self.data[copied:end]]
