@@ -13,6 +13,7 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
 from converter.formats.openvino.opset.constants import DATA_TYPES, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
+from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
@@ -81,11 +82,12 @@ class BodyLift:
         kind = canonical_spelling(layer.type)
         if layer.data.get("auto_broadcast", "").lower() == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
+        operands, own = widened(self.builder, kind, operands)
         far = Layer(kind, layer.name, {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}, {}, operands, declared, self.net.where(layer), extra=(layer, self))
         self.lifting.version = opset_number(layer.version)
         results = self.lifting.layer(far)
         if results is not None:
-            self._bind(layer, results)
+            self._bind(layer, results if own is None else narrowed(self.builder, kind, results, own))
 
     def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
         for port, value in zip(layer.outputs, values, strict=False):

@@ -19,7 +19,10 @@ LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LIFT: dict[str, LiftSpecial] = {}
 LOWER: dict[tuple[str, str], LowerSpecial] = {}
 Array = np.ndarray[Any, np.dtype[Any]]
-MAX = np.iinfo(np.int64).max
+
+
+class FloatList(list[float]):
+    """As a default: the attribute is a list of numbers, whatever they look like."""
 
 
 def lifts(*kinds: str) -> Callable[[LiftSpecial], LiftSpecial]:
@@ -74,8 +77,9 @@ def _parse(text: str, kind: type, default: Any) -> Any:
     if kind is bool:
         return bool(bool_text.lift(text.strip()))
     if kind is list:
-        floats = "." in text or "e" in text.lower() or (isinstance(default, list) and any(isinstance(v, float) for v in default))
-        return csv_floats.lift(text) if floats else csv.lift(text)
+        return csv.lift(text)
+    if issubclass(kind, list):  # FloatList
+        return csv_floats.lift(text)
     if kind is tuple:  # words
         return tuple(w.strip().lower() for w in text.split(",") if w.strip())
     return kind(text.strip()) if kind is not str else text.strip().lower()

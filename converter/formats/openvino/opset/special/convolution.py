@@ -163,11 +163,7 @@ def lift_binary(layer: Layer, b: Builder) -> ir.Value:
         pads = [*(a.pads_begin or [0, 0]), *(a.pads_end or [0, 0])]
     else:
         pads = explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], kernel, strides, dilations)
-    signs = [b.op("Sub", b.op("Mul", b.op("Cast", v, to=1), b.const(np.float32(2))), b.const(np.float32(1))) for v in (x, w)]
-    fill = b.const(np.float32(2 * a.pad_value - 1))
-    padded = b.op("Pad", signs[0], [0, 0, *pads[:2], 0, 0, *pads[2:]], fill)
-    assert x.dtype is not None
-    return b.op("Cast", b.op("Conv", padded, signs[1], strides=strides, dilations=dilations, kernel_shape=kernel), to=int(x.dtype))
+    return b.ext("BinaryConvolution", x, b.op("Cast", w, to=int(x.dtype or 1)), strides=strides, pads=pads, dilations=dilations, pad_value=a.pad_value)
 
 
 @lifts("Col2Im")

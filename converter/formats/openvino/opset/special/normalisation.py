@@ -95,34 +95,44 @@ def lift_mvn(layer: Layer, b: Builder) -> ir.Value:
         axes = a.reduction_axes
     else:
         axes = list(range(1 if a.across_channels else 2, rank(x)))
-    centred = b.op("Sub", x, b.op("ReduceMean", x, axes, keepdims=1))
-    if not a.normalize_variance:
-        return centred
-    variance = b.op("ReduceMean", b.op("Mul", centred, centred), axes, keepdims=1)
-    eps = b.like(x, a.eps)
-    if a.eps_mode == "inside_sqrt":
-        return b.op("Div", centred, b.op("Sqrt", b.op("Add", variance, eps)))
-    if a.eps_mode != "outside_sqrt":
+    if a.eps_mode not in ("inside_sqrt", "outside_sqrt"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
-    return b.op("Div", centred, b.op("Add", b.op("Sqrt", variance), eps))
+    return b.ext("MVN", x, axes=axes, normalize_variance=int(a.normalize_variance), eps=a.eps, eps_mode=a.eps_mode)
+
+
+@lowers("MVN", domain="netconv")
+def lower_mvn(node: Node, low: Lowering) -> None:
+    a = filled(node)
+    if low.version < 6:
+        raise MappingError("MVN over these axes needs opset6", "X206")
+    e = Emit(node, low)
+    e.out("MVN", node.input(0), a["axes"], eps=a["eps"], normalize_variance=bool(a["normalize_variance"]), eps_mode=a["eps_mode"].upper())
 
 
 @lifts("NormalizeL2")
 def lift_normalize(layer: Layer, b: Builder) -> ir.Value:
     """x / sqrt(sum of squares + eps), or with the larger of the sum and eps; without axes every element alone."""
     a, x = attributes(layer, eps=float, eps_mode=str), operand(layer, 0)
-    axes = ints(operand(layer, 1), "the axes")
-    squares = b.op("Mul", x, x)
-    total = b.op("ReduceSum", squares, axes, keepdims=1) if axes else squares
     if a.eps_mode not in ("add", "max"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
-    eps = b.like(x, a.eps)
-    return b.op("Div", x, b.op("Sqrt", b.op("Add" if a.eps_mode == "add" else "Max", total, eps)))
+    axes = ints(operand(layer, 1), "the axes")
+    if axes:
+        return b.ext("NormalizeL2", x, axes=axes, eps=a.eps, eps_mode=a.eps_mode)
+    total = b.op("Add" if a.eps_mode == "add" else "Max", b.op("Mul", x, x), b.like(x, a.eps))
+    return b.op("Div", x, b.op("Sqrt", total))
+
+
+@lowers("NormalizeL2", domain="netconv")
+def lower_normalize(node: Node, low: Lowering) -> None:
+    a = filled(node)
+    Emit(node, low).out("NormalizeL2", node.input(0), a["axes"], eps=a["eps"], eps_mode=a["eps_mode"])
 
 
 @lifts("GRN")
 def lift_grn(layer: Layer, b: Builder) -> ir.Value:
-    """x / sqrt(sum of squares over the channels + bias)"""
-    a, x = attributes(layer, bias=float), operand(layer, 0)
-    total = b.op("ReduceSum", b.op("Mul", x, x), [1], keepdims=1)
-    return b.op("Div", x, b.op("Sqrt", b.op("Add", total, b.like(x, a.bias))))
+    return b.ext("GRN", operand(layer, 0), bias=attributes(layer, bias=float).bias)
+
+
+@lowers("GRN", domain="netconv")
+def lower_grn(node: Node, low: Lowering) -> None:
+    Emit(node, low).out("GRN", node.input(0), bias=filled(node)["bias"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.opset.special.base import Emit, attributes, cast, dim, filled, given, lifts, lowers, operand, optional
+from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, dim, filled, given, lifts, lowers, operand, optional
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
@@ -53,7 +53,7 @@ def gates(b: Builder, value: ir.Value, count: int, order: tuple[int, ...]) -> ir
 
 def _options(layer: Layer, kind: str, **more: Any) -> Any:
     a = attributes(
-        layer, "weights_format", hidden_size=int, activations=USUAL[kind], activations_alpha=[], activations_beta=[], clip=0.0,
+        layer, "weights_format", hidden_size=int, activations=USUAL[kind], activations_alpha=FloatList(), activations_beta=FloatList(), clip=0.0,
         input_forget=False, linear_before_reset=False, **more,
     )  # fmt: skip
     if a.input_forget:
