@@ -115,7 +115,9 @@ def _bilinear(b: Builder, flat: ir.Value, py: ir.Value, px: ir.Value, size: tupl
     py, px = row(py), row(px)
     zero = b.like(flat, 0)
     lower = b.like(flat, -1) if pad else zero
-    inside = _all(b, [b.op("Greater" if pad else "GreaterOrEqual", v, lower) for v in (py, px)] + [b.op("Less", v, b.like(flat, m)) for v, m in ((py, h), (px, w))])
+    inside = _all(
+        b, [b.op("Greater" if pad else "GreaterOrEqual", v, lower) for v in (py, px)] + [b.op("Less", v, b.like(flat, m)) for v, m in ((py, h), (px, w))]
+    )
     y0, x0 = b.op("Floor", py), b.op("Floor", px)
     fy, fx = b.op("Sub", py, y0), b.op("Sub", px, x0)
     total: ir.Value | None = None

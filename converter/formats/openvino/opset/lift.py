@@ -15,12 +15,12 @@ from converter.formats.openvino.opset.constants import DATA_TYPES, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import constant, rank_of, set_type
+from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
-from converter.passes.tidy import tidy
+from converter.passes.fold import fold
 
 Env = dict[tuple[int, int], ir.Value]
 
@@ -37,7 +37,7 @@ def lift(net: Net) -> Model:
     body.run(net)
     refuse(body.lifting.problems)
     body.sinks()
-    tidy(model)
+    fold(model, KNOWN_LIMIT)
     return Model(model, "openvino", interface={"defaults": body.defaults} if body.defaults else {})
 
 
@@ -83,7 +83,16 @@ class BodyLift:
         if layer.data.get("auto_broadcast", "").lower() == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)
-        far = Layer(kind, layer.name, {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}, {}, operands, declared, self.net.where(layer), extra=(layer, self))
+        far = Layer(
+            kind,
+            layer.name,
+            own_data(layer),
+            {},
+            operands,
+            declared,
+            self.net.where(layer),
+            extra=(layer, self),
+        )
         self.lifting.version = opset_number(layer.version)
         results = self.lifting.layer(far)
         if results is not None:
@@ -91,6 +100,8 @@ class BodyLift:
 
     def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
         for port, value in zip(layer.outputs, values, strict=False):
+            if value.shape is None and port.dims and value.producer() is not None:  # what the file says, where inference knows nothing
+                value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
             self.env[layer.id, port.id] = value
             name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
             if value.producer() is not None and "openvino.name" not in value.metadata_props:
@@ -130,7 +141,7 @@ class BodyLift:
             known_ = constant(initial)
             if known_ is None:
                 raise MappingError("the initial value of the state is computed; it must be constant", "X202")
-            value = self.builder.input(name or "state", initial.dtype or ir.DataType.FLOAT, initial.shape)
+            value = self.builder.input(name or "state", initial.dtype or ir.DataType.FLOAT, None if initial.shape is None else list(initial.shape))
             set_public_name(value, name)
             self.variables[name] = value
             self.defaults[name] = known_
@@ -170,6 +181,10 @@ def aligned(b: Builder, kind: str, operands: list[ir.Value | None], data: dict[s
         return b.op("Unsqueeze", v, list(range(own, own + behind))) if behind > 0 else v
 
     return [one(v) for v in operands]
+
+
+def own_data(layer: IrLayer) -> dict[str, str]:
+    return {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}
 
 
 def opset_number(version: str) -> int:

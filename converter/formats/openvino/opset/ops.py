@@ -53,4 +53,3 @@ SHAPES = [
 ]
 
 TABLE = Table([*UNARY, *BINARY, *SHAPES])
-

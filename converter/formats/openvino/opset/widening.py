@@ -25,7 +25,7 @@ SINGLE = {
     "ExperimentalDetectronROIFeatureExtractor", "ExperimentalDetectronTopKROIs", "CTCGreedyDecoder", "CTCGreedyDecoderSeqLen", "CTCLoss", "ROIAlign",
     "ROIAlignRotated", "NMSRotated", "MatrixNms", "MulticlassNms", "GenerateProposals",
 }  # fmt: skip
-OWN_KERNEL = {"MaxPool": (T.INT8, T.UINT8), "Power": (T.INT32, T.INT64), "ReLU": (T.INT8, T.INT16, T.INT32, T.INT64), "PReLU": (T.INT32, T.INT64, T.UINT32, T.UINT64)}
+OWN_KERNEL = {"MaxPool": INTEGERS[:2], "Power": (T.INT32, T.INT64), "ReLU": INTEGERS[::2], "PReLU": INTEGERS[4:]}
 
 
 def widened(b: Builder, kind: str, operands: list[ir.Value | None]) -> tuple[list[ir.Value | None], ir.DataType | None]:

@@ -67,13 +67,13 @@ def attributes(layer: Layer, *ignored: str, **defaults: Any) -> SimpleNamespace:
             continue
         text = layer.attrs[spelled[key]]
         try:
-            values[key] = _parse(str(text), default if required else type(default), default)
+            values[key] = _parse(str(text), default if required else type(default))
         except (ValueError, TypeError, OverflowError):
             raise MappingError(f"{spelled[key]}={text!r} is not a valid value", "R110") from None
     return SimpleNamespace(**values)
 
 
-def _parse(text: str, kind: type, default: Any) -> Any:
+def _parse(text: str, kind: Any) -> Any:
     if kind is bool:
         return bool(bool_text.lift(text.strip()))
     if kind is list:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import explicit_pads, window
 from converter.formats.openvino.opset.special.base import Emit, attributes, given, int64, ints, lifts, lowers, operand, optional, rank, reshape, static
 from converter.graph.build import Builder
-from converter.mapping.codecs import csv
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -183,12 +181,8 @@ def lift_col2im(layer: Layer, b: Builder) -> ir.Value:
 def lower_col2im(node: Node, low: Lowering) -> None:
     if low.version < 15:
         raise MappingError("Col2Im needs opset15", "X206")
-    n = len(ints(node.input(1), "the image's shape"))
-    if n != 2:
+    if static(given(node, 1), "the image's shape") != (2,):
         raise MappingError("Col2Im of the opsets is two-dimensional")
     pads = node.attrs.get("pads") or [0] * 4
-    Emit(node, low).out(
-        "Col2Im", *node.inputs, strides=node.attrs.get("strides") or [1, 1], dilations=node.attrs.get("dilations") or [1, 1], pads_begin=pads[:2], pads_end=pads[2:]
-    )
-
-
+    strides, dilations = (node.attrs.get(k) or [1, 1] for k in ("strides", "dilations"))
+    Emit(node, low).out("Col2Im", *node.inputs, strides=strides, dilations=dilations, pads_begin=pads[:2], pads_end=pads[2:])

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-
 from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, filled, int64, lifts, lowers, operand, rank
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
@@ -29,7 +28,7 @@ def far(node: Node, *flags: str) -> dict[str, Any]:
 
 @lifts("PriorBox")
 def lift_prior_box(layer: Layer, b: Builder) -> ir.Value:
-    floats = {k: [] for k in ("min_size", "max_size", "aspect_ratio", "density", "fixed_ratio", "fixed_size", "variance")}
+    floats = dict.fromkeys(("min_size", "max_size", "aspect_ratio", "density", "fixed_ratio", "fixed_size", "variance"))
     a = attributes(layer, **_floats(floats), flip=False, clip=False, step=0.0, offset=0.0, scale_all_sizes=True, min_max_aspect_ratios_order=True)
     return b.ext("PriorBox", int64(b, operand(layer, 0)), int64(b, operand(layer, 1)), **near(vars(a)))
 
@@ -41,9 +40,8 @@ def _floats(keys: dict[str, Any]) -> dict[str, Any]:
 @lowers("PriorBox", domain="netconv")
 def lower_prior_box(node: Node, low: Lowering) -> None:
     a = far(node, "flip", "clip", "scale_all_sizes", "min_max_aspect_ratios_order")
-    if low.version < 8:
-        if not a.pop("min_max_aspect_ratios_order"):
-            raise MappingError("this order of ratios needs opset8", "X206")
+    if low.version < 8 and not a.pop("min_max_aspect_ratios_order"):
+        raise MappingError("this order of ratios needs opset8", "X206")
     Emit(node, low).out("PriorBox", *node.inputs, **a)
 
 
@@ -246,22 +244,28 @@ def lift_roi_align(layer: Layer, b: Builder) -> ir.Value:
         rois = b.op("Add", rois, b.like(rois, 0.5))
     elif a.aligned_mode not in ("asymmetric", "half_pixel_for_nn"):
         raise MappingError(f"aligned_mode={a.aligned_mode!r} is not known", "R110")
-    return b.op(
-        "RoiAlign", x, rois, batch, output_height=a.pooled_h, output_width=a.pooled_w, sampling_ratio=a.sampling_ratio, spatial_scale=a.spatial_scale,
-        mode=a.mode, coordinate_transformation_mode="output_half_pixel" if a.aligned_mode == "asymmetric" else "half_pixel",
+    parts = a.sampling_ratio if a.mode == "max" else 1
+    if a.mode not in ("avg", "max") or not parts:
+        raise MappingError(f"mode={a.mode!r} with sampling_ratio={a.sampling_ratio} cannot be expressed")
+    y = b.op(
+        "RoiAlign", x, rois, batch, output_height=a.pooled_h * parts, output_width=a.pooled_w * parts, spatial_scale=a.spatial_scale,
+        sampling_ratio=1 if a.mode == "max" else a.sampling_ratio, mode="avg",
+        coordinate_transformation_mode="output_half_pixel" if a.aligned_mode == "asymmetric" else "half_pixel",
     )  # fmt: skip
+    # ONNX's own max is over the weighted corners of the samples, here it is over the samples: one bin for each, and a pooling
+    return b.op("MaxPool", y, kernel_shape=[parts] * 2, strides=[parts] * 2) if parts > 1 else y
 
 
 @lowers("RoiAlign")
 def lower_roi_align(node: Node, low: Lowering) -> None:
     a = filled(node)
+    if a["mode"] == "max":
+        raise MappingError("mode='max' takes the largest weighted corner in ONNX, the largest sample in ROIAlign")
     half = a["coordinate_transformation_mode"] == "half_pixel"
     if half and low.version < 9:
         raise MappingError("half_pixel needs opset9", "X206")
-    extra = {"aligned_mode": "half_pixel_for_nn" if half else "asymmetric"} if low.version >= 9 else {}
+    extra: dict[str, Any] = {"aligned_mode": "half_pixel_for_nn" if half else "asymmetric"} if low.version >= 9 else {}
     Emit(node, low).out(
         "ROIAlign", *node.inputs, pooled_h=a["output_height"], pooled_w=a["output_width"], sampling_ratio=a["sampling_ratio"],
         spatial_scale=a["spatial_scale"], mode=a["mode"], **extra,
     )  # fmt: skip
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,29 @@ def _extreme(dtype: ir.DataType, sign: int) -> float | int:
 @lifts("ScatterElementsUpdate")
 def lift_scatter_elements(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, reduction="none", use_init_val=True)
+    x, at = operand(layer, 0), operand(layer, 3)
+    if known(at) is None:
+        return each_axis(b, at, rank(x), lambda inner, axis: _scattered(layer, inner, a, axis))
+    return _scattered(layer, b, a, near_axis(int(scalar(at, "the axis")), rank(x)))
+
+
+def each_axis(b: Builder, at: ir.Value, count: int, make: Callable[[Builder, int], ir.Value]) -> ir.Value:
+    """An axis that is known at run time only: one branch for each."""
+    wanted = b.op("Mod", b.op("Reshape", cast(b, at, T.INT64), np.zeros(0, np.int64)), b.const(np.int64(count)))
+    return _branch(b, wanted, 0, count, make)
+
+
+def _branch(b: Builder, wanted: ir.Value, axis: int, count: int, make: Callable[[Builder, int], ir.Value]) -> ir.Value:
+    if axis == count - 1:
+        return make(b, axis)
+    yes, no = b.body("axis"), b.body("other")
+    yes.output(make(yes, axis))
+    no.output(_branch(no, wanted, axis + 1, count, make))
+    return b.op("If", b.op("Equal", wanted, b.const(np.int64(axis))), then_branch=yes.graph, else_branch=no.graph)
+
+
+def _scattered(layer: Layer, b: Builder, a: Any, axis: int) -> ir.Value:
     x, indices, updates = operand(layer, 0), indices_of(b, operand(layer, 1)), operand(layer, 2)
-    axis = near_axis(int(scalar(operand(layer, 3), "the axis")), rank(x))
     if a.reduction == "none":
         return b.op("ScatterElements", x, indices, updates, axis=axis)
     if a.reduction not in NEUTRAL or x.dtype is None:
@@ -151,7 +173,7 @@ def lower_scatter_elements(node: Node, low: Lowering) -> None:
     back = {v: k for k, v in REDUCTIONS.items()}[a["reduction"]]
     if back != "none" and low.version < 12:
         raise MappingError("a reduction needs opset12", "X206")
-    extra = {"reduction": back, "use_init_val": True} if low.version >= 12 else {}
+    extra: dict[str, Any] = {"reduction": back, "use_init_val": True} if low.version >= 12 else {}
     Emit(node, low).out("ScatterElementsUpdate", *node.inputs, axis, **extra)
 
 
@@ -254,7 +276,7 @@ def lift_eye(layer: Layer, b: Builder) -> ir.Value:
 @lowers("EyeLike")
 def lower_eye_like(node: Node, low: Lowering) -> None:
     out, shape = node.outputs[0], static(given(node, 0))
-    eye = np.eye(*shape, filled(node)["k"], dtype=(out.dtype or T.FLOAT).numpy())
+    eye = np.eye(shape[0], shape[1], filled(node)["k"], dtype=(out.dtype or T.FLOAT).numpy())
     Emit(node, low).out("Reshape", eye, list(shape), special_zero=False)
 
 
@@ -264,7 +286,7 @@ def lift_range(layer: Layer, b: Builder) -> ir.Value:
     bounds = [operand(layer, i) for i in range(3)]
     to = T(element_type.lift(a.output_type)) if a.output_type else bounds[0].dtype
     assert to is not None
-    work = T.FLOAT if to in (T.FLOAT16, T.BFLOAT16) else to
+    work = T.FLOAT if to in (T.FLOAT16, T.BFLOAT16) else to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
     flat = [cast(b, b.op("Reshape", v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v, work) for v in bounds]
     y = b.op("Range", *flat)
     return y if work == to else b.op("Cast", y, to=int(to))

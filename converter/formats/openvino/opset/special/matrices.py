@@ -54,6 +54,20 @@ def lift_attention(layer: Layer, b: Builder) -> ir.Value:
     return b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
 
 
+@lifts("Einsum")
+def lift_einsum(layer: Layer, b: Builder) -> ir.Value:
+    """Ellipses of different lengths broadcast: the shorter ones get axes of size 1 in front."""
+    equation = str(layer.attrs.get("equation", "")).replace(" ", "")
+    operands = [operand(layer, i) for i in range(len(layer.inputs))]
+    terms = equation.partition("->")[0].split(",")
+    hidden = [rank(x) - len(t.replace("...", "")) for t, x in zip(terms, operands, strict=False) if "..." in t]
+    for i, term in enumerate(terms[: len(operands)]):
+        if "..." in term and (short := max(hidden) - (rank(operands[i]) - len(term.replace("...", "")))):
+            start = term.index("...")
+            operands[i] = b.op("Unsqueeze", operands[i], list(range(start, start + short)))
+    return b.op("Einsum", *operands, equation=equation)
+
+
 @lifts("Inverse")
 def lift_inverse(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, adjoint=False)

@@ -74,8 +74,9 @@ def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
     if opset(layer) < 8 or len(layer.outputs) < 2:
         return [b.op("MaxPool", x, **w)]
     y, index = b.ops("MaxPool", x, **w, outputs=2)
-    if a.axis % len(static(x)):
-        index = b.op("Mod", index, int(np.prod(static(x)[a.axis :])))
+    if a.axis:
+        count = b.op("ReduceProd", b.op("Shape", x, start=a.axis), [0], keepdims=0)
+        index = b.op("Mod", index, count)
     to = element_type.lift(a.index_element_type)
     return [y, index if to == int(T.INT64) else b.op("Cast", index, to=to)]
 
@@ -106,7 +107,8 @@ def lower_average(node: Node, low: Lowering) -> None:
         raise MappingError("dilations of AvgPool need opset16", "X206")
     if low.version < 16:
         del w["dilations"]
-    Emit(node, low).out("AvgPool", node.input(0), **w, **{"exclude-pad": not filled(node)["count_include_pad"]})
+    w["exclude-pad"] = not filled(node)["count_include_pad"]
+    Emit(node, low).out("AvgPool", node.input(0), **w)
 
 
 @lowers("MaxPool")

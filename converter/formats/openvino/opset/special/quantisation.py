@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
@@ -40,7 +41,7 @@ def lift_fake_convert(layer: Layer, b: Builder) -> ir.Value:
     return b.op("Div", narrow, scale)
 
 
-def _along(e: Emit, value: ir.Value, n: int, axis: int) -> ir.Value | np.ndarray:
+def _along(e: Emit, value: ir.Value, n: int, axis: int) -> Any:
     """A vector of scales or zero points, shaped to broadcast along `axis` of rank n."""
     if rank_of(value) != 1 or n <= 1:
         return value
@@ -51,7 +52,7 @@ def _along(e: Emit, value: ir.Value, n: int, axis: int) -> ir.Value | np.ndarray
 def lower_dequantize(node: Node, low: Lowering) -> None:
     """(Convert(x) - Convert(zero)) * scale: the chain in which runtimes look for compressed weights."""
     e, x, scale, zero = Emit(node, low), given(node, 0), given(node, 1), node.input(2)
-    out = (node.outputs[0].dtype or scale.dtype or T.FLOAT)
+    out = node.outputs[0].dtype or scale.dtype or T.FLOAT
     n, axis, block = rank(x), node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
     axis = axis + n if axis < 0 else axis
     if block and (shape_of(scale) is None or shape_of(x) is None or shape_of(scale)[axis] != 1):  # type: ignore[index]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, dim, filled, given, lifts, lowers, operand, optional
+from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, dim, filled, given, lifts, lowers, operand, optional, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
@@ -151,10 +151,8 @@ def lift_sequence(layer: Layer, b: Builder) -> list[ir.Value]:
     states = [b.op("Transpose", operand(layer, i), perm=[1, 0, 2]) for i in range(1, n)]
     lengths = operand(layer, n)
     full = constant(lengths)
-    if full is not None and (size := dim(operand(layer, 0), 1)) is not None and np.all(full == size):
-        lengths_ = None
-    else:
-        lengths_ = lengths
+    size = dim(operand(layer, 0), 1)
+    lengths_ = None if full is not None and size is not None and np.all(full == size) else lengths
     w, r, bias = (operand(layer, n + i) for i in (1, 2, 3))
     seq = Recurrence(kind, x, states[0], states[1] if kind == "LSTM" else None, lengths_, w, r, bias)
     y, *final = run(b, seq, a, a.direction)
@@ -188,14 +186,41 @@ def _lengths(e: Emit, x: ir.Value) -> Any:
     return e.op("Broadcast", seq_, batch_, mode="numpy")
 
 
-def _written_bias(node: Node, kind: str, directions: int, hidden: int, reset: bool, dtype: Any) -> Any:
+def split(e: Emit, value: ir.Value, count: int) -> list[ir.Value]:
+    """`value` in equal parts along axis 1."""
+    parts = [e.low.value("part", value.dtype, None) for _ in range(count)]
+    e.out("Split", value, np.array(1, np.int64), outputs=parts, num_splits=count)
+    return parts
+
+
+def _written_weights(e: Emit, value: ir.Value, kind: str) -> Any:
     count, _ = GATES[kind]
-    bias = node.input(3)
+    array = constant(value)
+    if array is not None:
+        return np.concatenate([np.split(array, count, axis=1)[i] for i in BACK[kind]], axis=1)
+    if count == 1 or BACK[kind] == tuple(range(count)):
+        return value
+    parts = split(e, value, count)
+    return e.op("Concat", *(parts[i] for i in BACK[kind]), axis=1)
+
+
+def _computed_bias(e: Emit, bias: ir.Value, kind: str, hidden: int, reset: bool) -> ir.Value:
+    x, h = split(e, bias, 2)
+    if not reset:
+        return _written_weights(e, e.op("Add", x, h, auto_broadcast="numpy"), kind)  # type: ignore[no-any-return]
+    xs, hs = split(e, x, 3), split(e, h, 3)
+    summed = [e.op("Add", xs[i], hs[i], auto_broadcast="numpy") for i in (0, 1)]
+    return e.op("Concat", *summed, xs[2], hs[2], axis=1)
+
+
+def _written_bias(e: Emit, kind: str, directions: int, hidden: int, reset: bool, dtype: Any) -> Any:
+    count, _ = GATES[kind]
+    bias = e.node.input(3)
     if bias is None:
         return np.zeros((directions, (4 if reset else count) * hidden), dtype)
     array = constant(bias)
     if array is None:
-        raise MappingError("the bias must be constant")
+        return _computed_bias(e, bias, kind, hidden, reset)
     x, h = np.split(array, 2, axis=1)
     if reset:
         cut = 2 * hidden
@@ -209,13 +234,11 @@ def lower_recurrent(node: Node, low: Lowering) -> None:
     a, kind, e = filled(node), node.op, Emit(node, low)
     if a.get("layout", 0) or a.get("input_forget", 0) or node.input(7) is not None:
         raise MappingError("layout, input_forget and peepholes cannot be expressed")
-    w, r = constant(node.input(1)), constant(node.input(2))
-    if w is None or r is None:
-        raise MappingError("the weights must be constant")
-    count, _ = GATES[kind]
-    directions, hidden = w.shape[0], w.shape[1] // count
+    w, r = given(node, 1), given(node, 2)
+    directions, _, hidden = static(r, "the weights")
     reset = bool(a.get("linear_before_reset", 0))
     names = [str(n).lower() for n in a.get("activations") or []] or list(USUAL[kind]) * directions
+    names = names[: len(USUAL[kind]) * directions]  # the schema's default names two, whatever the direction
     if set(names) - {"sigmoid", "tanh", "relu"} or names != names[: len(USUAL[kind])] * directions:
         raise MappingError(f"the activations {names} cannot be expressed")
     x = e.op("Transpose", given(node, 0), [1, 0, 2])
@@ -223,8 +246,8 @@ def lower_recurrent(node: Node, low: Lowering) -> None:
     for i in (5, 6)[: 2 if kind == "LSTM" else 1]:
         v = node.input(i)
         states.append(_zeros(e, x, directions, hidden) if v is None else e.op("Transpose", v, [1, 0, 2]))
-    weights = [np.concatenate([np.split(m, count, axis=1)[i] for i in BACK[kind]], axis=1) for m in (w, r)]
-    bias = _written_bias(node, kind, directions, hidden, reset, w.dtype)
+    weights = [_written_weights(e, m, kind) for m in (w, r)]
+    bias = _written_bias(e, kind, directions, hidden, reset, (w.dtype or T.FLOAT).numpy())
     outputs = [low.value(n, node.input(0).dtype, None) for n in ("y", "h", "c")[: 3 if kind == "LSTM" else 2]]  # type: ignore[union-attr]
     extra = {"linear_before_reset": reset} if kind == "GRU" else {}
     e.out(
@@ -233,5 +256,3 @@ def lower_recurrent(node: Node, low: Lowering) -> None:
     )  # fmt: skip
     for out, inner, perm in zip(node.outputs, outputs, ([2, 1, 0, 3], [1, 0, 2], [1, 0, 2]), strict=False):
         e.out("Transpose", inner, perm, outputs=[out])
-
-

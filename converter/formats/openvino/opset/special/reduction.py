@@ -47,7 +47,7 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
 
 def _integer_mean(b: Builder, x: ir.Value, axes: ir.Value, keep: bool) -> ir.Value:
     """Rounds towards zero, as the engine does."""
-    if x.dtype is None or x.dtype.bitwidth > 32 and x.dtype != T.INT64:
+    if x.dtype is None or (x.dtype.bitwidth > 32 and x.dtype != T.INT64):
         raise MappingError("the mean of this type")
     total = b.op("ReduceSum", cast(b, x, T.INT64), axes, keepdims=int(keep), noop_with_empty_axes=1)
     values = known(axes)
@@ -123,7 +123,7 @@ def lower_topk(node: Node, low: Lowering) -> None:
     e, a, k = Emit(node, low), filled(node), given(node, 1)
     count = known(k)
     size: Any = count.reshape(()).astype(np.int64) if count is not None else e.op("Squeeze", k, [0])
-    extra = {"stable": True} if low.version >= 11 else {}
+    extra: dict[str, Any] = {"stable": True} if low.version >= 11 else {}
     e.out("TopK", node.input(0), size, axis=a["axis"], mode="max" if a["largest"] else "min", sort="value", index_element_type="i64", **extra)
 
 
@@ -132,10 +132,11 @@ def lower_arg(node: Node, low: Lowering) -> None:
     """TopK of one; for the last of equal elements the axis is reversed."""
     e, a, x = Emit(node, low), filled(node), given(node, 0)
     axis = near_axis(a["axis"], rank(x))
-    extra = {"stable": True} if low.version >= 11 else {}
+    extra: dict[str, Any] = {"stable": True} if low.version >= 11 else {}
     source = x
+    size = dim(x, axis) or 0
     if a["select_last_index"]:
-        if (size := dim(x, axis)) is None:
+        if not size:
             raise MappingError("select_last_index on a dynamic axis", "X203")
         source = e.op("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
     values = low.value("values", x.dtype, None)

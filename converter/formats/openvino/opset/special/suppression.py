@@ -27,7 +27,7 @@ def lift_nms(layer: Layer, b: Builder) -> list[ir.Value]:
     sigma = optional(layer, 5)
     if sigma is not None and (known(sigma) is None or np.any(known(sigma) != 0)):
         raise MappingError("soft suppression (soft_nms_sigma) has no counterpart")
-    threshold = _below(b, optional(layer, 4))
+    threshold, scores = _below(b, optional(layer, 4), scores)
     picked = b.op("NonMaxSuppression", boxes, scores, count, overlap, threshold, center_point_box=int(a.box_encoding == "center"))
     best = b.op("GatherND", scores, picked)
     if a.sort_result_descending:
@@ -52,12 +52,14 @@ def _one(b: Builder, v: ir.Value | None, dtype: ir.DataType) -> ir.Value | None:
     return b.op("Reshape", v, [1]) if rank_of(v) != 1 else v
 
 
-def _below(b: Builder, v: ir.Value | None) -> ir.Value:
-    """The largest number below the threshold (0 when it is absent): `>` there is `>=` here."""
+def _below(b: Builder, v: ir.Value | None, scores: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """`>` there is `>=` here: the largest number below the threshold (0 when it is absent), or scores without those below it."""
     value = np.zeros(1, np.float32) if v is None else known(v)
-    if value is None:
-        raise MappingError("the score threshold must be known when converting")
-    return b.const(np.nextafter(value.reshape(1).astype(np.float32), np.float32(-np.inf)))
+    if value is not None:
+        return b.const(np.nextafter(value.reshape(1).astype(np.float32), np.float32(-np.inf))), scores
+    assert v is not None
+    high = b.op("GreaterOrEqual", scores, b.op("Reshape", cast(b, v, T.FLOAT), np.zeros(0, np.int64)))
+    return b.const(np.array([LOWEST], np.float32)), b.op("Where", high, scores, b.const(np.float32(-np.inf)))
 
 
 @lowers("NonMaxSuppression")
@@ -69,9 +71,11 @@ def lower_nms(node: Node, low: Lowering) -> None:
     threshold = np.array([LOWEST], np.float32)
     if node.input(4) is not None:
         value = known(node.input(4))
-        if value is None:
-            raise MappingError("the score threshold must be constant")
-        threshold = np.nextafter(value.reshape(1).astype(np.float32), np.float32(np.inf))
+        if value is not None:
+            threshold = np.nextafter(value.reshape(1).astype(np.float32), np.float32(np.inf))
+        else:
+            high = e.op("Greater", scores, e.op("Reshape", node.input(4), [1], special_zero=False), dtype=T.BOOL, auto_broadcast="numpy")
+            scores = e.op("Select", high, scores, np.array(-np.inf, np.float32), dtype=T.FLOAT, auto_broadcast="numpy")
     count: Any = node.input(2) if node.input(2) is not None else np.zeros(1, np.int64)
     overlap: Any = node.input(3) if node.input(3) is not None else np.zeros(1, np.float32)
     more = [low.value("scores", T.FLOAT, None), low.value("count", T.INT64, None)]
