@@ -194,7 +194,8 @@ def zero_points(layer: Layer) -> list[int]:
     if "layer_top_zp" in layer.constant_lists:
         zeros = [int(c.array.reshape(-1)[0]) for c in layer.constant_lists["layer_top_zp"]]
     scaled = "layer_top_scale" in layer.attrs or "layer_top_scale" in layer.constant_lists
-    return [int(z) for z in zeros] if scaled and all(isinstance(z, int | float) for z in zeros) else []
+    known = [int(z) for z in zeros if isinstance(z, int | float)]
+    return known if scaled and len(known) == len(zeros) else []
 
 
 def _general(key: str) -> bool:

@@ -34,26 +34,9 @@ class Quantised:
 IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Value]"]
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
-MOVING = frozenset(
-    [
-        "Transpose",
-        "Reshape",
-        "Slice",
-        "Crop",
-        "Split",
-        "Tile",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "ReverseSequence",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "ChannelShuffle",
-        "ArgMinMax",
-        "BatchToSpace",
-        "Repeat",
-    ]
-)
+_MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
+ArgMinMax BatchToSpace Repeat"""
+MOVING = frozenset(_MOVING.split())
 
 
 def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:
