@@ -19,13 +19,15 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import InferenceError, schema_of, type_proto
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.node import MappingError
+from converter.passes import decompositions
 from converter.passes.decompose import DECOMPOSITIONS, constant_of
 from converter.passes.tidy import tidy
 
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
+assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
@@ -104,7 +106,7 @@ def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization."""
     schema: Any = schema_of(node.op_type, node.domain)  # onnx's stubs do not know the function members
-    if schema is None or node.domain:
+    if schema is None or node.domain or any(subgraphs(node)):
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
@@ -116,6 +118,8 @@ def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | Non
         body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types))
     else:
         return None
+    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for n in body.node for a in n.attribute):
+        return None  # the body decides by its inputs; no writer gains by that
     return _inline(body, node, b)
 
 
