@@ -12,9 +12,9 @@ from converter.errors import UsageError
 from converter.format import Flavour
 
 if TYPE_CHECKING:
+    from converter.crosscheck import Result
     from converter.graph.infer import Array
     from converter.model import Model
-    from converter.verify import Result
 
 PathLike = str | os.PathLike[str]
 
@@ -27,7 +27,11 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
     """
     p = Path(path)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
-    return chosen.read(p, Path(weights) if weights else None)
+    model = chosen.read(p, Path(weights) if weights else None)
+    if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
+        message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
+        model.notes.append(Diagnostic("R108", message, "warning", Where(str(p)), help=f"-f {chosen.name} says that it is meant"))
+    return model
 
 
 def save(model: Model, path: PathLike, format: str | None = None, io_layout: str = "") -> list[Diagnostic]:
@@ -53,8 +57,8 @@ def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> d
 
 
 def verify(reference: Any, candidate: Any, data: Any = None, **options: Any) -> Result:
-    """Compares two models (files or Models) on the same inputs; see converter.verify.verify."""
-    from converter.verify import verify as compare
+    """Compares two models (files or Models) on the same inputs; see converter.crosscheck.verify."""
+    from converter.crosscheck import verify as compare
 
     return compare(_model(reference), _model(candidate), data, **options)
 

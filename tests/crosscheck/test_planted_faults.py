@@ -1,0 +1,140 @@
+"""A single planted fault is found and its layer named first; an unchanged pair has no fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import converter
+from converter.crosscheck import verify
+from converter.crosscheck.cause import layer_of
+from converter.errors import ConverterError
+from converter.graph.build import Builder
+from converter.graph.names import Names
+from converter.model import Model
+from crosscheck.nets import FAULTS, NETS, copy_of
+from support import corpus_folder
+
+COUNT, NEEDED = 100, 98
+
+
+def _renamed(model: Model) -> Model:
+    """The same network with all inner names gone, so that only its structure tells which tensor is which."""
+    copy = copy_of(model)
+    outer = set(copy.ir.graph.outputs)
+    for i, v in enumerate(o for n in copy.ir.graph for o in n.outputs if o not in outer):
+        v.name = f"v{i}"
+    return copy
+
+
+def _plant(seed: int, strip: bool) -> tuple[Model, Model, str, str] | None:
+    rng = np.random.default_rng(seed)
+    name = list(NETS)[seed % len(NETS)]
+    model = NETS[name](rng)
+    candidate = copy_of(model)
+    fault = FAULTS[(seed // len(NETS)) % len(FAULTS)]
+    layer = fault(candidate.ir, rng)
+    return None if layer is None else (model, _renamed(candidate) if strip else candidate, layer, f"{name} {fault.__name__}")
+
+
+def _misses(strip: bool) -> list[str]:
+    missed, seen, seed = [], 0, 0
+    while seen < COUNT:
+        case = _plant(seed, strip)
+        seed += 1
+        if case is None:
+            continue
+        seen += 1
+        model, candidate, layer, what = case
+        result = verify(model, candidate, seed=seed)
+        if result.passed or result.first is None or result.first.layer != layer:
+            missed.append(f"seed {seed - 1} {what}: planted {layer}, named {result.first and result.first.layer}")
+    return missed
+
+
+def test_the_planted_layer_is_named_first() -> None:
+    missed = _misses(strip=False)
+    assert len(missed) <= COUNT - NEEDED, "\n".join(missed)
+
+
+def test_the_planted_layer_is_named_first_without_any_names() -> None:
+    missed = _misses(strip=True)
+    assert len(missed) <= COUNT - NEEDED, "\n".join(missed)
+
+
+def test_unchanged_pairs_have_no_fault() -> None:
+    for seed in range(COUNT):
+        model = list(NETS.values())[seed % len(NETS)](np.random.default_rng(seed))
+        candidate = _rewritten(model, np.random.default_rng(seed)) if seed >= COUNT // 2 else copy_of(model)
+        result = verify(model, candidate, tensors="all", seed=seed)
+        assert result.passed and not result.findings, (seed, result.first)
+
+
+def _rewritten(model: Model, rng: np.random.Generator) -> Model:
+    """The same function computed otherwise: batch normalisation as multiply and add, Gemm as MatMul and Add, constants rescaled."""
+    copy = copy_of(model)
+    names = Names(copy.ir)
+    for node in list(copy.ir.graph):
+        b = Builder(copy.ir.graph, names, before=node)
+        if node.op_type == "BatchNormalization":
+            scale, shift, mean, var = (v.const_value.numpy().astype(np.float64) for v in node.inputs[1:])  # type: ignore[union-attr]
+            factor = (scale / np.sqrt(var + node.attributes["epsilon"].as_float())).reshape(-1, 1, 1)
+            product = b.op("Mul", node.inputs[0], factor.astype(np.float32))
+            result = b.op("Add", product, (shift.reshape(-1, 1, 1) - mean.reshape(-1, 1, 1) * factor).astype(np.float32))
+        elif node.op_type == "Gemm":
+            result = b.op("Add", b.op("MatMul", node.inputs[0], b.const(node.inputs[1].const_value.numpy().T.copy())), node.inputs[2])  # type: ignore[union-attr]
+        elif node.op_type == "HardSwish":
+            gate = b.op("HardSigmoid", node.inputs[0], alpha=1 / 6, beta=0.5)
+            result = b.op("Mul", node.inputs[0], gate)
+        else:
+            continue
+        name, out = str(node.outputs[0].name), node.outputs[0]
+        out.replace_all_uses_with(result)
+        copy.ir.graph.remove(node, safe=True)
+        result.name = name
+    return copy
+
+
+SUITES = ("coreml/nets", "openvino/nets", "openvino/legacy-nets", "zhouyi/nets")
+
+
+def _real_cases() -> list[Path]:
+    folder = corpus_folder()
+    return [] if folder is None else [case for suite in SUITES for case in sorted((folder / suite).glob("*")) if case.is_dir()]
+
+
+def _load(case: Path) -> Model | None:
+    """The case's model when it can be read and executed (what cannot is the subject of other tests)."""
+    files = [f for f in sorted(case.iterdir()) if f.suffix in (".mlmodel", ".xml", ".txt", ".json", ".onnx") and f.name != "case.json"]
+    try:
+        model = converter.load(files[0])
+        verify(model, copy_of(model))
+    except (ConverterError, IndexError):
+        return None
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_planted_layer_is_named_first_in_real_networks(corpus: Path) -> None:
+    """Every fault that has a place in every network, until there are COUNT; an unchanged network has no fault."""
+    models = [m for m in map(_load, _real_cases()) if m is not None]
+    assert len(models) >= 10, "too few networks can be executed for this test to mean something"
+    missed, planted = [], 0
+    for seed in range(40 * COUNT):
+        model, rng = models[seed % len(models)], np.random.default_rng(seed)
+        candidate = copy_of(model)
+        name = FAULTS[seed // len(models) % len(FAULTS)](candidate.ir, rng)
+        if name is None or planted == COUNT:
+            continue
+        planted += 1
+        wanted = next(layer_of(n) for n in model.ir.graph for o in n.outputs if o.name == name)
+        result = verify(model, candidate, tensors="all", seed=seed)
+        if result.first is None or result.first.layer != wanted:
+            missed.append(f"seed {seed} {model.format}: planted {wanted}, named {result.first and result.first.layer}")
+    for model in models:
+        assert not verify(model, copy_of(model), tensors="all").findings
+    assert planted == COUNT
+    assert len(missed) <= COUNT - NEEDED, "\n".join(missed)
