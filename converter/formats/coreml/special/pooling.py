@@ -1,0 +1,87 @@
+"""Pooling in two and three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.formats.coreml.blobs import dims, floats, operand, with_rank
+from converter.formats.coreml.special.convolution import pads3, three, two, window_pads
+from converter.formats.coreml.special.registry import lifts
+from converter.graph.build import Builder
+from converter.mapping.node import Layer, MappingError
+
+Value = ir.Value
+_WINDOW = {"MAX": "MaxPool", "AVERAGE": "AveragePool", "L2": "LpPool"}
+_GLOBAL = {"MAX": "GlobalMaxPool", "AVERAGE": "GlobalAveragePool", "L2": "GlobalLpPool"}
+
+
+@lifts("pooling")
+def lift_pooling(layer: Layer, b: Builder) -> Value:
+    p, x = layer.attrs, floats(b, operand(layer))
+    kind = p["type"]
+    if p["globalPooling"]:
+        return with_rank(b, x, 4, lambda v: b.op(_GLOBAL[kind], v, **({"p": 2} if kind == "L2" else {})))
+    kernel, stride = two(p["kernelSize"], 3), two(p["stride"], 1)
+    ceil = 0
+    if "includeLastPixel" in p:
+        amounts = two(p["includeLastPixel"]["paddingAmounts"], 0)
+        pads, ceil = [*amounts, *amounts], 1
+    else:
+        pads = window_pads(p, x, kernel, stride)
+    return with_rank(b, x, 4, lambda v: _pool(b, v, kind, kernel, stride, pads, ceil, bool(p["avgPoolExcludePadding"])))
+
+
+def _pool(b: Builder, x: Value, kind: str, kernel: list[int], stride: list[int], pads: list[int], ceil: int, exclude: bool) -> Value:
+    """One pooling node. Pads that reach beyond the kernel, which ONNX's pooling does not take, are a Pad of their own."""
+    window: dict[str, Any] = {"kernel_shape": kernel, "strides": stride}
+    if ceil and not any(pads) and not _cuts(dims(x)[-len(kernel) :], kernel, stride):
+        ceil = 0
+    if any(s >= k for s, k in zip(pads, kernel * 2, strict=True)) and kind != "AVERAGE":
+        n = len(kernel)
+        x = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], float("-inf") if kind == "MAX" else 0.0)
+        pads = [0] * (2 * n)
+    if kind == "AVERAGE":
+        return _average(b, x, kernel, stride, pads, ceil, exclude)
+    if kind == "L2":
+        return b.op("LpPool", x, pads=pads, ceil_mode=ceil, p=2, **window)
+    return b.op("MaxPool", x, pads=pads, ceil_mode=ceil, **window)
+
+
+def _cuts(size: list[int | None], kernel: list[int], stride: list[int]) -> bool:
+    """Whether rounding up makes a difference."""
+    return any(n is None or (n - k) % s for n, k, s in zip(size, kernel, stride, strict=True))
+
+
+def _average(b: Builder, x: Value, kernel: list[int], stride: list[int], pads: list[int], ceil: int, exclude: bool) -> Value:
+    """The mean of a window. Unless padding is excluded the count is always the kernel's, even where rounding up adds more padding."""
+    if exclude or not (ceil or any(s >= k for s, k in zip(pads, kernel * 2, strict=True))):
+        return b.op("AveragePool", x, kernel_shape=kernel, strides=stride, pads=pads, ceil_mode=ceil, count_include_pad=0 if exclude else int(any(pads)))
+    n = len(kernel)
+    size = dims(x)[-n:]
+    if ceil and any(d is None for d in size):
+        raise MappingError("average pooling that includes the last pixel needs static spatial dimensions", "X203", "fix the inputs with --inputs")
+    after = list(pads[n:])
+    for i in range(n if ceil else 0):
+        whole = int(size[i] or 0) + pads[i] + pads[n + i]
+        steps = -(-(whole - kernel[i]) // stride[i])
+        if (pads[i] or pads[n + i]) and steps * stride[i] >= int(size[i] or 0) + pads[i]:
+            steps -= 1
+        after[i] += max(0, steps * stride[i] + kernel[i] - whole)
+    padded = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *after], 0.0)
+    return b.op("AveragePool", padded, kernel_shape=kernel, strides=stride, pads=[0] * (2 * n))
+
+
+@lifts("pooling3d")
+def lift_pooling3d(layer: Layer, b: Builder) -> Value:
+    p, x = layer.attrs, floats(b, operand(layer))
+    kernel, stride = three(p, "kernel"), three(p, "stride")
+    pads = pads3(p, x, kernel, stride)
+    return with_rank(b, x, 5, lambda v: _pool(b, v, p["type"], kernel, stride, pads, 0, bool(p["countExcludePadding"])))
+
+
+@lifts("globalPooling3d")
+def lift_global_pooling3d(layer: Layer, b: Builder) -> Value:
+    kind = _GLOBAL[layer.attrs["type"]]
+    return with_rank(b, floats(b, operand(layer)), 5, lambda v: b.op(kind, v))
