@@ -123,7 +123,9 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
             raise MappingError(f"the mean image has {array.size} elements, the image is {x.shape}", "R103")
         return b.op("Sub", x, b.const(array.reshape(shape), "mean_image"))
     s = entry.scaler
-    bias = {"grayscale": [s.grayBias], "grayscale16": [s.grayBias], "BGR": [s.blueBias, s.greenBias, s.redBias]}.get(colour, [s.redBias, s.greenBias, s.blueBias])
+    bias = {"grayscale": [s.grayBias], "grayscale16": [s.grayBias], "BGR": [s.blueBias, s.greenBias, s.redBias]}.get(
+        colour, [s.redBias, s.greenBias, s.blueBias]
+    )
     y = x if s.channelScale == 1.0 else b.op("Mul", x, float(s.channelScale))
     if not any(bias):
         return y

@@ -123,6 +123,11 @@ class Flow:
         sides = [list(layer.branch.ifBranch.layers), list(layer.branch.elseBranch.layers)]
         names = ("ifBranch", "elseBranch")
         cond = self.condition(env[layer.input[0]])
+        decided = known(cond)
+        if decided is not None:
+            side = 0 if bool(decided) else 1
+            self.run(sides[side], env, f"{path}.branch.{names[side]}", needed)
+            return
         made = [self.b.body(n) for n in names]
         ends = [self._inside(m, s, env, f"{path}.branch.{n}", needed)[0] for m, s, n in zip(made, sides, names, strict=True)]
         results = [n for n in sorted((writes(sides[0]) | writes(sides[1])) & needed) if n in ends[0] and n in ends[1]]

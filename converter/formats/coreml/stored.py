@@ -184,7 +184,7 @@ def _of_codes(codes: Array, bits: int, scale: Array, zero: ir.Value | None, bias
     array = codes
     if array.dtype == np.int8:
         source = array
-        return WeightData("quantised", Blob(array.nbytes, lambda: (np.ascontiguousarray(source).view(np.uint8) ^ 0x80)), bits, scale=scale, bias=offset)
+        return WeightData("quantised", Blob(array.nbytes, lambda: np.ascontiguousarray(source).view(np.uint8) ^ 0x80), bits, scale=scale, bias=offset)
     return WeightData("quantised", Blob(array.nbytes, array), bits, scale=scale, bias=offset)
 
 

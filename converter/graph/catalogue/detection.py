@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
 Value = ir.Value
@@ -35,16 +34,20 @@ def CropResize(
     `sampling` places the points on an interval [0, X-1]: strict_align_endpoints, align_endpoints (one point is the centre),
     upsample (0 to X - X/n) or roi_align (the middles of n parts). Source: Core ML, CropResizeLayerParams and SamplingMode.
     """
-    shape, box_shape = shape_of(x), shape_of(boxes)
-    if shape is None or len(shape) != 5 or box_shape is None or len(box_shape) != 5 or box_shape[2] not in (4, 5):
-        raise MappingError("CropResize needs features [1,B,C,H,W] and boxes [N,1,4 or 5,1,1] of static shapes", "X203")
-    flat = b.op("Reshape", boxes, [-1, box_shape[2]])
-    first = box_shape[2] - 4
+    columns_of_box = boxes.shape[2] if boxes.shape is not None and len(boxes.shape) == 5 else None
+    if columns_of_box not in (4, 5):
+        raise MappingError("CropResize needs features [1,B,C,H,W] and boxes [N,1,4 or 5,1,1]", "X203")
+    flat = b.op("Reshape", boxes, [-1, columns_of_box])
+    first = int(columns_of_box) - 4
     numbers = [b.op("Slice", flat, [first + i], [first + i + 1], [1]) for i in range(4)]
     h0, w0, h1, w1 = _corners(b, numbers, coordinates)
-    factors = [spatial_scale * ((n - 1) if normalized else 1) for n in shape[3:]]
-    rows = _weights(b, *(b.op("Mul", v, factors[0]) for v in (h0, h1)), int(shape[3]), int(size[0]), sampling)
-    columns = _weights(b, *(b.op("Mul", v, factors[1]) for v in (w0, w1)), int(shape[4]), int(size[1]), sampling)
+    lengths = [b.op("Squeeze", b.op("Slice", b.op("Shape", x), [i], [i + 1]), [0]) for i in (3, 4)]
+    parts = []
+    for low, high, length, count in ((h0, h1, lengths[0], size[0]), (w0, w1, lengths[1], size[1])):
+        last = b.op("Cast", b.op("Sub", length, 1), to=FLOAT)
+        factor = b.op("Mul", last, spatial_scale) if normalized else b.const(np.float32(spatial_scale))
+        parts.append(_weights(b, b.op("Mul", low, factor), b.op("Mul", high, factor), length, last, int(count), sampling))
+    rows, columns = parts
     if first:
         ids = b.op("Cast", b.op("Reshape", b.op("Slice", flat, [0], [1], [1]), [-1]), to=INT64)
         x = b.op("Unsqueeze", b.op("Gather", b.op("Squeeze", x, [0]), ids, axis=0), [1])
@@ -63,7 +66,7 @@ def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, V
     return b.op("Sub", h, half_h), b.op("Sub", w, half_w), b.op("Add", h, half_h), b.op("Add", w, half_w)
 
 
-def _weights(b: Builder, low: Value, high: Value, length: int, count: int, sampling: str) -> Value:
+def _weights(b: Builder, low: Value, high: Value, length: Value, last: Value, count: int, sampling: str) -> Value:
     """Interpolation weights [N, count, length]: a hat function around each position."""
     extent = b.op("Sub", high, low)
     i = np.arange(count, dtype=np.float32)
@@ -78,15 +81,13 @@ def _weights(b: Builder, low: Value, high: Value, length: int, count: int, sampl
         steps = b.op("Mul", b.op("Max", extent, 1.0), ((i + 0.5) / count).reshape(1, -1).astype(np.float32))
     else:
         raise MappingError(f"sampling {sampling!r} is not known", "R110")
-    positions = b.op("Clip", b.op("Add", low, steps), 0.0, float(length - 1))
-    distance = b.op("Abs", b.op("Sub", b.op("Unsqueeze", positions, [2]), np.arange(length, dtype=np.float32).reshape(1, 1, -1)))
+    positions = b.op("Clip", b.op("Add", low, steps), 0.0, last)
+    distance = b.op("Abs", b.op("Sub", b.op("Unsqueeze", positions, [2]), b.op("Cast", b.op("Range", 0, length, 1), to=FLOAT)))
     return b.op("Relu", b.op("Sub", 1.0, distance))
 
 
 @extension
-def SuppressBoxes(
-    b: Builder, boxes: Value, scores: Value, iou: Value, score: Value, limit: Value, *, per_class: int = 0
-) -> tuple[Value, Value, Value, Value]:
+def SuppressBoxes(b: Builder, boxes: Value, scores: Value, iou: Value, score: Value, limit: Value, *, per_class: int = 0) -> tuple[Value, Value, Value, Value]:
     """Non-maximum suppression of boxes [B,N,4] (centre x, centre y, width, height) with scores [B,N,C].
 
     A box counts with its best class; boxes below `score` (float) are out, and so are those that overlap a better one (of the same class

@@ -39,9 +39,7 @@ def RandomBernoulli(b: Any, shape: ir.Value, *, seed: int = -1, prob: float = 0.
 
 
 @opaque
-def RandomCategorical(
-    b: Any, x: ir.Value, *, seed: int = -1, samples: int = 1, logits: int = 1, eps: float = 1e-10, temperature: float = 1.0
-) -> Types:
+def RandomCategorical(b: Any, x: ir.Value, *, seed: int = -1, samples: int = 1, logits: int = 1, eps: float = 1e-10, temperature: float = 1.0) -> Types:
     """`samples` draws (float32 class numbers) per row of logits or probabilities: [.., classes] -> [.., samples]."""
     return [(ir.DataType.FLOAT, [*list(x.shape)[:-1], samples] if x.shape is not None else None)]
 

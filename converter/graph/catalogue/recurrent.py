@@ -70,7 +70,9 @@ def _apply(b: Builder, function: tuple[str, dict[str, float]], x: Value) -> Valu
     return b.op(name, x, **p)
 
 
-def _direction(b: Builder, x: Value, part: list[Value | None], initial: list[Value], functions: list, clip: float, coupled: int, backwards: bool) -> list[Value]:
+def _direction(
+    b: Builder, x: Value, part: list[Value | None], initial: list[Value], functions: list, clip: float, coupled: int, backwards: bool
+) -> list[Value]:
     """All time steps of one direction: y [Seq,Batch,H], the last h and c."""
     w, r, bias, peepholes = part
     assert w is not None and r is not None

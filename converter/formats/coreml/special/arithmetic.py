@@ -228,5 +228,3 @@ def lift_dot(layer: Layer, b: Builder) -> Value:
     if layer.attrs["cosineSimilarity"]:
         x, y = (b.op("Div", v, b.op("ReduceL2", v, [-3], keepdims=1)) for v in (x, y))
     return b.op("ReduceSum", b.op("Mul", x, y), [-3], keepdims=1)
-
-

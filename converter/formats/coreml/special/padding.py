@@ -36,6 +36,9 @@ def lift_constant_pad(layer: Layer, b: Builder) -> Value:
     r = rank(x)
     if len(layer.inputs) > 1:
         pairs = b.op("Reshape", ints(b, operand(layer, 1)), [r, 2])
+        if p["padToGivenOutputSizeMode"]:
+            missing = b.op("Max", b.op("Sub", pairs, b.op("Unsqueeze", b.op("Shape", x), [1])), 0)
+            pairs = b.op("Where", b.op("Greater", pairs, 0), missing, 0)
         return b.op("Pad", x, b.op("Reshape", b.op("Transpose", pairs, perm=[1, 0]), [-1]), value)
     amounts = [int(a) for a in p["padAmounts"]]
     if len(amounts) != 2 * r:

@@ -10,7 +10,7 @@ from converter.formats.coreml.blobs import dims, floats, operand, with_rank
 from converter.formats.coreml.special.convolution import pads3, three, two, window_pads
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
-from converter.mapping.node import Layer, MappingError
+from converter.mapping.node import Layer
 
 Value = ir.Value
 _WINDOW = {"MAX": "MaxPool", "AVERAGE": "AveragePool", "L2": "LpPool"}
@@ -60,17 +60,33 @@ def _average(b: Builder, x: Value, kernel: list[int], stride: list[int], pads: l
         return b.op("AveragePool", x, kernel_shape=kernel, strides=stride, pads=pads, ceil_mode=ceil, count_include_pad=0 if exclude else int(any(pads)))
     n = len(kernel)
     size = dims(x)[-n:]
-    if ceil and any(d is None for d in size):
-        raise MappingError("average pooling that includes the last pixel needs static spatial dimensions", "X203", "fix the inputs with --inputs")
-    after = list(pads[n:])
-    for i in range(n if ceil else 0):
-        whole = int(size[i] or 0) + pads[i] + pads[n + i]
-        steps = -(-(whole - kernel[i]) // stride[i])
-        if (pads[i] or pads[n + i]) and steps * stride[i] >= int(size[i] or 0) + pads[i]:
-            steps -= 1
-        after[i] += max(0, steps * stride[i] + kernel[i] - whole)
-    padded = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *after], 0.0)
-    return b.op("AveragePool", padded, kernel_shape=kernel, strides=stride, pads=[0] * (2 * n))
+    if not ceil or None not in size:
+        after = [p + (_beyond(int(d or 0), k, s, p, q) if ceil else 0) for d, k, s, q, p in zip(size, kernel, stride, pads[:n], pads[n:], strict=True)]
+        amounts: Any = [0, 0, *pads[:n], 0, 0, *after]
+    else:
+        amounts = b.op("Concat", [0, 0, *pads[:n], 0, 0], _beyond_at_run_time(b, x, kernel, stride, pads), axis=0)
+    return b.op("AveragePool", b.op("Pad", x, amounts, 0.0), kernel_shape=kernel, strides=stride, pads=[0] * (2 * n))
+
+
+def _beyond(size: int, kernel: int, stride: int, after: int, before: int) -> int:
+    """How far the last window of rounding up reaches beyond the padded input; it must not begin in the padding after it."""
+    whole = size + before + after
+    steps = -(-(whole - kernel) // stride)
+    if (before or after) and steps * stride >= size + before:
+        steps -= 1
+    return max(0, steps * stride + kernel - whole)
+
+
+def _beyond_at_run_time(b: Builder, x: Value, kernel: list[int], stride: list[int], pads: list[int]) -> Value:
+    """The pads after each axis, `_beyond` included, in shape arithmetic."""
+    n = len(kernel)
+    size = b.op("Shape", x, start=2)
+    whole = b.op("Add", size, [pads[i] + pads[n + i] for i in range(n)])
+    steps = b.op("Div", b.op("Add", whole, [s - k - 1 for k, s in zip(kernel, stride, strict=True)]), stride)
+    padded = [int(bool(pads[i] or pads[n + i])) for i in range(n)]
+    late = b.op("GreaterOrEqual", b.op("Mul", steps, stride), b.op("Add", size, pads[:n]))
+    steps = b.op("Sub", steps, b.op("Mul", b.op("Cast", late, to=int(ir.DataType.INT64)), padded))
+    return b.op("Add", b.op("Max", b.op("Sub", b.op("Add", b.op("Mul", steps, stride), kernel), whole), 0), pads[n:])
 
 
 @lifts("pooling3d")

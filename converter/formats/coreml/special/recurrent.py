@@ -71,7 +71,12 @@ def sequence(b: Builder, x: Value) -> Value:
 
 
 def state(layer: Layer, b: Builder, index: int) -> Value | None:
-    return sequence(b, operand(layer, index)) if index < len(layer.inputs) else None
+    """An initial state [1,Batch,H]. Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order."""
+    if index >= len(layer.inputs):
+        return None
+    value, size = sequence(b, operand(layer, index)), int(layer.attrs["outputVectorSize"])
+    fits = value.shape is not None and value.shape[2] == size and value.shape[0] in (1, None)
+    return value if fits else b.op("Reshape", value, [1, -1, size])
 
 
 def blob(b: Builder, x: Value) -> Value:

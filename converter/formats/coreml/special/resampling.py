@@ -25,13 +25,26 @@ def lift_upsample(layer: Layer, b: Builder) -> Value:
     if p["mode"] == "NN":
         return with_rank(b, x, 4, lambda v: b.op("Resize", v, None, [1.0, 1.0, *factors], **NEAREST))
     mode = _LINEAR[p["linearUpsampleMode"]]
-    if mode != "asymmetric" or all(f.is_integer() for f in factors):
+    if all(f.is_integer() for f in factors):
         return with_rank(b, x, 4, lambda v: b.op("Resize", v, None, [1.0, 1.0, *factors], mode="linear", coordinate_transformation_mode=mode))
-    size = dims(x)[-2:]
-    if None in size:
-        raise MappingError("fractional factors need static spatial dimensions", "X203", "fix the inputs with --inputs")
-    out = [int(np.floor(int(n or 0) * f)) for n, f in zip(size, factors, strict=True)]
-    return resample(b, x, [sampling_grid("UPSAMPLE", int(n or 0), m) for n, m in zip(size, out, strict=True)])
+    if mode == "asymmetric":
+        size = dims(x)[-2:]
+        if None in size:
+            raise MappingError("fractional factors need static spatial dimensions", "X203", "fix the inputs with --inputs")
+        out = [int(np.floor(int(n or 0) * f)) for n, f in zip(size, factors, strict=True)]
+        return resample(b, x, [sampling_grid("UPSAMPLE", int(n or 0), m) for n, m in zip(size, out, strict=True)])
+    return with_rank(b, x, 4, lambda v: _to_floor(b, v, factors, mode))
+
+
+def _to_floor(b: Builder, x: Value, factors: list[float], mode: str) -> Value:
+    """To floor(factor * size); the positions follow from the sizes, not from the factors."""
+    size = dims(x)
+    if None not in size:
+        sizes: Any = [*(int(n or 0) for n in size[:2]), *(int(np.floor(int(n or 0) * f)) for n, f in zip(size[2:], factors, strict=True))]
+    else:
+        scaled = b.op("Mul", b.op("Cast", b.op("Shape", x), to=int(ir.DataType.FLOAT)), [1.0, 1.0, *factors])
+        sizes = b.op("Cast", b.op("Floor", scaled), to=int(ir.DataType.INT64))
+    return b.op("Resize", x, None, None, sizes, mode="linear", coordinate_transformation_mode=mode)
 
 
 def sampling_grid(mode: str, size: int, count: int) -> Array:

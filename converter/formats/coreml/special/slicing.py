@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.blobs import axis_of, dims, floats, ints, operand, rank, squeeze
+from converter.formats.coreml.blobs import axis_of, bools, dims, floats, ints, operand, rank, squeeze
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import known
@@ -64,34 +64,47 @@ def lift_slice_static(layer: Layer, b: Builder) -> Value:
 def lift_slice_dynamic(layer: Layer, b: Builder) -> Value:
     """begin is input 1; end, strides and the masks are further inputs or parameters. Strides and masks must be known."""
     x, p = operand(layer), dict(layer.attrs)
+    given: dict[str, Value] = {}
     for index, key in enumerate(("strides", "beginMasks", "endMasks", "squeezeMasks"), 3):
         if index < len(layer.inputs):
             found = known(operand(layer, index))
-            if found is None:
-                raise MappingError(f"input {index} ({key}) must be known without running the network", "X202")
-            p[key] = found.reshape(-1).astype(np.int64).tolist()
+            if found is not None:
+                p[key] = found.reshape(-1).astype(np.int64).tolist()
+            elif key == "squeezeMasks":
+                raise MappingError("squeezeMasks must be known without running the network: they decide the rank", "X202")
+            else:
+                given[key] = ints(b, operand(layer, index))
     begin = operand(layer, 1)
     end = operand(layer, 2) if len(layer.inputs) > 2 else b.const([int(v) for v in p["endIds"]])
     first, last = known(begin), known(end)
-    if first is not None and last is not None:
+    if first is not None and last is not None and not given:
         return strided(b, x, first.astype(np.int64).tolist(), last.astype(np.int64).tolist(), p)
-    return _computed(b, x, ints(b, begin), ints(b, end), p)
+    return _computed(b, x, ints(b, begin), ints(b, end), p, given)
 
 
-def _computed(b: Builder, x: Value, begin: Value, end: Value, p: dict[str, list[Any]]) -> Value:
+def _computed(b: Builder, x: Value, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]) -> Value:
+    """A slice whose limits are values. Masks that nothing can set are left out."""
     r = rank(x)
-    step = np.array([int(s) for s in p["strides"]] or [1] * r, np.int64)
-    from_start, to_end, gone = (np.array(masks(p[k], r)) for k in ("beginMasks", "endMasks", "squeezeMasks"))
-    step = np.where(gone, 1, step)
-    if (from_start & ~gone).any():
-        begin = b.op("Where", b.const(from_start & ~gone), b.const(np.where(step > 0, 0, LAST)), begin)
-    if (to_end & ~gone).any():
-        end = b.op("Where", b.const(to_end & ~gone), b.const(np.where(step > 0, LAST, FIRST)), end)
+    flat = [b.op("Reshape", v, [-1]) if len(v.shape or ()) != 1 else v for v in (begin, end)]
+    begin, end = flat
+    gone = np.array(masks(p["squeezeMasks"], r))
+    step = given.get("strides") or b.const(np.array([int(s) for s in p["strides"]] or [1] * r, np.int64))
     if gone.any():
-        after = b.op("Add", begin, 1)
-        after = b.op("Where", b.op("Equal", begin, -1), LAST, after)
+        step = b.op("Where", b.const(gone), 1, step)
+    forward = b.op("Greater", step, 0)
+    for key, ahead, back in (("beginMasks", 0, LAST), ("endMasks", LAST, FIRST)):
+        mask = b.op("And", bools(b, given[key]), b.const(~gone)) if key in given else b.const(np.array(masks(p[key], r)) & ~gone)
+        fixed = known(mask)
+        if fixed is None or fixed.any():
+            open_end = b.op("Where", mask, b.op("Where", forward, ahead, back), begin if key == "beginMasks" else end)
+            begin, end = (open_end, end) if key == "beginMasks" else (begin, open_end)
+    if gone.any():
+        after = b.op("Where", b.op("Equal", begin, -1), LAST, b.op("Add", begin, 1))
         end = b.op("Where", b.const(gone), after, end)
-    y = b.op("Slice", x, begin, end, list(range(r)), b.const(step))
+    y = b.op("Slice", x, begin, end, list(range(r)), step)
+    for i in range(r):  # one element, whatever begin is
+        if gone[i] and y.shape is not None:
+            y.shape = ir.Shape([1 if i == k else d for k, d in enumerate(y.shape)])
     axes = [i for i in range(r) if gone[i]]
     return squeeze(b, y, axes[1:] if len(axes) == r else axes)
 
