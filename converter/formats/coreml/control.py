@@ -76,7 +76,8 @@ class Flow:
             if kind == "loopContinue":
                 return None
             if kind == "branch" and _leaves([layer]):
-                return self._guarded(self._leaving_branch, layer, env, place, rest, needed)
+                going_on: ir.Value | None = self._guarded(self._leaving_branch, layer, env, place, rest, needed)
+                return going_on
             if kind == "branch":
                 self._guarded(self._branch, layer, env, place, reads(rest) | needed)
             elif kind == "loop":

@@ -89,6 +89,7 @@ class NetworkLift:
     def __init__(self, model: MLModel, lifting: Lifting, regime: Regime, where: str) -> None:
         self.model, self.lifting, self.regime, self.where = model, lifting, regime, where
         self.lead = regime.lead or 2
+        self.refused: set[str] = set()  # names that a refused layer would have written
 
     @property
     def builder(self) -> Builder:
@@ -112,8 +113,6 @@ class NetworkLift:
             return
         for name, value in zip(message.output, results, strict=False):
             env[name] = self.named(value, name)
-
-    refused: set[str] = set()
 
     def _lift(self, message: Any, kind: str, inputs: list[ir.Value | None], where: Where) -> list[ir.Value] | None:
         if not kind:

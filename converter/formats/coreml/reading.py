@@ -104,7 +104,6 @@ class Reading:
             where = Where(self.source.path, path=f"{path}.updateParams")
             self.notes.append(Diagnostic("X207", "the parameters for training on the device are dropped", level="warning", where=where))
         net = NetworkLift(self.source, self.lifting, regime, path)
-        net.refused = set()
         blobs = {f.name: env[f.name] for f in proto.description.input if f.name in env}
         net.refused.update(f.name for f in proto.description.input if f.name not in env)
         self._preprocess(network, proto, blobs, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -13,7 +15,7 @@ UINT8, UINT32 = int(ir.DataType.UINT8), int(ir.DataType.UINT32)
 
 
 @extension
-def UnpackBits(b: Builder, packed: ir.Value, *, bits: int, shape: list, order: str = "msb") -> ir.Value:
+def UnpackBits(b: Builder, packed: ir.Value, *, bits: int, shape: Sequence[int], order: str = "msb") -> ir.Value:
     """uint8[n] holding a stream of `bits`-wide unsigned numbers -> uint8 of `shape`; numbers may straddle bytes, the rest is padding.
 
     order "msb": the first number is in the most significant bits of the first byte; "lsb": in the least significant ones.

@@ -21,7 +21,7 @@ def CropResize(
     x: Value,
     boxes: Value,
     *,
-    size: list,
+    size: Sequence[int],
     sampling: str = "strict_align_endpoints",
     coordinates: str = "corners_height_first",
     normalized: int = 0,
@@ -35,10 +35,10 @@ def CropResize(
     upsample (0 to X - X/n) or roi_align (the middles of n parts). Source: Core ML, CropResizeLayerParams and SamplingMode.
     """
     columns_of_box = boxes.shape[2] if boxes.shape is not None and len(boxes.shape) == 5 else None
-    if columns_of_box not in (4, 5):
+    if not isinstance(columns_of_box, int) or columns_of_box not in (4, 5):
         raise MappingError("CropResize needs features [1,B,C,H,W] and boxes [N,1,4 or 5,1,1]", "X203")
     flat = b.op("Reshape", boxes, [-1, columns_of_box])
-    first = int(columns_of_box) - 4
+    first = columns_of_box - 4
     numbers = [b.op("Slice", flat, [first + i], [first + i + 1], [1]) for i in range(4)]
     h0, w0, h1, w1 = _corners(b, numbers, coordinates)
     lengths = [b.op("Squeeze", b.op("Slice", b.op("Shape", x), [i], [i + 1]), [0]) for i in (3, 4)]

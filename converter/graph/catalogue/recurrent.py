@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import onnx_ir as ir
 
 from converter.graph.build import Builder
@@ -9,6 +12,7 @@ from converter.graph.extensions import extension
 from converter.mapping.node import MappingError
 
 Value = ir.Value
+Function = tuple[str, dict[str, Any]]
 _NAMES = ("Sigmoid", "Tanh", "Tanh")
 
 
@@ -28,9 +32,9 @@ def CellClippedLSTM(
     cell_clip: float,
     direction: str = "forward",
     input_forget: int = 0,
-    activations: list = (),  # type: ignore[assignment]
-    activation_alpha: list = (),  # type: ignore[assignment]
-    activation_beta: list = (),  # type: ignore[assignment]
+    activations: Sequence[str] = (),
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
 ) -> tuple[Value, Value, Value]:
     """ONNX's LSTM (same inputs, outputs and layouts, without sequence lengths) with every cell state c_t limited to +-`cell_clip`."""
     if lengths is not None:
@@ -50,18 +54,18 @@ def CellClippedLSTM(
     return y, *(b.op("Concat", *(b.op("Unsqueeze", v[i], [0]) for v in results), axis=0) for i in (1, 2))  # type: ignore[return-value]
 
 
-def _functions(names: list[str], alphas: list[float], betas: list[float]) -> list[tuple[str, dict[str, float]]]:
+def _functions(names: list[str], alphas: list[float], betas: list[float]) -> list[Function]:
     """(operator, its attributes) per activation; alphas and betas go to those that take them, in order."""
     found = []
     for name in names:
-        parameters = {}
+        parameters: dict[str, Any] = {}
         if name in ("Affine", "HardSigmoid", "ScaledTanh") and alphas and betas:
             parameters = {"alpha": alphas.pop(0), "beta": betas.pop(0)}
         found.append((name, parameters))
     return found
 
 
-def _apply(b: Builder, function: tuple[str, dict[str, float]], x: Value) -> Value:
+def _apply(b: Builder, function: Function, x: Value) -> Value:
     name, p = function
     if name == "Affine":
         return b.op("Add", b.op("Mul", x, p["alpha"]), p["beta"])
@@ -71,7 +75,14 @@ def _apply(b: Builder, function: tuple[str, dict[str, float]], x: Value) -> Valu
 
 
 def _direction(
-    b: Builder, x: Value, part: list[Value | None], initial: list[Value], functions: list, clip: float, coupled: int, backwards: bool
+    b: Builder,
+    x: Value,
+    part: list[Value | None],
+    initial: list[Value],
+    functions: list[Function],
+    clip: float,
+    coupled: int,
+    backwards: bool,
 ) -> list[Value]:
     """All time steps of one direction: y [Seq,Batch,H], the last h and c."""
     w, r, bias, peepholes = part
@@ -88,7 +99,7 @@ def _direction(
     body = b.body("lstm")
     i = body.input("i", ir.DataType.INT64, [])
     keep = body.input("keep", ir.DataType.BOOL, [])
-    h, c = (body.input(n, ir.DataType.FLOAT, v.shape) for n, v in zip(("h", "c"), initial, strict=True))
+    h, c = (body.input(n, ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None) for n, v in zip(("h", "c"), initial, strict=True))
     gates = body.op("Add", body.op("Gather", inputs, i, axis=0), body.op("MatMul", h, recursion))
     h1, c1 = _cell(body, gates, c, peeps, functions, clip, coupled)
     body.output(body.op("Identity", keep), h1, c1, body.op("Identity", h1))
@@ -96,7 +107,7 @@ def _direction(
     return [b.op("Slice", y, [-1], [-(1 << 62)], [0], [-1]) if backwards else y, last, cell]
 
 
-def _cell(b: Builder, gates: Value, c: Value, peeps: tuple[Value, ...] | None, functions: list, clip: float, coupled: int) -> tuple[Value, Value]:
+def _cell(b: Builder, gates: Value, c: Value, peeps: tuple[Value, ...] | None, functions: list[Function], clip: float, coupled: int) -> tuple[Value, Value]:
     f, g, h = functions
     i, o, forget, z = b.ops("Split", gates, outputs=4, axis=1, num_outputs=4)
     if peeps is not None:

@@ -133,7 +133,8 @@ def channel_constant(b: Builder, layer: Layer, path: str, shape: list[int], x: V
     full = [int(shape[0]), 1, 1] if len(shape) == 1 else [int(d) for d in shape]
     if full == [1, 1, 1] and (rank_of(x) or 0) < 3:
         full = [1]
-    return layer.blobs[path].lift(b, full)
+    value: Value = layer.blobs[path].lift(b, full)
+    return value
 
 
 @lifts("scale")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import onnx_ir as ir
 
@@ -25,7 +26,8 @@ def lift_random(layer: Layer, b: Builder) -> Value:
         shape: Value = b.const([int(d) for d in p["outputShape"]])
     else:
         shape = b.op("Shape", operand(layer)) if layer.kind.endswith("Like") else ints(b, operand(layer))
-    return b.ext(f"Random{kind}", shape, seed=int(p["seed"]), **{_NAMES[k]: float(p[k]) for k in _KINDS[kind]})
+    parameters: dict[str, Any] = {_NAMES[k]: float(p[k]) for k in _KINDS[kind]}
+    return b.ext(f"Random{kind}", shape, seed=int(p["seed"]), **parameters)
 
 
 @lifts("categoricalDistribution")

@@ -22,7 +22,7 @@ def lift_pooling(layer: Layer, b: Builder) -> Value:
     p, x = layer.attrs, floats(b, operand(layer))
     kind = p["type"]
     if p["globalPooling"]:
-        return with_rank(b, x, 4, lambda v: b.op(_GLOBAL[kind], v, **({"p": 2} if kind == "L2" else {})))
+        return with_rank(b, x, 4, lambda v: b.op(_GLOBAL[kind], v, p=2 if kind == "L2" else None))
     kernel, stride = two(p["kernelSize"], 3), two(p["stride"], 1)
     ceil = 0
     if "includeLastPixel" in p:

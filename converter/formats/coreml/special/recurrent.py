@@ -24,7 +24,8 @@ def activations(chosen: Sequence[dict[str, Any]], defaults: Sequence[str], times
     """ONNX's `activations` with their alphas and betas; nothing when they are the defaults. An empty scaledTanh{} is tanh."""
     names, alphas, betas = [], [], []
     for entry, default in zip(list(chosen) or [{d: {}} for d in defaults], defaults, strict=True):
-        kind, p = next(iter(entry.items()), (default, {}))
+        chosen_one: tuple[str, dict[str, float]] = next(iter(entry.items()), (default, {}))
+        kind, p = chosen_one
         given = (p.get("alpha", 0.0), p.get("beta", 0.0))
         if kind == "scaledTanh" and given == (0.0, 0.0):
             kind = "tanh"

@@ -191,13 +191,14 @@ def lift_get_shape(layer: Layer, b: Builder) -> Value:
 
 @lifts("loadConstantND")
 def lift_load_constant_nd(layer: Layer, b: Builder) -> Value:
-    return layer.blobs["data"].lift(b, [int(d) for d in layer.attrs["shape"]] or [1])
+    value: Value = layer.blobs["data"].lift(b, [int(d) for d in layer.attrs["shape"]] or [1])
+    return value
 
 
 @lifts("loadConstant")
 def lift_load_constant(layer: Layer, b: Builder) -> Value:
     """[C,H,W], seen with the leading axes that all blobs of the network have."""
-    value = layer.blobs["data"].lift(b, [int(d) for d in layer.attrs["shape"]])
+    value: Value = layer.blobs["data"].lift(b, [int(d) for d in layer.attrs["shape"]])
     lead = [1] * (layer.extra.lead if layer.extra is not None else 2)
     if value.const_value is not None:
         return b.const(value.const_value.numpy().reshape([*lead, *layer.attrs["shape"]]), layer.name)

@@ -39,7 +39,10 @@ def strided(b: Builder, x: Value, begin: list[int], end: list[int], p: dict[str,
     if not len(begin) == len(end) == len(step) == r:
         raise MappingError(f"begin, end and strides have {len(begin)}, {len(end)}, {len(step)} elements for {r} axes", "R110")
     from_start, to_end, gone = (masks(p[k], r) for k in ("beginMasks", "endMasks", "squeezeMasks"))
-    starts, ends, steps, axes = [], [], [], []
+    starts: list[int] = []
+    ends: list[int] = []
+    steps: list[int] = []
+    axes: list[int] = []
     for i in range(r):
         if gone[i]:
             start, stop, s = begin[i], begin[i] + 1 if begin[i] != -1 else LAST, 1
