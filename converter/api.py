@@ -12,9 +12,9 @@ from converter.errors import UsageError
 from converter.format import Flavour
 
 if TYPE_CHECKING:
+    from converter.crosscheck import Result
     from converter.graph.infer import Array
     from converter.model import Model
-    from converter.verify import Result
 
 PathLike = str | os.PathLike[str]
 
@@ -53,8 +53,8 @@ def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> d
 
 
 def verify(reference: Any, candidate: Any, data: Any = None, **options: Any) -> Result:
-    """Compares two models (files or Models) on the same inputs; see converter.verify.verify."""
-    from converter.verify import verify as compare
+    """Compares two models (files or Models) on the same inputs; see converter.crosscheck.verify."""
+    from converter.crosscheck import verify as compare
 
     return compare(_model(reference), _model(candidate), data, **options)
 

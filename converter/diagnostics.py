@@ -85,6 +85,8 @@ CODES: dict[str, Explanation] = {
         "an attribute is not known",
         "No field of the mapping owns this attribute, so dropping it could change the meaning. The message suggests the nearest known spelling.",
     ),
+    "R130": Explanation("the layer type is not known", "Neither the specification of the format nor the tools that write it know this layer type."),
+    "R131": Explanation("a required key is missing", "A layer of this type cannot be understood without the key, or has fewer inputs than it needs."),
     "X201": Explanation("the layer is not supported", "netconv has no mapping for this layer type in this format."),
     "X202": Explanation(
         "the target cannot express an operator",
@@ -110,6 +112,9 @@ CODES: dict[str, Explanation] = {
     "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
     "W303": Explanation(
         "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
+    ),
+    "W330": Explanation(
+        "a value has no text in the target", "The text format cannot spell it so that it reads back the same: NaN, `=`, line ends, or a text like `12`."
     ),
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),

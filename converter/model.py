@@ -41,6 +41,7 @@ class Model:
     format: str
     notes: list[Diagnostic] = field(default_factory=list)
     interface: dict[str, Any] = field(default_factory=dict)
+    _prepared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # engine -> compiled model; `ir` is not changed after reading
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -54,7 +55,10 @@ class Model:
         """Computes the outputs, in the model's order. Feeds are cast to the declared types; a missing or unknown name is a UsageError."""
         from converter.engines import get
 
-        return get(engine).prepare(self).run(self.check_feeds(feeds))
+        if engine not in self._prepared:
+            self._prepared[engine] = get(engine).prepare(self)
+        results: dict[str, Array] = self._prepared[engine].run(self.check_feeds(feeds))
+        return results
 
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height, width, channel are turned."""
@@ -65,7 +69,8 @@ class Model:
             what = "; ".join([f"unknown input {n!r}" for n in sorted(unknown)] + [f"input {n!r} is missing" for n in sorted(missing)])
             raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))
         given = {**{k: self.interface["defaults"][k] for k in optional}, **feeds}
-        return {name: self._feed(info, np.asarray(given[name])) for name, info in infos.items()}
+        tensors = {public_name(v): v.type is None or isinstance(v.type, ir.TensorType) for v in self.ir.graph.inputs}
+        return {name: self._feed(info, np.asarray(given[name])) if tensors[name] else given[name] for name, info in infos.items()}
 
     def _feed(self, info: TensorInfo, array: Array) -> Array:
         if info.name in self.interface.get("images", ()) and array.ndim == 3 and info.shape is not None:

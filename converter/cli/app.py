@@ -1,15 +1,115 @@
-"""The entry point: the group of commands, and what becomes of errors."""
+"""The entry point: the group of commands, each loaded when it is called, and what becomes of errors."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import importlib
+import os
+import sys
+from typing import NoReturn
+
 import click
 
+import converter
+from converter.cli import console
+from converter.diagnostics import Diagnostic
+from converter.errors import ConverterError, ExitCode, UsageError
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="netconv")
+# command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
+COMMANDS = {
+    "convert": "Convert a model into another format.",
+    "check": "Is a file valid; what in it would not convert?",
+    "inspect": "What is in a model: inputs, outputs, layers, weights.",
+    "run": "Execute a model.",
+    "diff": "Differences of structure between two models.",
+    "verify": "Differences of numbers between two models.",
+    "roundtrip": "Convert there and back and compare.",
+    "formats": "The formats and their flavours.",
+    "ops": "The layer types of a format.",
+    "explain": "What a diagnostic code means.",
+    "env": "Versions, engines and settings.",
+    "completion": "Completion for a shell.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and short help, and imports one when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found = importlib.import_module(f"converter.cli.commands.{cmd_name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, 1)
+            raise UsageError(
+                Diagnostic("U501", f"no such command {args[0]!r}", help=f"did you mean {close[0]!r}?" if close else "netconv --help lists the commands")
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="netconv COMMAND --help explains a command.")
+@click.version_option(converter.__version__, prog_name="netconv")
 def app() -> None:
-    """Convert neural networks and prove that the result is the same network."""
+    """Convert neural networks between Core ML, OpenVINO IR, Zhouyi Compass IR, ONNX and NNAPI, and prove that the result is the same network."""
 
 
-def run() -> None:
-    app(prog_name="netconv")
+def run() -> NoReturn:
+    """Runs the command line and exits with a code of ExitCode."""
+    sys.exit(int(_guarded()))
+
+
+def _guarded() -> int:
+    try:
+        code = _call()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has gone, which is its right
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(console.current().code)
+
+
+def _call() -> int:
+    try:
+        result = app.main(prog_name="netconv", standalone_mode=False)
+        return int(result) if isinstance(result, int) else 0
+    except ConverterError as e:
+        return console.current().refuse(e)
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        return ExitCode.USAGE
+    except click.UsageError as e:
+        return console.current().refuse(_usage(e))
+    except click.ClickException as e:
+        return console.current().refuse(UsageError(Diagnostic("U501", e.format_message())))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except SystemExit:  # click's own answer to a closed pipe
+        return int(console.current().code)
+    except Exception as e:
+        from converter.cli.crash import apologise
+
+        return apologise(e)
+
+
+def _usage(e: click.UsageError) -> UsageError:
+    """click's own complaint in our form."""
+    possible = getattr(e, "possibilities", None) or ()
+    message = e.message if isinstance(e, click.NoSuchOption) else e.format_message()
+    help = f"did you mean {' or '.join(sorted(possible))}?" if possible else f"{e.ctx.command_path} --help" if e.ctx is not None else ""
+    return UsageError(Diagnostic("U501", message.split(" Did you mean")[0].rstrip("."), help=help))

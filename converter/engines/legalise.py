@@ -1,44 +1,192 @@
-"""Casts around operators that onnxruntime has no kernel for in the graph's own types. The canonical graph is never touched."""
+"""Makes a graph executable by onnxruntime's CPU kernels. It works on a copy: the canonical graph is never touched.
+
+Definitions of extension operators are written out, so every node has types. Where no kernel takes a node's types, the node
+computes in wider ones between Casts; inputs and outputs of types that cannot be fed are fed as wider ones.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, builder_before
+from converter.engines.kernels import Kernel, kernels
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import can_expand, expand, replace
+from converter.graph.infer import known, rank_of, schema_of
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
+from converter.passes.legalise import expand_function
 
-T = ir.DataType
-# operator -> {type without a CPU kernel: type to compute in}; measured on onnxruntime 1.31
-_NARROW = {T.INT8: T.INT32, T.INT16: T.INT32, T.UINT8: T.INT32, T.UINT16: T.INT32, T.UINT32: T.INT64, T.UINT64: T.INT64}
-NO_KERNEL: dict[str, dict[ir.DataType, ir.DataType]] = {
-    "*": {T.BFLOAT16: T.FLOAT, T.FLOAT8E4M3FN: T.FLOAT, T.FLOAT8E5M2: T.FLOAT},
+_T = ir.DataType
+_FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
+# type -> types to compute in, the best first; all hold every value but where the table of kernels leaves no such choice
+WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
+    **dict.fromkeys((_T.FLOAT16, _T.BFLOAT16, *_FLOAT8), (_T.FLOAT, _T.DOUBLE)),
+    _T.FLOAT: (_T.DOUBLE,),
+    _T.DOUBLE: (_T.FLOAT,),
+    _T.INT4: (_T.INT8, _T.INT32, _T.INT64),
+    _T.UINT4: (_T.UINT8, _T.INT32, _T.INT64),
+    _T.BOOL: (_T.UINT8, _T.INT32, _T.INT64, _T.FLOAT),
+    _T.INT8: (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
+    _T.UINT8: (_T.INT32, _T.UINT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
+    _T.INT16: (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
+    _T.UINT16: (_T.INT32, _T.UINT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
+    _T.INT32: (_T.INT64, _T.DOUBLE, _T.FLOAT),
+    _T.UINT32: (_T.UINT64, _T.INT64, _T.DOUBLE, _T.FLOAT),
+    _T.INT64: (_T.DOUBLE, _T.FLOAT, _T.INT32),
+    _T.UINT64: (_T.INT64, _T.DOUBLE, _T.FLOAT),
 }
-_ANY_TYPE = {"Cast", "Identity", "Constant", "DequantizeLinear", "QuantizeLinear", "If", "Loop", "Shape", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}
+# types that cannot pass through the Python interface -> what they are fed and returned as
+BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(_FLOAT8, _T.FLOAT), _T.INT4: _T.INT8, _T.UINT4: _T.UINT8}
 
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:
-    """Wraps each unsupported (operator, type) in Casts, in place; function bodies included."""
+    """Rewrites in place; afterwards the model has no functions and no extension operator with a definition."""
     names = Names(model)
-    for graph in all_graphs(model.graph):
+    while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
+        for node in pending:
+            expand(node, names)
+    for graph in list(all_graphs(model.graph)):
         for node in list(graph):
-            table = {**NO_KERNEL["*"], **NO_KERNEL.get(node.op_type, {})}
-            if node.domain == "" and node.op_type not in _ANY_TYPE and any(v is not None and v.dtype in table for v in node.inputs):
-                _wrap(node, table, builder_before(node, names))
+            if node.domain == "":
+                _legalise(node, names)
+    _boundary(model.graph, names)
 
 
-def _wrap(node: ir.Node, table: dict[ir.DataType, ir.DataType], b: Builder) -> None:
-    for i, v in enumerate(node.inputs):
-        if v is not None and v.dtype in table:
-            node.replace_input_with(i, b.op("Cast", v, to=int(table[v.dtype])))
-    for out in node.outputs:
-        if out.dtype in table:
-            narrow, wide = out.dtype, table[out.dtype]
-            assert isinstance(node.graph, ir.Graph)
-            after = Builder(node.graph, b.names)
-            out.type = ir.TensorType(wide)
-            cast = ir.Node("", "Cast", [out], [ir.AttrInt64("to", int(narrow))], num_outputs=1)
-            cast.outputs[0].name, cast.outputs[0].type, cast.outputs[0].shape = after.names.fresh(f"{out.name}_cast"), ir.TensorType(narrow), out.shape
-            out.replace_all_uses_with(cast.outputs[0], replace_graph_outputs=True)
-            cast.replace_input_with(0, out)
-            node.graph.insert_after(node, cast)
+def _legalise(node: ir.Node, names: Names) -> None:
+    if (rewrite := DEVIATING.get(node.op_type)) is not None:
+        b = builder_before(node, names)
+        result = rewrite(node, b)
+        if result is not None:
+            replace(node, [result], b)
+            return
+    table = kernels().get(node.op_type)
+    types = _parameters(node)
+    if table is None:
+        for inner in expand_function(node, names) if not any(subgraphs(node)) else ():
+            _legalise(inner, names)
+        return
+    if any(_takes(k, types) for k in table):
+        return
+    plan = next(_plans(table, types), None)
+    if plan is not None:
+        _cast(node, plan, names)
+
+
+def _parameters(node: ir.Node) -> dict[str, ir.DataType]:
+    """Type parameters of the node's schema -> the tensor types that they have here."""
+    schema = schema_of(node.op_type)
+    found: dict[str, ir.DataType] = {}
+    if schema is not None:
+        for formals, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
+            for i, value in enumerate(values):
+                if formals and value is not None and isinstance(value.type, ir.TensorType):
+                    found.setdefault(formals[min(i, len(formals) - 1)].type_str, value.type.dtype)
+    return found
+
+
+def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
+    """onnxruntime itself computes float16 in float, with fewer roundings than Casts around each node would make."""
+    return all(t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p]) for p, t in types.items() if p in kernel)
+
+
+def _plans(table: list[Kernel], types: dict[str, ir.DataType]) -> Iterator[dict[str, ir.DataType]]:
+    """For each kernel that can take wider types: parameter -> type, the narrowest change first."""
+    found = []
+    for kernel in table:
+        plan, cost = {}, 0
+        for p, t in types.items():
+            if p not in kernel or t in kernel[p]:
+                continue
+            choice = next(((i, w) for i, w in enumerate(WIDER.get(t, ())) if w in kernel[p]), None)
+            if choice is None:
+                break
+            plan[p], cost = choice[1], cost + 1 + choice[0]
+        else:
+            found.append((cost, plan))
+    return (plan for _, plan in sorted(found, key=lambda f: f[0]))
+
+
+def _cast(node: ir.Node, plan: dict[str, ir.DataType], names: Names) -> None:
+    schema = schema_of(node.op_type)
+    assert schema is not None and isinstance(node.graph, ir.Graph)
+    b = builder_before(node, names)
+    done: dict[ir.Value, ir.Value] = {}
+    for i, value in enumerate(node.inputs):
+        target = plan.get(schema.inputs[min(i, len(schema.inputs) - 1)].type_str)
+        if value is not None and target is not None and isinstance(value.type, ir.TensorType):
+            if value not in done:
+                done[value] = b.op("Cast", value, to=int(target))
+            node.replace_input_with(i, done[value])
+    for i, out in enumerate(node.outputs):
+        target = plan.get(schema.outputs[min(i, len(schema.outputs) - 1)].type_str)
+        if target is not None and isinstance(out.type, ir.TensorType):
+            _narrow(node, out, target, names)
+    if "dtype" in node.attributes and node.attributes["dtype"].as_int() != 0 and node.outputs[0].dtype is not None:
+        node.attributes["dtype"] = ir.AttrInt64("dtype", int(node.outputs[0].dtype))
+
+
+def _narrow(node: ir.Node, out: ir.Value, target: ir.DataType, names: Names) -> None:
+    """`out` is computed as `target`; its readers see the old type behind a Cast."""
+    assert isinstance(node.graph, ir.Graph) and out.dtype is not None
+    cast = ir.Node("", "Cast", [out], [ir.AttrInt64("to", int(out.dtype))], num_outputs=1)
+    result = cast.outputs[0]
+    result.type, result.shape = out.type, out.shape
+    name, out.type = out.name, ir.TensorType(target)
+    out.replace_all_uses_with(result, replace_graph_outputs=True)
+    cast.replace_input_with(0, out)
+    out.name = names.fresh(f"{name}_wide")
+    result.name = name
+    node.graph.insert_after(node, cast)
+
+
+def _boundary(graph: ir.Graph, names: Names) -> None:
+    for value in graph.inputs:
+        target = BOUNDARY.get(value.dtype) if value.dtype is not None and isinstance(value.type, ir.TensorType) else None
+        if target is None or value.dtype is None:
+            continue
+        cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(value.dtype))], num_outputs=1)
+        inner = cast.outputs[0]
+        inner.name, inner.type, inner.shape = names.fresh(f"{value.name}_stored"), value.type, value.shape
+        value.replace_all_uses_with(inner, replace_graph_outputs=True)
+        cast.replace_input_with(0, value)
+        value.type = ir.TensorType(target)
+        graph.insert_before(graph[0], cast) if len(graph) else graph.append(cast)
+    for i, value in enumerate(list(graph.outputs)):
+        target = BOUNDARY.get(value.dtype) if value.dtype is not None and isinstance(value.type, ir.TensorType) else None
+        if target is not None:
+            b = Builder(graph, names)
+            graph.outputs[i] = b.op("Cast", value, to=int(target))
+
+
+# where a kernel deviates from the operator's specification
+
+
+def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
+    """onnxruntime refuses fmod=0 on floats: the remainder with the divisor's sign, from fmod."""
+    x, y = node.inputs[0], node.inputs[1]
+    if attrs_of(node).get("fmod", 0) or x is None or y is None or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
+        return None
+    rest = b.op("Mod", x, y, fmod=1)
+    zero = b.like(x, 0)
+    other = b.op("And", b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero)), b.op("Not", b.op("Equal", rest, zero)))
+    return b.op("Where", other, b.op("Add", rest, y), rest)
+
+
+def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for those of all axes."""
+    if len(node.inputs) < 4:
+        return None
+    amounts, axes, rank = known(node.inputs[1]), known(node.inputs[3]), None if node.inputs[0] is None else rank_of(node.inputs[0])
+    if amounts is None or axes is None or rank is None:
+        return None
+    every = np.zeros((2, rank), np.int64)
+    every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
+    node.replace_input_with(1, b.const(every.reshape(-1), "pads"))
+    node.resize_inputs(3)
+    return None
+
+
+DEVIATING = {"Mod": _mod, "Pad": _pad_every_axis}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
+from converter.engines.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.errors import UnsupportedError, UsageError
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.extensions import bind, can_expand
+from converter.graph.extensions import can_expand
 from converter.graph.walk import all_nodes
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from converter.model import Model
 
-INLINE_LIMIT = 1 << 30  # bytes of weights; above this they go to the engine as external data
+EXTERNAL = 4096  # bytes from which a weight is handed over as it lies in memory instead of inside the model
+THREADS = 2
 
 
 @dataclass
@@ -29,20 +31,39 @@ class Session:
     """A prepared model; feeds and results are keyed by the model's public names."""
 
     session: InferenceSession
-    inputs: list[tuple[str, str]]  # (public name, graph name)
-    outputs: list[str]
+    inputs: list[tuple[str, str, np.dtype[Any] | None]]  # (public name, name inside, type fed instead of the declared one)
+    outputs: list[tuple[str, np.dtype[Any] | None]]  # (public name, declared type where the engine returns another one)
+    weights: list[Any] = field(default_factory=list)  # arrays that the session reads in place: they must outlive it
+    wanted: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.wanted = frozenset(i.name for i in self.session.get_inputs())
 
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        named = {g: ir_feed(feeds[p]) for p, g in self.inputs}
+        """UsageError N403 with onnxruntime's first line when the feeds do not fit."""
+        named = {name: as_feed(feeds[public], fed) for public, name, fed in self.inputs if name in self.wanted}
         try:
-            results = self.session.run(None, {k: v for k, v in named.items() if k in {i.name for i in self.session.get_inputs()}})
+            results = self.session.run(None, named)
         except Exception as e:  # onnxruntime raises its own RuntimeError family
-            raise UsageError(Diagnostic("N403", f"onnxruntime: {str(e).splitlines()[0]}")) from None
-        return dict(zip(self.outputs, (np.asarray(r) for r in results), strict=True))
+            raise UsageError(Diagnostic("N403", f"onnxruntime: {first_line(e)}")) from None
+        return {name: as_result(r, declared) for (name, declared), r in zip(self.outputs, results, strict=True)}
 
 
-def ir_feed(array: Any) -> Any:
-    return np.ascontiguousarray(array) if array.dtype != object else array
+def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
+    if not isinstance(array, np.ndarray):
+        return array
+    # ascontiguousarray would turn a scalar into a vector
+    return array.astype(fed) if fed is not None else array if array.dtype == object else np.require(array, requirements="C")
+
+
+def as_result(result: Any, declared: np.dtype[Any] | None) -> Any:
+    if result is None or isinstance(result, list):
+        return result
+    return np.asarray(result) if declared is None else np.asarray(result).astype(declared)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def prepare(model: Model, *, optimise: bool = True) -> Session:
@@ -51,22 +72,27 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
 
     refuse_opaque(model.ir)
     clone = model.ir.clone()
-    bind(clone)
-    from converter.engines.legalise import legalise_for_onnxruntime
-
     legalise_for_onnxruntime(clone)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = 2
+    options.intra_op_num_threads = THREADS
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    size = sum(v.const_value.nbytes for v in clone.graph.initializers.values() if v.const_value is not None)
+    inputs = [(i.name, str(v.name), _fed(v)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)]
+    names = unique([o.name for o in model.outputs])
+    outputs = [(n, None if _fed(v) is None or v.dtype is None else v.dtype.numpy()) for n, v in zip(names, model.ir.graph.outputs, strict=True)]
     try:
-        session = _load(clone, options, size)
+        session, weights = _load(clone, options)
     except Exception as e:  # onnxruntime raises its own RuntimeError family
-        raise UnsupportedError(Diagnostic("N403", f"onnxruntime cannot run this model: {str(e).splitlines()[0]}")) from None
-    names = [(i.name, str(v.name)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)]
-    return Session(session, names, unique([o.name for o in model.outputs]))
+        raise UnsupportedError(Diagnostic("N403", f"onnxruntime cannot run this model: {first_line(e)}")) from None
+    return Session(session, inputs, outputs, weights)
+
+
+def _fed(value: ir.Value) -> np.dtype[Any] | None:
+    target = BOUNDARY.get(value.dtype) if value.dtype is not None and isinstance(value.type, ir.TensorType) else None
+    return None if target is None else target.numpy()
 
 
 def unique(names: list[str]) -> list[str]:
@@ -79,25 +105,47 @@ def unique(names: list[str]) -> list[str]:
     return result
 
 
-def _load(model: ir.Model, options: Any, size: int) -> InferenceSession:
+def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
+    """Large weights go to the session as views of where they are; the serialised model holds the rest.
+
+    Measured on a model with 400 MB of weights: one copy less than by bytes, and no limit of 2 GB.
+    """
     import onnxruntime
 
-    providers = ["CPUExecutionProvider"]
-    if size < INLINE_LIMIT:
-        return onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers=providers)
-    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        path = Path(folder) / "model.onnx"
-        ir.save(model, path, external_data="model.bin")
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
+    large = {str(v.name): t for v in model.graph.initializers.values() if (t := v.const_value) is not None and _by_reference(t)}
+    for name in large:
+        del model.graph.initializers[name]
+    proto = ir.to_proto(model)
+    arrays: list[Any] = []
+    if large:
+        arrays = [np.require(t.numpy(), requirements=["C", "A"]) for t in large.values()]
+        proto.graph.initializer.extend(_reference(name, t) for name, t in large.items())
+        options.add_external_initializers(list(large), [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays])
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]), arrays
+
+
+def _reference(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    proto = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy(), data_location=onnx.TensorProto.EXTERNAL)
+    for key, text in (("location", "in memory"), ("offset", "0"), ("length", str(tensor.nbytes))):
+        proto.external_data.add(key=key, value=text)
+    return proto
+
+
+def _by_reference(tensor: ir.TensorProtocol) -> bool:
+    return tensor.nbytes >= EXTERNAL and tensor.dtype in _PLAIN
+
+
+_PLAIN = frozenset(ir.DataType[n] for n in ("FLOAT", "DOUBLE", "FLOAT16", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "BOOL"))
 
 
 def refuse_opaque(model: ir.Model) -> None:
     """UnsupportedError X208 that names every operator without a definition."""
     found = [n for n in all_nodes(model.graph) if n.domain == EXTENSION_DOMAIN and not can_expand(n)]
     if found:
-        raise UnsupportedError(
-            Diagnostic(
-                "X208", f"{n.op_type} cannot be executed: it has no definition", where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type)
-            )
-            for n in found
-        )
+        raise UnsupportedError(_opaque(found))
+
+
+def _opaque(nodes: list[ir.Node]) -> Iterable[Diagnostic]:
+    for n in nodes:
+        where = Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type)
+        yield Diagnostic("X208", f"{n.op_type} cannot be executed: it has no definition", where=where)

@@ -32,7 +32,7 @@ def get(name: str) -> Format:
 
 
 def _present() -> list[str]:
-    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module)]
+    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module) and hasattr(importlib.import_module(module), "FORMAT")]
 
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:

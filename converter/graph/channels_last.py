@@ -18,8 +18,11 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
     **{("", op): ((0,), (0,)) for op in (
         "Conv", "ConvTranspose", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "LRN",
         "BatchNormalization", "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Resize",
+        "MaxRoiPool", "RoiAlign", "ConvInteger", "QLinearConv",
     )},
     ("", "MaxPool"): ((0,), (0, 1)),
+    ("", "MaxUnpool"): ((0, 1), (0,)),
+    ("", "DeformConv"): ((0, 2, 4), (0,)),
     (EXTENSION_DOMAIN, "ShuffleChannels"): ((0,), (0,)),
 }  # fmt: skip
 _BASE = "base_domain"  # attribute on a twin of an extension operator

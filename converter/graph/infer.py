@@ -133,18 +133,20 @@ def _infer_control_flow(node: ir.Node) -> None:
     bodies = {a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH}
     if node.op_type == "If":
         for out, a, b in zip(node.outputs, bodies["then_branch"].outputs, bodies["else_branch"].outputs, strict=True):
-            set_type(out, a.dtype or b.dtype, _merge(a.shape, b.shape))
+            out.type = a.type or b.type
+            set_type(out, None, _merge(a.shape, b.shape))
     elif node.op_type == "Loop":
         body = bodies["body"]
-        carried = len(node.inputs) - 2
+        carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
-        stops = known(node.inputs[1]) if node.inputs[1] is not None else np.array(True)
+        stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
         fixed = trips is not None and stops is not None and bool(stops.all()) and known(body.outputs[0]) is not None
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]
             if i < carried:
                 initial = node.inputs[i + 2]
-                set_type(out, inner.dtype, _merge(inner.shape, initial.shape if initial is not None else inner.shape))
+                out.type = inner.type or (initial.type if initial is not None else None)
+                set_type(out, None, _merge(inner.shape, initial.shape if initial is not None else inner.shape))
             elif inner.shape is not None:
                 set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
             else:

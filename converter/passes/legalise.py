@@ -63,6 +63,18 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     return []
 
 
+def expand_function(node: ir.Node, names: Names) -> list[ir.Node]:
+    """Replaces a standard operator by the function that ONNX defines it with; the new nodes, or none when it has no function."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    b = _Recording(graph, names, node)
+    results = _onnx_function(node, b)
+    if results is None:
+        return []
+    replace(node, list(results), b)
+    return [n for n in b.made if n.graph is not None]
+
+
 class _Recording(Builder):
     """A builder before a node that remembers what it made."""
 

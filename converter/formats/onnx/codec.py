@@ -1,110 +1,205 @@
-"""ONNX files: ModelProto, weights inline or in external files. Bytes to and from onnx_ir, weights mapped, not copied."""
+"""ONNX files: bytes to and from ModelProto, weights mapped on reading and streamed on writing.
+
+`read_proto` and `write_proto` are the plain pair (equal messages). `read_onnx` cuts the weights out before protobuf sees the
+file (wire.py) and `Weights` hands them out as views of the mapped file; `write_onnx` splices them back in, one at a time.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
-from converter.diagnostics import Where
-from converter.errors import unreadable
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import WriteError, unreadable
 from converter.files import MappedFile, Output, side_file
+from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
 
-INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model
+INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
+ALIGNMENT = 64
+_TYPES = {int(t): t for t in ir.DataType if t != ir.DataType.UNDEFINED}
+_STRING = ir.DataType.STRING
+_COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 
 
-def read_onnx(path: Path) -> onnx.ModelProto:
-    """The ModelProto, with references to external data still in it (`external` resolves them)."""
-    data = MappedFile(path)
-    proto = onnx.ModelProto()
+def read_proto(path: Path) -> onnx.ModelProto:
+    """The ModelProto as the file has it, weights included; external data stays a reference."""
+    return _parse(MappedFile(path).bytes.tobytes(), path)
+
+
+def write_proto(proto: onnx.ModelProto, path: Path) -> None:
+    """Writes a ModelProto as it is. WriteError when it is beyond protobuf's 2 GiB."""
     try:
-        proto.ParseFromString(data.bytes.tobytes())
-    except (DecodeError, ValueError, RuntimeError) as e:
-        raise unreadable("R103", f"not a readable ONNX model: {e}", Where(str(path))) from None
+        data = proto.SerializeToString(deterministic=True)
+    except (EncodeError, ValueError) as e:
+        raise WriteError(Diagnostic("W301", f"the model cannot be serialised: {e}", where=Where(str(path)))) from None
+    with Output(path) as out, out.open() as f:
+        f.write(data)
+
+
+def read_onnx(path: Path) -> tuple[onnx.ModelProto, Weights]:
+    """The ModelProto without large weights, and what gives them."""
+    file = MappedFile(path)
+    proto = _parse(skeleton(file.bytes), path)
     if not proto.HasField("graph"):
         raise unreadable("R103", "the model has no graph", Where(str(path)))
-    resolve_external(proto, path)
+    return proto, Weights(path, file)
+
+
+def _parse(data: bytes, path: Path) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, ValueError, RuntimeError) as e:
+        raise unreadable("R103", f"not a readable ONNX model: {e}", Where(str(path))) from None
     return proto
 
 
-class ExternalWeights:
-    """External tensors of one model: one map per side file, checked slices of it."""
+class Weights:
+    """The tensors of one file. One map per side file, bounds-checked slices of it, nothing copied."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, file: MappedFile | None = None) -> None:
         self.model = model
-        self._files: dict[Path, MappedFile] = {}
+        self._own = file
+        self._files: dict[str, MappedFile] = {}
 
-    def tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
+    def tensor(self, proto: onnx.TensorProto, place: str = "") -> ir.TensorProtocol:
+        """The tensor behind a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107 (outside the folder)."""
+        where = Where(str(self.model), path=place or f"initializer {proto.name}")
+        dtype, shape = _TYPES.get(proto.data_type), [int(d) for d in proto.dims]
+        if dtype is None:
+            raise unreadable("R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where)
+        if min(shape, default=0) < 0:
+            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {shape}", where)
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
+        if proto.HasField("raw_data"):
+            return _from_bytes(np.frombuffer(proto.raw_data, np.uint8), dtype, shape, proto.name, where)
+        return _from_fields(proto, dtype, shape, where)
+
+    def _external(self, proto: onnx.TensorProto, where: Where) -> np.ndarray:
         entries = {e.key: e.value for e in proto.external_data}
-        where = Where(str(self.model), path=f"initializer {proto.name}")
+        key = SPAN if SPAN in entries else FLOATS
+        if key in entries and self._own is not None:
+            start, _, size = entries[key].partition(":")
+            if key == FLOATS and proto.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.COMPLEX64):
+                raise unreadable("R103", f"the tensor {proto.name!r} holds its values in a field of another type", where)
+            return self._own.slice(int(start), int(size), where)
         try:
-            offset, length = int(entries.get("offset", 0)), entries.get("length")
-            location = side_file(self.model, entries["location"], where)
+            name, offset, length = entries["location"], int(entries.get("offset", 0)), entries.get("length")
+            count = None if length is None else int(length)
         except (KeyError, ValueError):
             raise unreadable("R103", "external data without a valid location, offset and length", where) from None
-        file = self._files.setdefault(location, MappedFile(location)) if location in self._files or location.exists() else None
-        if file is None:
-            raise unreadable("R102", f"the weights file {entries['location']} is missing", where)
-        return tensor_from_bytes(file.slice(offset, int(length) if length else len(file) - offset, where), proto, where)
+        file = self._file(name, where)
+        return file.slice(offset, len(file) - offset if count is None else count, where)
+
+    def _file(self, name: str, where: Where) -> MappedFile:
+        if name not in self._files:
+            path = side_file(self.model, name, where)
+            if not path.is_file():
+                raise unreadable("R102", f"the weights file {name!r} is missing", where)
+            self._files[name] = MappedFile(path)
+        return self._files[name]
 
 
-def tensor_from_bytes(raw: Any, proto: onnx.TensorProto, where: Where) -> ir.TensorProtocol:
-    dtype = ir.DataType(proto.data_type)
-    shape = [int(d) for d in proto.dims]
-    count = int(np.prod([float(d) for d in shape])) if shape else 1
-    if min(shape, default=0) < 0 or (count * dtype.bitwidth + 7) // 8 != raw.size:
-        raise unreadable("R103", f"{raw.size} bytes do not hold {dtype}{shape}", where)
+def _from_bytes(raw: np.ndarray, dtype: ir.DataType, shape: list[int], name: str, where: Where) -> ir.TensorProtocol:
+    count = 1
+    for d in shape:
+        count *= d
+    if dtype == _STRING or (count * dtype.bitwidth + 7) // 8 != raw.size:
+        raise unreadable("R103", f"{raw.size} bytes do not hold {dtype.name}{shape}", where)
     if dtype.bitwidth < 8:
-        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=proto.name)
-    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=proto.name)
+        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
+    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
 
 
-def resolve_external(proto: onnx.ModelProto, path: Path) -> None:
-    """Checks all external references now, so that a damaged model fails on reading; the bytes stay where they are."""
-    weights = ExternalWeights(path)
-    for t in proto.graph.initializer:
-        if t.data_location == onnx.TensorProto.EXTERNAL:
-            weights.tensor(t)
+def _from_fields(proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where) -> ir.TensorProtocol:
+    """A tensor whose values lie in float_data, int32_data, ...: small ones, as writers use them."""
+    count = 1
+    for d in shape:
+        count *= d
+    held = sum(len(f) for f in (proto.float_data, proto.int32_data, proto.int64_data, proto.double_data, proto.uint64_data, proto.string_data))
+    per = 2 if dtype in _COMPLEX else 1
+    packed = -(-count * dtype.bitwidth // 8) if dtype != _STRING and dtype.bitwidth < 8 else count * per
+    if held != packed:
+        raise unreadable("R103", f"the tensor {proto.name!r} holds {held} values for {dtype.name}{shape}", where)
+    if dtype == _STRING:
+        return ir.StringTensor(list(proto.string_data), shape=ir.Shape(shape), name=proto.name)
+    try:
+        return ir.Tensor(np.array(ir.TensorProtoTensor(proto).numpy()), dtype, name=proto.name)
+    except (ValueError, TypeError, OverflowError) as e:
+        raise unreadable("R103", f"the tensor {proto.name!r}: {e}", where) from None
 
 
-def write_onnx(model: ir.Model, path: Path) -> None:
-    """Writes atomically; weights beyond 1 GiB go to NAME.onnx.data (protobuf itself ends at 2 GiB)."""
-    size = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+def write_onnx(model: ir.Model, path: Path, *, external: bool | None = None) -> None:
+    """Writes atomically and deterministically; `model` loses its initializers on the way.
+
+    `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
+    """
+    weights = [(str(v.name), v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
+    if external is None:
+        external = sum(t.nbytes for _, t in weights if t.dtype != _STRING) >= INLINE_LIMIT
+    model.graph.initializers.clear()
+    proto = ir.to_proto(model)
     with Output(path) as out:
-        if size < INLINE_LIMIT:
-            data = ir.to_proto(model).SerializeToString(deterministic=True)
-            with out.open() as f:
-                f.write(data)
-            return
-        offset, protos = 0, []
-        name = path.stem + ".data"
-        with out.open(".data") as f:
-            for v in model.graph.initializers.values():
-                assert v.const_value is not None
-                offset += f.write(b"\0" * (-offset % 64))
-                raw = v.const_value.tobytes()
-                protos.append(_reference(v, name, offset, len(raw)))
-                offset += f.write(raw)
-        skeleton = _without_weights(model)
-        skeleton.graph.initializer.extend(protos)
+        if external:
+            with out.open(".data") as f:
+                proto.graph.initializer.extend(_put(f, name, tensor, out.path(".data").name) for name, tensor in weights)
+            weights = []
         with out.open() as f:
-            f.write(skeleton.SerializeToString(deterministic=True))
+            _stream(proto, weights, f)
 
 
-def _reference(value: ir.Value, location: str, offset: int, length: int) -> onnx.TensorProto:
-    assert value.const_value is not None
-    proto = onnx.TensorProto(name=value.name, data_type=int(value.const_value.dtype), dims=value.const_value.shape.numpy())
-    proto.data_location = onnx.TensorProto.EXTERNAL
-    for key, text in (("location", location), ("offset", str(offset)), ("length", str(length))):
+def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> onnx.TensorProto:
+    if tensor.dtype == _STRING:
+        return _whole(name, tensor)
+    f.write(b"\0" * (-f.tell() % ALIGNMENT))
+    offset = f.tell()
+    length = f.write(tensor.tobytes())
+    return reference(name, tensor, {"location": location, "offset": str(offset), "length": str(length)})
+
+
+def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:
+    """A TensorProto whose bytes are elsewhere."""
+    proto = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy(), data_location=onnx.TensorProto.EXTERNAL)
+    for key, text in entries.items():
         proto.external_data.add(key=key, value=text)
     return proto
 
 
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
-    clone = model.clone()
-    clone.graph.initializers.clear()
-    return ir.to_proto(clone)
+def _whole(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    proto = ir.serde.serialize_tensor(tensor)
+    proto.name = name
+    return proto
+
+
+def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]], f: BinaryIO) -> None:
+    """The model with its weights spliced into the graph's bytes: no second copy of all weights exists at any time."""
+    graph = proto.graph.SerializeToString(deterministic=True)
+    proto.ClearField("graph")
+    heads: list[tuple[bytes, ir.TensorProtocol | None]] = []
+    size = len(graph)
+    for name, tensor in weights:
+        if tensor.dtype == _STRING:
+            body = _whole(name, tensor).SerializeToString(deterministic=True)
+            heads.append((header(5, len(body)) + body, None))
+            size += len(heads[-1][0])
+            continue
+        body = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy()).SerializeToString(deterministic=True)
+        body += header(9, tensor.nbytes)
+        heads.append((header(5, len(body) + tensor.nbytes) + body, tensor))
+        size += len(heads[-1][0]) + tensor.nbytes
+    f.write(proto.SerializeToString(deterministic=True))
+    f.write(header(7, size))
+    f.write(graph)
+    for head, weight in heads:
+        f.write(head)
+        if weight is not None:
+            f.write(weight.tobytes())
+
+
+__all__ = ["INLINE_LIMIT", "Weights", "read_onnx", "read_proto", "reference", "varint", "write_onnx", "write_proto"]

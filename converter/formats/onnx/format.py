@@ -23,7 +23,7 @@ def read(path: Path, weights: Path | None) -> Model:
     from converter.formats.onnx.codec import read_onnx
     from converter.formats.onnx.lift import lift
 
-    return lift(read_onnx(path))
+    return lift(*read_onnx(path))
 
 
 def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -36,9 +36,9 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     from converter.formats.onnx.codec import read_onnx
+    from converter.formats.onnx.lift import lift
 
-    read_onnx(path)
-    return []
+    return lift(*read_onnx(path)).notes
 
 
 def kinds() -> Mapping[str, str]:

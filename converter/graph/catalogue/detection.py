@@ -1,137 +1,211 @@
-"""Boxes: cropping with bilinear sampling, non-maximum suppression with padded results."""
+"""DetectionOutput: decoding of boxes, suppression of overlaps and the rows of detections, as Caffe's SSD and MXNet's multibox do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
+from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
-Value = ir.Value
-FLOAT, INT64, BOOL = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL))
+LOWEST = float(np.finfo(np.float32).min)
+NOTHING = float("-inf")  # the score of what takes no part
 
 
 @extension
-def CropResize(
+def DetectionOutput(
     b: Builder,
-    x: Value,
-    boxes: Value,
+    location: ir.Value,
+    confidence: ir.Value,
+    priors: ir.Value,
+    arm_confidence: ir.Value | None = None,
+    arm_location: ir.Value | None = None,
     *,
-    size: Sequence[int],
-    sampling: str = "strict_align_endpoints",
-    coordinates: str = "corners_height_first",
-    normalized: int = 0,
-    spatial_scale: float = 1.0,
-) -> Value:
-    """Features [1,B,C,H,W] read bilinearly at a grid of `size` (h, w) points per box -> [N,B,C,h,w] or [N,1,C,h,w].
+    num_classes: int = 0,
+    background_label_id: int = 0,
+    top_k: int = -1,
+    keep_top_k: int = -1,
+    code_type: str = "corner",
+    nms_threshold: float,
+    confidence_threshold: float = LOWEST,
+    share_location: int = 1,
+    variance_encoded_in_target: int = 0,
+    clip_before_nms: int = 0,
+    clip_after_nms: int = 0,
+    decrease_label_id: int = 0,
+    normalized: int = 1,
+    input_height: int = 1,
+    input_width: int = 1,
+    objectness_score: float = 0.0,
+) -> ir.Value:
+    """Rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label and falling score.
 
-    boxes [N,1,4,1,1] apply to all of the batch, [N,1,5,1,1] begin with the index of their image. `coordinates` says how the four
-    numbers are meant (corners or centre and size, height or width first); `normalized` ones are multiplied by H-1, W-1.
-    `sampling` places the points on an interval [0, X-1]: strict_align_endpoints, align_endpoints (one point is the centre),
-    upsample (0 to X - X/n) or roi_align (the middles of n parts). Source: Core ML, CropResizeLayerParams and SamplingMode.
+    location[N, P*L*4] (L = 1 when shared, else the classes), confidence[N, P*C], priors[1 or N, 1 or 2, P*4] (P*5 when not normalized),
+    the optional pair of a refinement network: arm_confidence[N, P*2], arm_location as location.
+    num_classes 0: as many as confidence has. code_type: corner, center_size or corner_size. `decrease_label_id`: MXNet's suppression, one
+    label for each box. K = N*keep_top_k, or N*top_k*C, or N*P*C. Rows that are left over are 0; the first of them begins with -1.
     """
-    columns_of_box = boxes.shape[2] if boxes.shape is not None and len(boxes.shape) == 5 else None
-    if not isinstance(columns_of_box, int) or columns_of_box not in (4, 5):
-        raise MappingError("CropResize needs features [1,B,C,H,W] and boxes [N,1,4 or 5,1,1]", "X203")
-    flat = b.op("Reshape", boxes, [-1, columns_of_box])
-    first = columns_of_box - 4
-    numbers = [b.op("Slice", flat, [first + i], [first + i + 1], [1]) for i in range(4)]
-    h0, w0, h1, w1 = _corners(b, numbers, coordinates)
-    lengths = [b.op("Squeeze", b.op("Slice", b.op("Shape", x), [i], [i + 1]), [0]) for i in (3, 4)]
-    parts = []
-    for low, high, length, count in ((h0, h1, lengths[0], size[0]), (w0, w1, lengths[1], size[1])):
-        last = b.op("Cast", b.op("Sub", length, 1), to=FLOAT)
-        factor = b.op("Mul", last, spatial_scale) if normalized else b.const(np.float32(spatial_scale))
-        parts.append(_weights(b, b.op("Mul", low, factor), b.op("Mul", high, factor), length, last, int(count), sampling))
-    rows, columns = parts
-    if first:
-        ids = b.op("Cast", b.op("Reshape", b.op("Slice", flat, [0], [1], [1]), [-1]), to=INT64)
-        x = b.op("Unsqueeze", b.op("Gather", b.op("Squeeze", x, [0]), ids, axis=0), [1])
-    across = b.op("Transpose", b.op("Unsqueeze", columns, [1, 2]), perm=[0, 1, 2, 4, 3])
-    return b.op("MatMul", b.op("MatMul", b.op("Unsqueeze", rows, [1, 2]), x), across)
+    size = 4 if normalized else 5
+    n, p, c = _sizes(location, confidence, priors, size, num_classes)
+    boxes, variances = _priors(b, priors, p, size, bool(variance_encoded_in_target), (input_width, input_height) if not normalized else None)
+    scores = b.op("Reshape", confidence, [n, p, c])
+    classes = 1 if share_location else c
+    if arm_location is not None:
+        boxes = _decode(b, boxes, variances, b.op("Reshape", arm_location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
+    if arm_confidence is not None:
+        scores = _objects(b, scores, b.op("Reshape", arm_confidence, [n, p, 2]), objectness_score, background_label_id)
+    decoded = _decode(b, boxes, variances, b.op("Reshape", location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
+    decoded = b.op("Transpose", decoded, perm=[0, 2, 1, 3])  # [N, L, P, 4]
+    by_class = b.op("Transpose", scores, perm=[0, 2, 1])
+    candidates = _best_label(b, by_class, confidence_threshold) if decrease_label_id else _labels(b, by_class, confidence_threshold, background_label_id)
+    candidates = _strongest(b, candidates, top_k, (n, c, p), together=bool(decrease_label_id))
+    kept = _suppress(b, decoded, candidates, nms_threshold, (n, c, p))
+    room = keep_top_k if keep_top_k > 0 else top_k * c if top_k > 0 else p * c
+    rows = _Rows(n, c, p, keep_top_k if keep_top_k > -1 else p * c, n * room, bool(share_location), bool(decrease_label_id), bool(clip_after_nms))
+    return rows.write(b, decoded, kept)
 
 
-def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, Value, Value, Value]:
-    """h0, w0, h1, w1 of four columns."""
-    if coordinates not in ("corners_height_first", "corners_width_first", "center_size_height_first", "center_size_width_first"):
-        raise MappingError(f"box coordinates {coordinates!r} are not known", "R110")
-    h, w, height, width = v if coordinates.endswith("height_first") else (v[1], v[0], v[3], v[2])
-    if coordinates.startswith("corners"):
-        return h, w, height, width
-    half_h, half_w = b.op("Mul", height, 0.5), b.op("Mul", width, 0.5)
-    return b.op("Sub", h, half_h), b.op("Sub", w, half_w), b.op("Add", h, half_h), b.op("Add", w, half_w)
+def _sizes(location: ir.Value, confidence: ir.Value, priors: ir.Value, size: int, num_classes: int) -> tuple[int, int, int]:
+    """Images, priors and classes."""
+    shapes = [shape_of(v) for v in (location, confidence, priors)]
+    if any(s is None for s in shapes):
+        raise MappingError("DetectionOutput needs static shapes", "X203", "fix them with --inputs")
+    loc, conf, prior = ([int(d) for d in s] for s in shapes if s is not None)
+    p = prior[-1] // size
+    return loc[0], p, num_classes or int(np.prod(conf[1:])) // p
 
 
-def _weights(b: Builder, low: Value, high: Value, length: Value, last: Value, count: int, sampling: str) -> Value:
-    """Interpolation weights [N, count, length]: a hat function around each position."""
-    extent = b.op("Sub", high, low)
-    i = np.arange(count, dtype=np.float32)
-    if sampling == "align_endpoints" and count == 1:
-        steps = b.op("Mul", extent, np.array([[0.5]], np.float32))
-    elif sampling in ("strict_align_endpoints", "align_endpoints"):
-        steps = b.op("Mul", extent, (i / max(count - 1, 1)).reshape(1, -1).astype(np.float32))
-    elif sampling == "upsample":
-        whole = b.op("Add", extent, 1.0)
-        steps = b.op("Mul", whole, (i * ((1 - 1 / count) / max(count - 1, 1))).reshape(1, -1).astype(np.float32))
-    elif sampling == "roi_align":
-        steps = b.op("Mul", b.op("Max", extent, 1.0), ((i + 0.5) / count).reshape(1, -1).astype(np.float32))
+def _priors(b: Builder, priors: ir.Value, p: int, size: int, encoded: bool, pixels: tuple[int, int] | None) -> tuple[ir.Value, ir.Value | None]:
+    """Corner boxes [1 or N, P, 1, 4] relative to the image, and their variances, when the target has them not in it."""
+    both = b.ops("Split", priors, [1, 1], outputs=2, axis=1) if not encoded and (shape_of(priors) or (0, 2))[1] == 2 else None
+    first = both[0] if both else b.op("Slice", priors, [0], [1], [1])
+    boxes = b.op("Reshape", first, [0, p, 1, size])
+    if pixels is not None:
+        w, h = pixels
+        boxes = b.op("Div", b.op("Slice", boxes, [1], [5], [3]), np.array([w, h, w, h], np.float32))
+    if both is None:
+        return boxes, None
+    flat = b.op("Slice", both[1], [0], [4 * p], [2])
+    return boxes, b.op("Reshape", flat, [0, p, 1, 4])
+
+
+def _decode(b: Builder, boxes: ir.Value, variances: ir.Value | None, deltas: ir.Value, code_type: str, clip: bool) -> ir.Value:
+    """Corner boxes of the deltas: all [.., P, L, 4]."""
+    if variances is not None:
+        deltas = b.op("Mul", deltas, variances)
+    kind = code_type.rsplit(".", 1)[-1].lower()
+    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=3)
+    size = b.op("Sub", high, low)
+    if kind == "corner":
+        decoded = b.op("Add", boxes, deltas)
+    elif kind == "corner_size":
+        decoded = b.op("Add", boxes, b.op("Mul", deltas, b.op("Concat", size, size, axis=3)))
+    elif kind == "center_size":
+        move, grow = b.ops("Split", deltas, [2, 2], outputs=2, axis=3)
+        centre = b.op("Add", b.op("Mul", move, size), b.op("Mul", b.op("Add", low, high), 0.5))
+        half = b.op("Mul", b.op("Mul", b.op("Exp", grow), size), 0.5)
+        decoded = b.op("Concat", b.op("Sub", centre, half), b.op("Add", centre, half), axis=3)
     else:
-        raise MappingError(f"sampling {sampling!r} is not known", "R110")
-    positions = b.op("Clip", b.op("Add", low, steps), 0.0, last)
-    distance = b.op("Abs", b.op("Sub", b.op("Unsqueeze", positions, [2]), b.op("Cast", b.op("Range", 0, length, 1), to=FLOAT)))
-    return b.op("Relu", b.op("Sub", 1.0, distance))
+        raise MappingError(f"code_type={code_type!r} is not known", "R110")
+    return b.op("Clip", decoded, 0.0, 1.0) if clip else decoded
 
 
-@extension
-def SuppressBoxes(b: Builder, boxes: Value, scores: Value, iou: Value, score: Value, limit: Value, *, per_class: int = 0) -> tuple[Value, Value, Value, Value]:
-    """Non-maximum suppression of boxes [B,N,4] (centre x, centre y, width, height) with scores [B,N,C].
-
-    A box counts with its best class; boxes below `score` (float) are out, and so are those that overlap a better one (of the same class
-    when `per_class`) by more than `iou` (float). Results, best first and padded to `limit` (int64) places: boxes [B,M,4], scores
-    [B,M,C], indices int64[B,M] (-1 is padding) and the count int64[B]. When nothing survives, the best box is given, count 1.
-    Source: Core ML, NonMaximumSuppressionLayerParams, and its tests for the last rule.
-    """
-    size = b.op("Shape", scores)
-    n = b.op("Slice", size, [1], [2])
-    best = b.op("ReduceMax", scores, [2], keepdims=0)
-    per_box = b.op("Unsqueeze", best, [1])
-    if per_class:
-        classes = b.op("ArgMax", scores, axis=2, keepdims=1)
-        all_classes = b.op("Range", 0, b.op("Squeeze", b.op("Slice", size, [2], [3]), [0]), 1)
-        mine = b.op("Equal", b.op("Transpose", classes, perm=[0, 2, 1]), b.op("Unsqueeze", all_classes, [0, 2]))
-        per_box = b.op("Where", mine, per_box, float(np.finfo(np.float32).min))
-    kept = b.op("NonMaxSuppression", boxes, per_box, n, _one(b, iou), _one(b, score), center_point_box=1)
-    places = b.op("Gather", kept, [0, 2], axis=1)
-    zeros = b.op("Cast", b.op("Mul", best, 0.0), to=INT64)
-    ones = b.op("Expand", b.const([1]), b.op("Slice", b.op("Shape", places), [0], [1]))
-    mask = b.op("Cast", b.op("ScatterND", zeros, places, ones), to=BOOL)
-    empty = b.op("Not", b.op("Cast", b.op("ReduceMax", b.op("Cast", mask, to=FLOAT), [1], keepdims=1), to=BOOL))
-    top = b.op("Equal", b.op("Range", 0, b.op("Squeeze", n, [0]), 1), b.op("ArgMax", best, axis=1, keepdims=1))
-    mask = b.op("Or", mask, b.op("And", empty, top))
-    return _ranked(b, boxes, scores, best, mask, n, b.op("Reshape", limit, [1]))
+def _objects(b: Builder, scores: ir.Value, arm: ir.Value, threshold: float, background: int) -> ir.Value:
+    """Where the refinement network sees no object, the scores say background."""
+    classes = (shape_of(scores) or (0, 0, 0))[2]
+    weak = b.op("Less", b.op("Slice", arm, [1], [2], [2]), threshold)
+    none = np.array([1.0 if i == background else 0.0 for i in range(classes)], np.float32)
+    return b.op("Where", weak, none, scores)
 
 
-def _one(b: Builder, value: Value) -> Value:
-    return b.op("Reshape", value, [1])
+def _labels(b: Builder, scores: ir.Value, threshold: float, background: int) -> ir.Value:
+    """scores[N, C, P] of all classes but the background that exceed the threshold."""
+    use = b.op("Greater", scores, threshold)
+    classes = (shape_of(scores) or (0, 0))[1]
+    if 0 <= background < classes:
+        use = b.op("And", use, np.array([i != background for i in range(classes)]).reshape(1, -1, 1))
+    return b.op("Where", use, scores, NOTHING)
 
 
-def _ranked(b: Builder, boxes: Value, scores: Value, best: Value, mask: Value, n: Value, limit: Value) -> tuple[Value, Value, Value, Value]:
-    """The boxes under `mask`, best first, padded to `limit` places."""
-    key = b.op("Where", mask, best, float("-inf"))
-    values, order = b.ops("TopK", key, b.op("Min", n, limit), outputs=2, axis=1)
-    valid = b.op("Greater", values, float("-inf"))
-    spare = b.op("Sub", limit, b.op("Min", n, limit))
-    picked = []
-    for table in (boxes, scores):
-        index = b.op("Unsqueeze", order, [2])
-        width = b.op("Slice", b.op("Shape", table), [2], [3])
-        rows = b.op("GatherElements", table, b.op("Expand", index, b.op("Concat", [1, 1], width, axis=0)), axis=1)
-        rows = b.op("Where", b.op("Unsqueeze", valid, [2]), rows, 0.0)
-        picked.append(b.op("Pad", rows, b.op("Concat", [0, 0, 0, 0], spare, [0], axis=0), 0.0))
-    indices = b.op("Pad", b.op("Where", valid, order, -1), b.op("Concat", [0, 0, 0], spare, axis=0), -1)
-    count = b.op("ReduceSum", b.op("Cast", valid, to=INT64), [1], keepdims=0)
-    return picked[0], picked[1], indices, count
+def _best_label(b: Builder, scores: ir.Value, threshold: float) -> ir.Value:
+    """scores[N, C, P] where only the best class of each box counts, class 0 left aside."""
+    classes = (shape_of(scores) or (0, 0))[1]
+    objects = b.op("Where", np.array([i > 0 for i in range(classes)]).reshape(1, -1, 1), scores, NOTHING)
+    best = b.op("Equal", b.op("ArgMax", objects, axis=1, keepdims=1), np.arange(classes).reshape(1, -1, 1))
+    return b.op("Where", b.op("And", best, b.op("GreaterOrEqual", objects, threshold)), objects, NOTHING)
+
+
+def _strongest(b: Builder, scores: ir.Value, k: int, sizes: tuple[int, int, int], together: bool) -> ir.Value:
+    """Keeps the k best scores of each class, or of all classes together."""
+    n, c, p = sizes
+    if k < 0 or k >= (c * p if together else p):
+        return scores
+    flat = b.op("Reshape", scores, [n, 1, c * p]) if together else scores
+    values, places = b.ops("TopK", flat, [k], outputs=2, axis=2)
+    nothing = b.op("Expand", b.const(np.float32(NOTHING)), b.op("Shape", flat))
+    return b.op("Reshape", b.op("ScatterElements", nothing, places, values, axis=2), [n, c, p])
+
+
+def _suppress(b: Builder, boxes: ir.Value, scores: ir.Value, threshold: float, sizes: tuple[int, int, int]) -> ir.Value:
+    """scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4]. A box turned inside out has no area and suppresses nothing."""
+    n, c, p = sizes
+    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=3)
+    plain = b.op("Concat", low, b.op("Max", low, high), axis=3)
+    shared = (shape_of(boxes) or (0, 1))[1] == 1
+    batch, classes = (n, c) if shared else (n * c, 1)
+    by_batch = b.op("Reshape", scores, [batch, classes, p])
+    chosen = b.op("NonMaxSuppression", b.op("Reshape", plain, [batch, p, 4]), by_batch, [p], [threshold], [LOWEST])
+    nothing = b.op("Expand", b.const(np.float32(NOTHING)), b.op("Shape", by_batch))
+    kept = b.op("ScatterND", nothing, chosen, b.op("GatherND", by_batch, chosen))
+    return b.op("Reshape", kept, [n, c, p])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of detections: `k` at most for each image, `total` in all."""
+
+    n: int
+    c: int
+    p: int
+    k: int
+    total: int
+    shared: bool
+    decrease: bool
+    clip: bool
+
+    def write(self, b: Builder, boxes: ir.Value, scores: ir.Value) -> ir.Value:
+        """[1, 1, total, 7] of boxes[N, L, P, 4] and the scores[N, C, P] that are left."""
+        n, c, p = self.n, self.c, self.p
+        count = min(self.k, c * p)
+        best, place = b.ops("TopK", b.op("Reshape", scores, [n, c * p]), [count], outputs=2, axis=1)
+        image = np.repeat(np.arange(n), count)
+        best, place = b.op("Reshape", best, [-1]), b.op("Reshape", place, [-1])
+        valid = b.op("Greater", best, LOWEST)
+        label, prior = b.op("Div", place, p), b.op("Mod", place, p)
+        # a stable sort brings image and label into order, keeps the falling scores and puts what is not valid last
+        key = b.op("Where", valid, b.op("Add", label, image * c), n * c)
+        order = b.ops("TopK", key, [n * count], outputs=2, axis=0, largest=0)[1]
+        corner = b.op("Mul", label, 0) if self.shared else label
+        where = b.op("Concat", *(b.op("Unsqueeze", b.value(v), [1]) for v in (image, corner, prior)), axis=1)
+        box = b.op("GatherND", boxes, where)
+        box = b.op("Clip", box, 0.0, 1.0) if self.clip else box
+        named = b.op("Sub", label, 1) if self.decrease else label
+        columns = [b.op("Cast", v, to=int(ir.DataType.FLOAT)) for v in (b.const(image), named)]
+        head = [b.op("Unsqueeze", v, [1]) for v in (*columns, best)]
+        rows = b.op("Where", b.op("Unsqueeze", valid, [1]), b.op("Concat", *head, box, axis=1), 0.0)
+        rows = b.op("Gather", rows, order, axis=0)
+        return self._close(b, rows, b.op("ReduceSum", b.op("Cast", valid, to=int(ir.DataType.INT64)), keepdims=0), n * count)
+
+    def _close(self, b: Builder, rows: ir.Value, valid: ir.Value, count: int) -> ir.Value:
+        """Brings the rows to their number and marks the end of the valid ones with -1."""
+        if self.total > count:
+            rows = b.op("Pad", rows, [0, 0, self.total - count, 0], 0.0)
+        elif self.total < count:
+            rows = b.op("Slice", rows, [0], [self.total], [0])
+        end = b.op("Unsqueeze", b.op("Equal", np.arange(self.total), valid), [1])
+        mark = b.op("And", end, np.array([[True, *[False] * 6]]))
+        return b.op("Reshape", b.op("Where", mark, -1.0, rows), [1, 1, self.total, 7])

@@ -1,0 +1,1 @@
+"""One module for each command: its options, its calls, its output. What it does lies elsewhere."""

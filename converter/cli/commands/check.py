@@ -1,0 +1,65 @@
+"""netconv check"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, source_options, subcommand
+from converter.cli.console import Console
+from converter.cli.shapes import Shapes
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv check net.xml
+netconv check net.onnx -t zhouyi
+netconv check net.onnx -t coreml --format sarif > findings.sarif"""
+
+
+@subcommand("check", REPORTS, EXAMPLES)
+@click.argument("file", metavar="FILE", type=FilePath())
+@option("-t", "--to", "target", type=FormatName(flavours=True), help="Say what would not convert to this format.")
+@option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
+@option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
+@source_options
+def command(
+    console: Console, file: Path, target: str | None, inputs: tuple[tuple[str, list[int]], ...], io_layout: str | None, source: str | None, weights: Path | None
+) -> ExitCode | None:
+    """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
+
+    Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not valid.
+    """
+    if target is None:
+        return _validate(console, file, source, weights)
+    from converter import conversion
+
+    model = conversion.read(conversion.Request(file, file, source, target, weights, dict(inputs)))
+    found = conversion.check(model, target, io_layout or "")
+    blocked = found.layers - found.converted
+    console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
+    console.report(found.diagnostics, err=False)
+    console.result = {
+        "target": str(found.flavour),
+        "layers": {"all": found.layers, "convert": found.converted},
+        "operators": {"all": found.operators, "convert": found.operators_converted},
+    }
+    reasons = f"{found.reasons} reason{'' if found.reasons == 1 else 's'}"
+    tail = f"{blocked} blocked by {reasons}" if found.reasons else "nothing is in the way"
+    console.say(
+        f"{file.name} -> {found.flavour}: {found.layers} layers, {found.converted} convert"
+        f" ({found.operators_converted} of {found.operators} operators), {tail}."
+    )
+    return None
+
+
+def _validate(console: Console, file: Path, source: str | None, weights: Path | None) -> ExitCode | None:
+    from converter import formats
+
+    chosen = formats.get(source) if source else formats.detect(file)
+    found = chosen.check(file, weights)
+    errors = sum(d.level == "error" for d in found)
+    console.verdict(ExitCode.UNREADABLE if errors else ExitCode.OK)
+    console.report(found, err=False)
+    console.result = {"format": chosen.name, "valid": not errors}
+    console.say(f"{file.name}: " + (f"not valid {chosen.title}, {errors} error{'' if errors == 1 else 's'}" if errors else f"valid {chosen.title}"))
+    return None

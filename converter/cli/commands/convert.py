@@ -1,0 +1,85 @@
+"""netconv convert"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, source_options, subcommand
+from converter.cli.console import Console
+from converter.cli.shapes import Shapes
+from converter.cli.streams import DASH, named_input, named_output
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv convert net.mlmodel -o net.xml
+netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
+netconv convert net.xml -o net.txt -t zhouyi --verify"""
+
+
+@subcommand("convert", REPORTS, EXAMPLES)
+@click.argument("file", metavar="IN", type=FilePath())
+@option("-o", "--output", metavar="OUT", type=FilePath(), required=True, help="The file to write; its suffix tells the format.")
+@option("-t", "--to", "target", type=FormatName(flavours=True), help="The format to write, with flavours: openvino+ir=7.")
+@option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
+@option("--outputs", metavar="NAME", multiple=True, help="Keep only what this tensor or layer needs; repeatable.")
+@option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
+@option("--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which.")
+@option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ).")
+@option("--force", is_flag=True, help="Overwrite existing files (never an input).")
+@source_options
+def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
+    """Convert IN to OUT.
+
+    The format of IN is told from its content, that of OUT from its suffix. The result is right or refused, with every layer that
+    the target cannot express; nothing is written then.
+    """
+    from converter import conversion
+
+    with named_input(file) as source, named_output(output, options["target"]) as target:
+        request = conversion.Request(
+            source=source,
+            target=target,
+            source_format=options["source"],
+            target_format=options["target"],
+            weights=options["weights"],
+            shapes=dict(options["inputs"]),
+            outputs=options["outputs"],
+            io_layout=options["io_layout"] or "",
+            force=options["force"],
+        )
+        written = conversion.convert(request)
+        console.report(written.notes)
+        console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
+        if output == DASH:
+            return None
+        _tell(console, written, file)
+        if options["with_map"]:
+            _map(console, written, target, options["force"])
+        return _verify(console, written, file) if options["with_verify"] else None
+
+
+def _tell(console: Console, written: Any, shown: Path) -> None:
+    from converter.inspection import size
+
+    names = " + ".join(p.name for p in written.files)
+    total = sum(p.stat().st_size for p in written.files)
+    console.say(f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})")
+
+
+def _map(console: Console, written: Any, output: Path, force: bool) -> None:
+    from converter import api, provenance
+
+    path = output.with_name(output.name + ".map.json")
+    provenance.write_map(provenance.provenance_map(written.model, api.load(output, written.flavour.format)), path, force)
+    console.say(f"{path.name} written")
+
+
+def _verify(console: Console, written: Any, shown: Path) -> ExitCode | None:
+    from converter import api
+    from converter.cli.commands.verify import show
+
+    target = written.files[0]
+    result = api.verify(written.model, api.load(target, written.flavour.format), names=(str(shown), str(target)))
+    return show(console, result)

@@ -1,0 +1,34 @@
+"""netconv diff"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converter.cli.common import FilePath, FormatName, option, subcommand
+from converter.cli.console import Console
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv diff old.onnx new.onnx
+netconv diff net.mlmodel net.xml"""
+
+
+@subcommand("diff", examples=EXAMPLES)
+@click.argument("a", metavar="A", type=FilePath())
+@click.argument("b", metavar="B", type=FilePath())
+@option("--from-a", "a_format", type=FormatName(), help="A's format.")
+@option("--from-b", "b_format", type=FormatName(), help="B's format.")
+def command(console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None) -> ExitCode:
+    """Differences of structure: operators, attributes, weights. Exit 0: none. 1: some."""
+    from converter import api, structure
+
+    first, second = api.load(a, a_format), api.load(b, b_format)
+    console.report([*first.notes, *second.notes])
+    changes = structure.diff(first, second)
+    console.verdict(ExitCode.FINDING if changes else ExitCode.OK)
+    console.result = [c.as_json() for c in changes]
+    for change in changes:
+        for line in change.lines():
+            console.say(line)
+    return ExitCode.FINDING if changes else ExitCode.OK

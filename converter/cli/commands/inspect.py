@@ -1,0 +1,40 @@
+"""netconv inspect"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converter.cli.common import Choice, FilePath, option, source_options, subcommand
+from converter.cli.console import Console
+
+EXAMPLES = """netconv inspect net.mlmodel
+netconv inspect -v net.xml
+netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
+
+
+@subcommand("inspect", examples=EXAMPLES)
+@click.argument("file", metavar="FILE", type=FilePath())
+@option("--of", "form", type=Choice(["table", "json", "text", "dot"]), default="table", help="A table, JSON, ONNX's text syntax, or Graphviz.")
+@source_options
+def command(console: Console, file: Path, form: str, source: str | None, weights: Path | None) -> None:
+    """What is in FILE: inputs, outputs, layers, weights. With -v also every node."""
+    import json
+
+    from converter import api, inspection
+
+    model = api.load(file, source, weights)
+    console.report(model.notes)
+    match form:
+        case "table":
+            lines = [*inspection.table(model, file.name), *(inspection.nodes(model) if console.verbosity > 0 else ())]
+        case "json":
+            lines = [json.dumps(inspection.summary(model), indent=2, ensure_ascii=False)]
+        case "text":
+            lines = [inspection.text(model)]
+        case _:
+            lines = list(inspection.dot(model))
+    console.result = inspection.summary(model)
+    for line in lines:
+        console.say(line)

@@ -1,0 +1,32 @@
+"""netconv ops"""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from converter.cli.common import FormatName, subcommand
+from converter.cli.console import Console
+from converter.diagnostics import Diagnostic
+from converter.errors import UsageError
+
+
+@subcommand("ops", examples="netconv ops openvino\nnetconv ops coreml convolution")
+@click.argument("format_name", metavar="FORMAT", type=FormatName())
+@click.argument("op", metavar="[OP]", required=False)
+def command(console: Console, format_name: str, op: str | None) -> None:
+    """The layer types of FORMAT, with the operators of the shared graph that they become."""
+    from converter import formats
+
+    kinds = dict(sorted(formats.get(format_name).kinds().items()))
+    if op is not None:
+        lower = {k.lower(): k for k in kinds}
+        if op.lower() not in lower:
+            close = difflib.get_close_matches(op.lower(), lower, 1)
+            raise UsageError(Diagnostic("U501", f"{format_name} has no layer type {op!r}", help=f"did you mean {lower[close[0]]!r}?" if close else ""))
+        kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}
+    console.result = kinds
+    width = max(map(len, kinds), default=0)
+    for far, near in kinds.items():
+        console.say(f"{far:{width}}  {near}")

@@ -1,0 +1,48 @@
+"""netconv roundtrip"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converter.cli.common import REPORTS, FilePath, FormatName, option, subcommand
+from converter.cli.console import Console
+from converter.errors import ConverterError, ExitCode
+
+EXAMPLES = """netconv roundtrip net.mlmodel --via openvino --via zhouyi
+netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
+
+
+@subcommand("roundtrip", REPORTS, EXAMPLES)
+@click.argument("files", metavar="IN...", nargs=-1, required=True, type=FilePath())
+@option("--via", metavar="FORMAT", multiple=True, required=True, type=FormatName(flavours=True), help="The format to go through; repeatable.")
+@option("--seed", type=int, default=0, help="Seed of the random inputs.")
+def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], seed: int) -> None:
+    """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the same.
+
+    Exit 0: all numbers are the same. 1: some differ. 3: a format cannot express a model.
+    """
+    from converter import roundtrip
+
+    found = []
+    for file in files:
+        for target in via:
+            case = {"name": f"{file.name} via {target}", "group": "roundtrip", "failure": ""}
+            try:
+                trip = roundtrip.roundtrip(file, target, seed)
+            except ConverterError as e:
+                if len(files) * len(via) == 1:
+                    raise
+                console.verdict(e.exit_code)
+                console.report(e.diagnostics)
+                found.append({"file": str(file), "via": target, "refused": [d.as_json() for d in e.diagnostics]})
+                console.cases.append({**case, "failure": str(e)})
+                continue
+            console.verdict(ExitCode.OK if trip.same_numbers else ExitCode.FINDING)
+            console.report(trip.notes)
+            found.append(trip.as_json())
+            console.cases.append({**case, "failure": "" if trip.same_numbers else "\n".join(trip.lines())})
+            for line in trip.lines(console.verbosity):
+                console.say(line)
+    console.result = found

@@ -1,0 +1,85 @@
+"""netconv verify"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, subcommand
+from converter.cli.console import Console
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv verify net.mlmodel net.xml
+netconv verify net.onnx net.txt --tensors all --data image=photo.npy
+netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999"""
+
+
+@subcommand("verify", REPORTS, EXAMPLES)
+@click.argument("reference", metavar="REF", type=FilePath())
+@click.argument("candidate", metavar="CAND", type=FilePath())
+@option("--data", metavar="DATA", multiple=True, help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.")
+@option("--tensors", metavar="outputs|all|GLOB", multiple=True, help="What the verdict is about. Default: outputs.")
+@option("--rtol", metavar="[GLOB:]V", multiple=True, help="Relative tolerance, instead of the measured noise.")
+@option("--atol", metavar="[GLOB:]V", multiple=True, help="Absolute tolerance, instead of the measured noise.")
+@option("--metric", metavar="NAME[=LIMIT]", multiple=True, help="elem, max, cos, l2, psnr, ulp; all given must hold.")
+@option("--mode", type=Choice(["isolated", "chain"]), default="isolated", help="chain: do not run layers on the reference's inputs.")
+@option("--engine", default="onnxruntime", help="What executes CAND: onnxruntime, openvino, litert, coreml, reference.")
+@option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
+@option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
+@option("--keep-tensors", metavar="DIR", type=FilePath(), help="Write inputs and expected results of wrong layers.")
+@option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
+@option("--from-cand", "cand_format", type=FormatName(), help="CAND's format.")
+def command(console: Console, reference: Path, candidate: Path, ref_format: str | None, cand_format: str | None, **options: Any) -> ExitCode | None:
+    """Run both models on the same inputs and compare the numbers.
+
+    A difference is judged against the rounding noise of REF itself, measured; when the outputs differ, the first layer that is
+    wrong by itself is named, with what differs in it. Exit 0: same. 1: different. 6: nothing could be compared.
+    """
+    from converter import api
+
+    a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
+    console.report([*a.notes, *b.notes])
+    return show(console, api.verify(a, b, list(options["data"]) or None, names=(str(reference), str(candidate)), **_keywords(options)))
+
+
+def _keywords(options: dict[str, Any]) -> dict[str, Any]:
+    from converter.provenance import read_map
+
+    return {
+        "tensors": options["tensors"] or "outputs",
+        "rtol": options["rtol"] or None,
+        "atol": options["atol"] or None,
+        "metrics": options["metric"],
+        "mode": options["mode"],
+        "engine": options["engine"],
+        "seed": options["seed"],
+        "map": read_map(options["map_file"]) if options["map_file"] else None,
+        "fail_fast": options["fail_fast"],
+        "keep_tensors": options["keep_tensors"],
+    }
+
+
+def show(console: Console, result: Any) -> ExitCode:
+    """Prints a comparison and gives its exit code."""
+    from converter.crosscheck.text import headline, lines
+
+    code = ExitCode.OK if result.passed else ExitCode.FINDING
+    console.verdict(code)
+    text = list(lines(result))
+    console.result = result.as_json()
+    failure, group = "\n".join([headline(result), *text]), f"verify {result.models[1]}"
+    for o in result.outputs:
+        console.cases.append({"name": f"output {o.reference}", "group": group, "failure": "" if o.passed else failure})
+    for t in result.tensors if console.format == "junit" else ():
+        console.cases.append({"name": f"layer {t.layer}", "group": group, "failure": failure if t.status == "wrong" else ""})
+    for line in text:
+        console.say(line)
+    if console.verbosity > 0:
+        for t in result.tensors:
+            own = f"{t.own.max_abs:10.3g}" if t.own is not None else " " * 10
+            total = f"{t.total.max_abs:10.3g}" if t.total is not None else "         -"
+            console.say(f"{t.index:5} {t.status:9} own {own} total {total}  {t.kind:20} {t.layer}")
+    return code

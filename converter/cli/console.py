@@ -1,0 +1,105 @@
+"""Where results and diagnostics go: text for people on a terminal, or one document of a machine's format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from converter.diagnostics import Diagnostic
+from converter.errors import ConverterError, ExitCode, WriteError
+
+
+@dataclass
+class Console:
+    """One command's output. Text goes out at once; for other formats everything is collected and rendered by `finish`."""
+
+    command: str = ""
+    format: str = "text"
+    verbosity: int = 0
+    color: str = "auto"
+    strict: bool = False
+    log: str | None = None
+    code: ExitCode = ExitCode.OK
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    result: Any = None
+
+    @property
+    def text(self) -> bool:
+        return self.format == "text"
+
+    def colored(self, stream: Any) -> bool:
+        if self.color != "auto":
+            return self.color == "always"
+        return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+    def say(self, line: str = "", level: int = 0) -> None:
+        """A line of the result (level 0), or one that only -v (1) or -vv (2) shows. Nothing with -q or another format."""
+        if self.text and self.verbosity >= level:
+            click.echo(line, color=self.colored(sys.stdout))
+
+    def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
+        """Diagnostics, alike ones as one. With -q only errors are shown. Under --strict a warning is a finding."""
+        self.diagnostics.extend(diagnostics)
+        if self.strict and any(d.level == "warning" for d in diagnostics):
+            self.verdict(ExitCode.FINDING)
+        shown = [d for d in diagnostics if d.level == "error" or self.verbosity >= 0]
+        if self.text and shown:
+            from converter.report.text import render
+
+            click.echo(render(shown), err=err, color=self.colored(sys.stderr if err else sys.stdout))
+
+    def verdict(self, code: ExitCode) -> None:
+        """Sets the exit code; the first that is not OK stays. Call before printing: a closed pipe ends the command."""
+        if self.code == ExitCode.OK:
+            self.code = code
+
+    def refuse(self, error: ConverterError) -> int:
+        """A refusal: shown, with its exit code."""
+        self.code = error.exit_code
+        try:
+            self.report(error.diagnostics)
+            return self.finish()
+        except ConverterError as e:
+            click.echo(str(e), err=True)
+            return e.exit_code
+
+    def finish(self) -> int:
+        """Renders what was collected, writes the log, gives the exit code."""
+        if not self.text:
+            from converter.report import machine
+
+            click.echo(machine.render(self.format, self.command, int(self.code), self.diagnostics, self.cases, self.result))
+        if self.log:
+            self._write_log(self.log)
+        return int(self.code)
+
+    def _write_log(self, path: str) -> None:
+        import json
+
+        lines = [{"event": "diagnostic", "command": self.command, **d.as_json()} for d in self.diagnostics]
+        lines.append({"event": "end", "command": self.command, "exit_code": int(self.code)})
+        try:
+            with open(path, "a", encoding="utf-8") as f:
+                f.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        except OSError as e:
+            raise WriteError(Diagnostic("W301", f"cannot write the log {path}: {e.strerror}")) from None
+
+
+_current = Console()
+
+
+def current() -> Console:
+    """The console of the running command (a plain one before there is a command)."""
+    return _current
+
+
+def use(console: Console) -> Console:
+    global _current
+    _current = console
+    return console

@@ -1,0 +1,24 @@
+"""What happens when netconv itself is wrong: the traceback goes to a file, the user gets one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+
+import click
+
+import converter
+from converter.errors import ExitCode
+
+
+def apologise(error: BaseException) -> int:
+    """Saves the traceback in the folder for temporary files and says where; exit code 70."""
+    handle, path = tempfile.mkstemp(prefix="netconv-crash-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as f:
+        f.write(f"netconv {converter.__version__}, Python {sys.version}\n{sys.argv}\n\n")
+        f.writelines(traceback.format_exception(error))
+    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    click.echo(f"Sorry, this is a bug in netconv ({what}). Please report it with {path} and the output of `netconv env`.", err=True)
+    return ExitCode.BUG

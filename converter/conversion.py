@@ -1,0 +1,142 @@
+"""One conversion from file to file, with everything that can be asked of it. Either all its files appear, or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from converter import api, formats
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import UsageError, WriteError
+from converter.format import Flavour
+from converter.model import Model
+
+
+@dataclass(frozen=True)
+class Request:
+    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an input)."""
+
+    source: Path
+    target: Path
+    source_format: str | None = None
+    target_format: str | None = None
+    weights: Path | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    io_layout: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a conversion made: its files (the target first), the model that was written, warnings."""
+
+    model: Model
+    flavour: Flavour
+    files: tuple[Path, ...]
+    notes: tuple[Diagnostic, ...]
+
+
+def read(request: Request) -> Model:
+    """The source as it shall be converted: inputs fixed, outputs cut. UsageError for names that it does not have."""
+    model = api.load(request.source, request.source_format, request.weights)
+    if request.outputs:
+        from converter.passes.cut import cut
+
+        if missing := cut(model.ir, request.outputs):
+            raise UsageError(
+                Diagnostic("U501", f"--outputs names tensors that the model does not have: {', '.join(missing)}", where=Where(str(request.source)))
+            )
+    if request.shapes:
+        from converter.graph.shapes import fix_inputs
+
+        if unknown := fix_inputs(model.ir, request.shapes):
+            known = ", ".join(i.name for i in model.inputs)
+            raise UsageError(Diagnostic("U501", f"--inputs names inputs that the model does not have: {', '.join(unknown)}", help=f"it has: {known}"))
+    return model
+
+
+def convert(request: Request) -> Written:
+    """Reads, lowers, writes. WriteError W302 when a file would be overwritten; nothing is left behind by a failure."""
+    flavour = formats.target_for(request.target, request.target_format, request.io_layout)
+    _refuse_overwriting([request.target], request)
+    model = read(request)
+    folder = request.target.parent
+    try:
+        work = Path(tempfile.mkdtemp(prefix=".netconv-", dir=folder))
+    except OSError as e:
+        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(request.target)))) from None
+    try:
+        notes = formats.get(flavour.format).write(model, work / request.target.name, flavour)
+        made = sorted(work.iterdir(), key=lambda p: p.name == request.target.name)
+        final = [folder / p.name for p in made]
+        _refuse_overwriting(final, request)
+        for old, new in zip(made, final, strict=True):  # the target itself last: who sees it finds its side files complete
+            os.replace(old, new)
+    except OSError as e:
+        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(request.target)))) from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Written(model, flavour, tuple(reversed(final)), (*model.notes, *notes))
+
+
+def _refuse_overwriting(files: Sequence[Path], request: Request) -> None:
+    own = [p for p in (request.source, request.weights, *_beside(request.source)) if p is not None and p.exists()]
+    for file in files:
+        if not file.exists():
+            continue
+        if any(os.path.samefile(file, p) for p in own):
+            raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(file))))
+        if not request.force:
+            raise WriteError(Diagnostic("W302", "the output exists", where=Where(str(file)), help="--force overwrites it"))
+
+
+def _beside(source: Path) -> list[Path]:
+    """Files that may hold the source's weights."""
+    return [p for p in source.parent.glob(f"{_glob_safe(source.stem)}*") if p.suffix in (".bin", ".data")] if source.parent.is_dir() else []
+
+
+def _glob_safe(text: str) -> str:
+    import glob
+
+    return glob.escape(text)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a target can express of a model: layers in all, those that convert, operators, and everything that was said."""
+
+    flavour: Flavour
+    layers: int
+    converted: int
+    operators: int
+    operators_converted: int
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def reasons(self) -> int:
+        return len({(d.code, d.message) for d in self.diagnostics if d.level == "error"})
+
+
+def check(model: Model, target: str, io_layout: str = "") -> Coverage:
+    """Converts without keeping anything: the same code as `convert`, so that its promise is exact."""
+    from converter.errors import UnsupportedError
+    from converter.graph.walk import all_nodes
+
+    flavour = formats.parse_flavour(target, io_layout)
+    chosen = formats.get(flavour.format)
+    found: list[Diagnostic] = [*model.notes]
+    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+        try:
+            found.extend(chosen.write(model, Path(folder) / f"model{chosen.suffixes[0]}", flavour))
+        except UnsupportedError as e:
+            found.extend(e.diagnostics)
+    blocked = {(d.where.layer, d.where.kind) for d in found if d.level == "error"}
+    kinds = {n.metadata_props.get("netconv.type", n.op_type) for n in all_nodes(model.ir.graph)}
+    layers = len({n.metadata_props.get("netconv.layer") or id(n) for n in all_nodes(model.ir.graph)})
+    blocked_kinds = {kind for _, kind in blocked} & kinds
+    return Coverage(flavour, layers, max(0, layers - len(blocked)), len(kinds), len(kinds) - len(blocked_kinds), tuple(found))

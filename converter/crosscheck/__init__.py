@@ -1,0 +1,55 @@
+"""Numbers: two models on the same inputs, compared tensor by tensor.
+
+feeds.py     what to run on                      align.py    which tensor is which
+program.py   a model cut into pieces             noise.py    what rounding alone may do
+compare.py   two arrays                          isolate.py  own error versus inherited error
+cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
+check.py     one comparison from start to end    result.py   what was found, as data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from converter.crosscheck.result import Result
+
+if TYPE_CHECKING:
+    from converter.crosscheck.judge import Given
+    from converter.model import Model
+
+
+def verify(
+    reference: Model,
+    candidate: Model,
+    data: Any = None,
+    *,
+    tensors: str | Iterable[str] = "outputs",
+    rtol: Given = None,
+    atol: Given = None,
+    metrics: Iterable[str] = (),
+    mode: str = "isolated",
+    seed: int = 0,
+    map: Mapping[str, str] | None = None,
+    engine: str = "onnxruntime",
+    fail_fast: bool = False,
+    keep_tensors: Any = None,
+    names: tuple[str, str] = ("reference", "candidate"),
+) -> Result:
+    """Runs both models on the same inputs and compares what they compute.
+
+    `data` is described at converter.crosscheck.feeds.feeds_for. `tensors`: "outputs" (a difference is still traced to its layer),
+    "all", or globs of tensor names. A difference is judged against the measured rounding noise of the reference unless `rtol`
+    or `atol` ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does not isolate
+    layers. `map` names tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
+
+    NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine cannot run a model.
+    """
+    from converter.crosscheck.check import Check, Request
+
+    chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, dict(map or {}), engine, fail_fast, keep_tensors, names)
+    return Check(reference, candidate, request).run()
+
+
+__all__ = ["Result", "verify"]

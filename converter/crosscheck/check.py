@@ -1,0 +1,277 @@
+"""One comparison from start to end: outputs first, then, where they differ or all tensors are asked for, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter import engines
+from converter.crosscheck.align import Alignment, align
+from converter.crosscheck.cause import Cause, causes, kind, layer_of
+from converter.crosscheck.compare import Difference, compare, judge
+from converter.crosscheck.feeds import Feed, feeds_for
+from converter.crosscheck.isolate import LockStep, Unit
+from converter.crosscheck.judge import Given, Limits
+from converter.crosscheck.noise import RUNS, jitter, measure, precision, tolerance
+from converter.crosscheck.program import CannotRun, Jitter, Program, refuse
+from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result, Tensor
+from converter.diagnostics import Diagnostic
+from converter.errors import NothingComparedError, UsageError
+from converter.graph.infer import Array, constant, shape_of
+from converter.graph.names import public_name
+from converter.model import Model
+
+MODES = ("isolated", "chain")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for; see converter.crosscheck.verify."""
+
+    data: Any
+    tensors: tuple[str, ...]
+    rtol: Given
+    atol: Given
+    metrics: tuple[str, ...]
+    mode: str
+    seed: int
+    map: dict[str, str]
+    engine: str
+    fail_fast: bool
+    keep_tensors: Any
+    names: tuple[str, str]
+
+
+class Check:
+    """The state of one comparison."""
+
+    def __init__(self, reference: Model, candidate: Model, request: Request) -> None:
+        if request.mode not in MODES:
+            raise UsageError(Diagnostic("U501", f"unknown mode {request.mode!r}", help=f"known: {', '.join(MODES)}"))
+        self.reference, self.candidate, self.request = reference, candidate, request
+        self.limits = Limits.of(request.rtol, request.atol, request.metrics)
+        self.alignment = align(reference, candidate, request.map)
+        self.feeds = feeds_for(reference, request.data, request.seed)
+        if not self.feeds:
+            raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
+        self.mine, self.theirs = Program(reference), Program(candidate)
+        self.step = precision(reference.ir, candidate.ir)
+        self.steps = quantisation_steps(candidate.ir)
+        self.arrays = [self._by_value(f) for f in self.feeds]
+        self.others = [self._for_candidate(f) for f in self.arrays]
+
+    def run(self) -> Result:
+        alignment, request = self.alignment, self.request
+        compared = self._selected()
+        self.limits.check_used(compared)
+        outputs = [o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared]
+        failed = not all(o.passed for o in outputs)
+        units: list[Unit] = []
+        if request.mode == "isolated" and (failed or request.tensors != ("outputs",)):
+            units = self._isolated()
+        elif request.tensors != ("outputs",):
+            units = self._lockstep(alignment)
+        tensors = [self._tensor(u) for u in units]
+        judged = tensors if request.tensors in (("outputs",), ("all",)) else [t for t in tensors if t.reference in compared]
+        findings = tuple(self._finding(u) for u in units if u.broken and request.mode == "isolated" and u.name in {t.reference for t in judged})
+        if request.keep_tensors is not None and units:
+            self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
+        wrong = bool(findings) and request.tensors != ("outputs",)
+        return Result(
+            passed=not failed and not wrong,
+            outputs=tuple(outputs),
+            tensors=tuple(judged),
+            findings=findings,
+            feeds=tuple(f.name for f in self.feeds),
+            seed=request.seed,
+            measured=request.rtol is None and request.atol is None,
+            step=self.step,
+            aligned=len(alignment.pairs),
+            only_reference=tuple(self.alignment.only_reference),
+            only_candidate=tuple(self.alignment.only_candidate),
+            models=request.names,
+            notes=self._notes(),
+        )
+
+    def _selected(self) -> set[str]:
+        """The names of the tensors that a verdict is about; NothingComparedError when there are none."""
+        outputs = {public_name(v) for v in self.reference.ir.graph.outputs if str(v.name) in {r for r, _ in self.alignment.outputs}}
+        globs = self.request.tensors
+        if globs == ("outputs",):
+            return outputs
+        known = outputs | self.alignment.pairs.keys()
+        chosen = known if globs == ("all",) else {n for n in known if any(fnmatchcase(n, g) for g in globs)}
+        if not chosen:
+            raise NothingComparedError(Diagnostic("N402", f"--tensors {' '.join(globs)} selects none of {len(known)} aligned tensors"))
+        return chosen
+
+    def _by_value(self, feed: Feed) -> dict[str, Array]:
+        return {str(v.name): feed.arrays[i.name] for i, v in zip(self.reference.inputs, self.reference.ir.graph.inputs, strict=True)}
+
+    def _for_candidate(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The same arrays under the candidate's names and, where only dimensions of one differ, in its shapes."""
+        values = {str(v.name): v for v in self.candidate.ir.graph.inputs}
+        result = {}
+        for r, c in self.alignment.inputs:
+            shape = shape_of(values[c])
+            fits = shape is not None and int(np.prod(shape)) == arrays[r].size
+            result[c] = arrays[r].reshape(shape) if fits and shape is not None else arrays[r]
+        return result
+
+    def _run(self, program: Program, moved: Jitter | None, optimise: bool, feeds: Sequence[dict[str, Array]], what: str) -> list[list[Array]]:
+        try:
+            session = program.compile(program.whole(), moved, optimise)
+            return [session.run(f) for f in feeds]
+        except CannotRun as e:
+            raise refuse(e, what) from None
+
+    def _candidate_outputs(self) -> list[list[Array]]:
+        if self.request.engine == "onnxruntime":
+            return self._run(self.theirs, None, True, self.others, "candidate")
+        prepared = engines.get(self.request.engine).prepare(self.candidate)
+        names = [(i.name, str(v.name)) for i, v in zip(self.candidate.inputs, self.candidate.ir.graph.inputs, strict=True)]
+        public = [{name: f[inner] for name, inner in names if inner in f} for f in self.others]
+        return [list(prepared.run(self.candidate.check_feeds(f)).values()) for f in public]
+
+    def _outputs(self) -> list[Output]:
+        """The graph outputs, judged against the noise of the whole network (measured only when something differs)."""
+        mine, theirs = self._run(self.mine, None, True, self.arrays, "reference"), self._candidate_outputs()
+        at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
+        at_c = {str(v.name): i for i, v in enumerate(self.candidate.ir.graph.outputs)}
+        pairs = [(at_r[r], at_c[c]) for r, c in self.alignment.outputs]
+        equal = all(compare(a[i], b[j]).equal for a, b in zip(mine, theirs, strict=True) for i, j in pairs)
+        floors = None if equal else self._floors(mine)
+        return [self._output(i, j, mine, theirs, floors) for i, j in pairs]
+
+    def _floors(self, mine: list[list[Array]]) -> list[list[Array]]:
+        """Per feed and output: the spread under jitter of inputs and weights, and without the engine's optimisations."""
+        runs: list[list[list[Array]]] = []
+        for k in range(RUNS + 1):
+            moved = Jitter(k + 1, self.step) if k < RUNS else None
+            feeds = [{n: jitter(x, np.random.default_rng([k, i]), self.step) if moved else x for n, x in f.items()} for i, f in enumerate(self.arrays)]
+            runs.append(self._run(self.mine, moved, moved is not None, feeds, "reference"))
+        return [measure(base, lambda k, i=i: runs[k][i], RUNS + 1) for i, base in enumerate(mine)]  # type: ignore[misc]
+
+    def _output(self, i: int, j: int, mine: list[list[Array]], theirs: list[list[Array]], floors: list[list[Array]] | None) -> Output:
+        r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
+        worst, feed, broken = Difference(), self.feeds[0].name, set[str]()
+        for k, f in enumerate(self.feeds):
+            base, other = mine[k][i], theirs[k][j]
+            limit = self.limits.tolerance(public_name(r), base)
+            if limit is None and floors is not None:
+                limit = tolerance(base, floors[k][i], self.step, self.steps.get(str(c.name), 0.0))
+            d = compare(base, other, limit)
+            broken.update(judge(d, self._metrics(base)))
+            if self.limits.elementwise and d.excess > 1:
+                broken.add("elem")
+            if k == 0 or (d.excess, d.max_abs) > (worst.excess, worst.max_abs):
+                worst, feed = d, f.name
+        return Output(public_name(r), public_name(c), not broken, worst, feed, tuple(sorted(broken)))
+
+    def _metrics(self, base: Array) -> dict[str, float]:
+        """The user's metrics; the default limit of `max` is relative to the largest reference value."""
+        metrics = dict(self.limits.metrics)
+        if "max" in metrics and not any(m.startswith("max=") for m in self.request.metrics) and base.dtype.kind not in "OUS" and base.size:
+            size = np.abs(base.astype(np.float64))
+            metrics["max"] *= float(np.max(size[np.isfinite(size)], initial=0.0))
+        return metrics
+
+    def _isolated(self) -> list[Unit]:
+        """Piece by piece; a pair that only shares its name is told from a fault by looking at the piece that contains it."""
+        units = self._lockstep(self.alignment)
+        doubtful = {u.name for u in units if u.broken and self._doubtful(u)}
+        if not doubtful:
+            return units
+        without = self._lockstep(_less(self.alignment, doubtful))
+        guilty = {str(o.name) for u in without if u.broken for n in u.mine.nodes for o in n.outputs}
+        innocent = doubtful - guilty
+        if not innocent:
+            return units
+        self.alignment = _less(self.alignment, innocent)
+        return without if innocent == doubtful else self._lockstep(self.alignment)
+
+    def _doubtful(self, u: Unit) -> bool:
+        """Aligned by a name alone, made by another operator, and not an output: fused layers may reuse the name."""
+        a, b = self.mine.values[u.name].producer(), self.theirs.values[u.other].producer()
+        outputs = {r for r, _ in self.alignment.outputs}
+        return a is not None and b is not None and a.op_type != b.op_type and u.name not in outputs and self.alignment.how.get(u.name) in ("name", "layer")
+
+    def _lockstep(self, alignment: Alignment) -> list[Unit]:
+        steps = LockStep(self.mine, self.theirs, alignment, self.step, self.limits.tolerance, self.steps)
+        found: list[Unit] = []
+        try:
+            for unit in steps.run(self.arrays, self.others):
+                found.append(unit)
+                if unit.broken and self.request.fail_fast:
+                    break
+        except CannotRun as e:
+            raise refuse(e, "reference") from None
+        return sorted(found, key=lambda u: self.mine.place[u.mine.nodes[-1]] if u.mine.nodes else -1)
+
+    def _tensor(self, u: Unit) -> Tensor:
+        node = self.mine.values[u.name].producer()
+        assert node is not None
+        total = u.total if u.total is not None else Difference(np.inf, excess=np.inf)
+        beyond = u.upstream and (u.total is None or total.max_abs > u.own.tolerance)
+        status = WRONG if u.broken else EQUAL if total.equal and u.own.equal else INHERITED if beyond else NOISE
+        return Tensor(u.name, u.other, layer_of(node), kind(node), self.mine.place[node], status, self.alignment.how.get(u.name, ""), u.own, u.total)
+
+    def _finding(self, u: Unit) -> Finding:
+        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
+        found: list[Cause] = causes(u.mine.nodes, u.theirs.nodes, back, 0.0 if self.step < 1e-6 else self.step)
+        node = next((c.node for c in found if c.node is not None), u.mine.nodes[-1])
+        inherited = 0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
+        return Finding(
+            layer=layer_of(node),
+            kind=kind(node),
+            index=self.mine.place[node],
+            tensor=u.name,
+            layers=tuple(dict.fromkeys(layer_of(n) for n in u.mine.nodes)),
+            own=u.own,
+            inherited=inherited,
+            causes=tuple(c.text for c in found),
+            where=(node.metadata_props.get("netconv.where", ""), u.theirs.nodes[-1].metadata_props.get("netconv.where", "") if u.theirs.nodes else ""),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if len(self.alignment.outputs) < len(self.reference.ir.graph.outputs):
+            notes.append(f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} outputs of the reference have no counterpart")
+        return tuple(notes)
+
+    def _keep(self, folder: Path, units: list[Unit]) -> None:
+        """Writes inputs and both results of each wrong piece, one .npz per tensor."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, u in enumerate(units):
+            wanted = [*u.mine.inputs, u.name]
+            found = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs))).run(self.arrays[0])
+            arrays: dict[str, Any] = {"tensor": np.array(u.name), "expected": found[-1]}
+            arrays.update((f"input_{i}", a) for i, a in enumerate(found[:-1]))
+            np.savez(folder / f"{number:03d}.npz", **arrays)
+
+
+def _less(alignment: Alignment, names: set[str]) -> Alignment:
+    return replace(
+        alignment,
+        pairs={r: c for r, c in alignment.pairs.items() if r not in names},
+        how={r: h for r, h in alignment.how.items() if r not in names},
+        only_reference=[*alignment.only_reference, *sorted(names)],
+        only_candidate=[*alignment.only_candidate, *sorted(alignment.pairs[n] for n in names)],
+    )
+
+
+def quantisation_steps(model: ir.Model) -> dict[str, float]:
+    """The step of each tensor that comes out of quantisation: rounding may fall either way there."""
+    steps: dict[str, float] = {}
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear":
+            steps[str(node.outputs[0].name)] = 1.0
+        elif node.op_type == "DequantizeLinear" and (scale := constant(node.inputs[1])) is not None:
+            steps[str(node.outputs[0].name)] = float(np.max(np.abs(scale.astype(np.float64)), initial=0.0))
+    return steps

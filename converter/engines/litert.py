@@ -1,0 +1,81 @@
+"""Running an operand table on LiteRT, an engine that shares no code with ours: the table goes through its `.tflite` form."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from converter.diagnostics import Diagnostic
+from converter.errors import ConverterError, UsageError
+from converter.files import Output
+
+if TYPE_CHECKING:
+    from converter.formats.nnapi.table import Array, Table
+
+
+# Seconds that one run may take.
+TIMEOUT = 600
+
+
+def available() -> bool:
+    """Whether ai-edge-litert is installed; nothing is imported."""
+    import importlib.util
+
+    return importlib.util.find_spec("ai_edge_litert") is not None
+
+
+def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a valid table by operand name, for inputs by operand name in the operands' own types and layout.
+
+    Raises UsageError U502 when LiteRT is not installed, UnsupportedError X202 for what a `.tflite` cannot hold, ConverterError N403 when the
+    feeds do not fit or LiteRT refuses the model.
+    """
+    if not available():
+        raise UsageError(Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'"))
+    from converter.formats.nnapi.tflite import write_tflite
+
+    inputs = _inputs(table, feeds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tflite"
+        with Output(path) as out:
+            write_tflite(table, out)
+        outputs = _invoke(path, inputs)
+    return {table.operands[i].name: value for i, value in zip(table.outputs, outputs, strict=True)}
+
+
+def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
+    values = []
+    for i in table.inputs:
+        operand = table.operands[i]
+        if operand.name not in feeds:
+            raise ConverterError(Diagnostic("N403", f"no value for the input {operand.name!r}"))
+        value = np.asarray(feeds[operand.name])
+        stated = operand.dimensions
+        if value.ndim != len(stated) or any(n and n != m for n, m in zip(stated, value.shape, strict=True)):
+            raise ConverterError(Diagnostic("N403", f"the input {operand.name!r} has shape {list(value.shape)}, the operand has {stated}"))
+        assert operand.type.dtype is not None
+        values.append(value.astype(operand.type.dtype))
+    return values
+
+
+def _invoke(model: Path, inputs: list[Array]) -> list[Array]:
+    feeds, results = model.with_name("in.npz"), model.with_name("out.npz")
+    arrays: dict[str, Any] = {str(i): value for i, value in enumerate(inputs)}
+    np.savez(feeds, **arrays)
+    command = [sys.executable, str(Path(__file__).with_name("litert_child.py")), str(model), str(feeds), str(results)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise ConverterError(Diagnostic("N403", f"LiteRT did not finish within {TIMEOUT} seconds")) from None
+    if done.returncode != 0 or not results.exists():
+        reasons = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]
+        reason = reasons[-1].removeprefix("refused: ") if reasons else f"it ended with code {done.returncode}"
+        raise ConverterError(Diagnostic("N403", f"LiteRT refuses the model: {reason}"))
+    with np.load(results) as found:
+        return [found[str(i)] for i in range(len(found.files))]

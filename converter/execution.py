@@ -1,0 +1,64 @@
+"""Executing a model on data from files, and what its outputs look like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter import engines
+from converter.crosscheck.feeds import feeds_for
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import WriteError
+from converter.graph.infer import Array
+from converter.model import Model
+
+Results = list[tuple[str, dict[str, Array]]]
+
+
+def run(model: Model, data: Sequence[str], engine: str = "onnxruntime", seed: int = 0) -> Results:
+    """(name of the input set, outputs by name) for each set that `data` means (converter.crosscheck.feeds.feeds_for)."""
+    feeds = feeds_for(model, list(data), seed)
+    prepared = engines.get(engine).prepare(model)
+    return [(f.name, prepared.run(f.arrays)) for f in feeds]
+
+
+def write(results: Results, path: Path, force: bool) -> None:
+    """One .npz file, or for several input sets a folder with one for each, named like them."""
+    single = len(results) == 1 and not path.is_dir()
+    files = [path] if single else [path / f"{Path(name).stem}.npz" for name, _ in results]
+    try:
+        if not single:
+            path.mkdir(parents=True, exist_ok=True)
+        for file, (_, outputs) in zip(files, results, strict=True):
+            if file.exists() and not force:
+                raise WriteError(Diagnostic("W302", "the output exists", where=Where(str(file)), help="--force overwrites it"))
+            with open(file, "wb") as f:
+                arrays: dict[str, Any] = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
+                np.savez(f, **arrays)
+    except OSError as e:
+        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))) from None
+
+
+def describe(array: Array) -> dict[str, Any]:
+    """Type, shape and, for numbers, the range and mean of what is finite."""
+    base: dict[str, Any] = {"type": "string" if array.dtype.kind in "OUS" else str(array.dtype), "shape": list(array.shape)}
+    if array.dtype.kind in "OUS" or not array.size:
+        return base
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return {**base, "finite": 0}
+    return {**base, "min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean()), "finite": int(finite.size)}
+
+
+def line(array: Array) -> str:
+    d = describe(array)
+    text = f"{d['type']}[{','.join(map(str, d['shape']))}]"
+    if "min" in d:
+        text += f"  min {d['min']:.6g}  mean {d['mean']:.6g}  max {d['max']:.6g}"
+    if d.get("finite", array.size) < array.size:
+        text += f"  {array.size - d['finite']} not finite"
+    return text

@@ -1,0 +1,171 @@
+"""JSON objects with every access checked: the right kind of value or a ReadError that names its place."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from converter.diagnostics import Where
+from converter.errors import ReadError, unreadable
+from converter.files import MappedFile, side_file
+
+T = TypeVar("T")
+_MISSING: Any = object()
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
+    """The JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN, and numbers or nesting beyond reason."""
+    data = source.bytes.tobytes()
+    try:
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeDecodeError, UnicodeEncodeError) as e:
+        raise unreadable("R103", f"the text is not UTF-8: {e.reason}", Where(file)) from None
+    except json.JSONDecodeError as e:
+        raise unreadable("R103", f"not JSON: {e.msg}", Where(file, line=e.lineno)) from None
+    except RecursionError:
+        raise unreadable("R103", "the JSON is nested too deeply", Where(file)) from None
+    except ValueError as e:
+        raise unreadable("R103", f"not JSON: {str(e).split(';')[0]}", Where(file)) from None
+    if not isinstance(value, dict):
+        raise unreadable("R103", "the file does not hold a JSON object", Where(file))
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        raise ValueError(f"the key {next(k for k, _ in pairs if k in seen or seen.add(k))!r} is repeated")  # type: ignore[func-returns-value]
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+def pool_path(table: Path, name: str, where: Where) -> Path:
+    """The path of a pool: a plain file name beside the table (R107 otherwise)."""
+    if name in ("", ".", "..") or "/" in name or os.sep in name:
+        raise unreadable("R107", f"the pool {name!r} is not a file name beside the table", where)
+    try:
+        return side_file(table, name, where)
+    except (OSError, ValueError):
+        raise unreadable("R107", f"the pool {name!r} is not a file name", where) from None
+
+
+class Fields:
+    """One JSON object at a place. Getters mark a key as known; `done` hands over what nobody asked for."""
+
+    def __init__(self, raw: dict[str, Any], file: str, path: str = "") -> None:
+        self.raw = raw
+        self._file = file
+        self._path = path
+        self._known: set[str] = set()
+
+    def where(self, key: str = "") -> Where:
+        return Where(self._file, path=f"{self._path}.{key}" if self._path and key else self._path or key)
+
+    def __contains__(self, key: str) -> bool:
+        self._known.add(key)
+        return key in self.raw
+
+    @property
+    def omitted(self) -> frozenset[str]:
+        return frozenset(self._known - self.raw.keys())
+
+    def unread(self) -> dict[str, Any]:
+        return {k: v for k, v in self.raw.items() if k not in self._known}
+
+    def done(self, extra: dict[str, Any]) -> None:
+        extra.update(self.unread())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._known.add(key)
+        return self.raw.get(key, default)
+
+    def _bad(self, key: str, expected: str, value: Any) -> ReadError:
+        shown = "nothing" if value is _MISSING else repr(value)
+        return unreadable("R110", f"expected {expected}, found {shown if len(shown) < 60 else shown[:57] + '...'}", self.where(key))
+
+    def integer(self, key: str, low: int, high: int, default: int = _MISSING) -> int:
+        value = self.get(key, default)
+        if type(value) is not int or not low <= value <= high:
+            raise self._bad(key, f"an integer of {low}..{high}", value)
+        return value
+
+    def number(self, key: str, default: float = _MISSING) -> float:
+        value = self.get(key, default)
+        if type(value) not in (int, float) or not _finite(value):
+            raise self._bad(key, "a finite number", value)
+        return float(value)
+
+    def text(self, key: str, default: str = _MISSING) -> str:
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self._bad(key, "a text", value)
+        return value
+
+    def boolean(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, "true or false", value)
+        return value
+
+    def choice(self, key: str, choices: Mapping[str, T]) -> T:
+        value = self.get(key, _MISSING)
+        if not isinstance(value, str) or value not in choices:
+            raise self._bad(key, f"one of {', '.join(choices)}", value)
+        return choices[value]
+
+    def _list(self, key: str, optional: bool = False) -> list[Any]:
+        value = self.get(key, [] if optional else _MISSING)
+        if not isinstance(value, list):
+            raise self._bad(key, "a list", value)
+        return value
+
+    def integers(self, key: str, low: int, high: int) -> list[int]:
+        values = self._list(key)
+        for i, value in enumerate(values):
+            if type(value) is not int or not low <= value <= high:
+                raise self._bad(f"{key}[{i}]", f"an integer of {low}..{high}", value)
+        return values
+
+    def numbers(self, key: str) -> list[float]:
+        values = self._list(key)
+        for i, value in enumerate(values):
+            if type(value) not in (int, float) or not _finite(value):
+                raise self._bad(f"{key}[{i}]", "a finite number", value)
+        return values
+
+    def texts(self, key: str) -> list[str]:
+        values = self._list(key)
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                raise self._bad(f"{key}[{i}]", "a text", value)
+        return values
+
+    def object(self, key: str) -> Fields:
+        value = self.get(key, _MISSING)
+        if not isinstance(value, dict):
+            raise self._bad(key, "an object", value)
+        return Fields(value, self._file, f"{self._path}.{key}" if self._path else key)
+
+    def objects(self, key: str, optional: bool = False) -> Iterator[Fields]:
+        path = f"{self._path}.{key}" if self._path else key
+        for i, value in enumerate(self._list(key, optional)):
+            if not isinstance(value, dict):
+                raise self._bad(f"{key}[{i}]", "an object", value)
+            yield Fields(value, self._file, f"{path}[{i}]")
+
+
+def _finite(value: float) -> bool:
+    # a scale is a float32: what does not fit one is as good as infinite
+    return math.isfinite(value) and abs(value) <= 3.4028235677973366e38 if type(value) is float else abs(value) < 2**127

@@ -1,0 +1,100 @@
+"""How the forms of an NNAPI model are told apart; light, because every file that netconv is given passes here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.format import Flavour, Format, Option
+
+if TYPE_CHECKING:
+    from converter.diagnostics import Diagnostic
+    from converter.formats.nnapi.table import Table
+    from converter.model import Model
+
+_WORD = 4
+_BLOB_HEADER = 6 * _WORD
+_MOST = 2**24
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> str:
+    """ "nnapi", "nnapi+blob" or "tflite" when the first bytes of a file look like that form, else "".
+
+    `head` is the beginning of the file, 4 KiB are plenty. A blob has no magic: its version word, plausible counts and the suffix decide.
+    """
+    if head[4:8] == b"TFL3":
+        return "tflite"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{") and b'"nnapi-operand-table"' in text:
+        return "nnapi"
+    if Path(path).suffix == ".nnapi" and _is_blob(head):
+        return "nnapi+blob"
+    return ""
+
+
+def _is_blob(head: bytes) -> bool:
+    words = [int.from_bytes(head[i : i + _WORD], "little") for i in range(0, _BLOB_HEADER, _WORD)]
+    return len(head) >= _BLOB_HEADER and words[0] == 1 and all(0 < n < _MOST for n in (words[1], *words[3:]))
+
+
+def read(path: Path, weights: Path | None) -> Model:
+    from converter.formats.nnapi.lift import lift
+
+    return lift(_read_table(path), str(path))
+
+
+def _read_table(path: Path) -> Table:
+    with open(path, "rb") as f:
+        form = sniff(f.read(4096), path)
+    if form == "nnapi+blob":
+        from converter.formats.nnapi.blob import read_blob
+
+        return read_blob(path)
+    if form == "tflite":
+        from converter.formats.nnapi.tflite import read_tflite
+
+        return read_tflite(path)
+    from converter.formats.nnapi.codec import read_table
+
+    return read_table(path)
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.formats.nnapi.lower import write_model
+
+    return write_model(model, path, flavour)
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    from converter.formats.nnapi.validate import validate
+
+    return validate(_read_table(path), str(path))
+
+
+def kinds() -> Mapping[str, str]:
+    from converter.formats.nnapi.operations import operations
+    from converter.formats.nnapi.ops.args import LIFT
+
+    import_module("converter.formats.nnapi.lift")  # enters the functions
+    return {name: "yes" if name in LIFT else "no" for name in operations()}
+
+
+FORMAT = Format(
+    name="nnapi",
+    title="NNAPI operand table",
+    suffixes=(".nnapi.json", ".nnapi", ".nnapi.c", ".tflite"),
+    sniff=lambda head, path: bool(sniff(head, path)),
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    options=(
+        Option("level", "the highest feature level to use", values=("1", "2", "3", "4", "5", "6", "7"), default="7"),
+        Option("blob", "the flat form that PyTorch's loader takes (.nnapi)"),
+        Option("c", "C source against NeuralNetworks.h (.nnapi.c), write only"),
+    ),
+    versions="feature levels 1 to 7",
+)

@@ -1,0 +1,83 @@
+"""Where the constants of a new table go: small ones into operandValues, large ones into one pool (NeuralNetworks.h, setOperandValue)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from converter.formats.nnapi.table import Bytes, Lifetime, Location, Operand, Table
+
+# Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver (Android's default request alignment).
+POOL_ALIGNMENT = 64
+
+
+@dataclass(slots=True)
+class Layout:
+    """Lifetimes and locations per subgraph and operand, the bytes of operandValues, and the pool as (offset, operand) in file order."""
+
+    lifetimes: list[list[Lifetime]] = field(default_factory=list)
+    locations: list[list[Location]] = field(default_factory=list)
+    values: bytes = b""
+    chunks: list[tuple[int, Operand]] = field(default_factory=list)
+    pool_size: int = 0
+
+    def pool(self) -> Iterator[Bytes]:
+        """The pool's bytes, value after value with the gaps between them; each value is produced only now."""
+        position = 0
+        for offset, operand in self.chunks:
+            if offset > position:
+                yield np.zeros(offset - position, np.uint8)
+            data = value_bytes(operand)
+            yield data
+            position = offset + data.size
+
+
+def lay_out(table: Table) -> Layout:
+    """Lifetimes and locations of every operand of a table, computed from its values; the table is not changed."""
+    layout = Layout()
+    values = bytearray()
+    for _, subgraph in table.subgraphs():
+        lifetimes = subgraph.lifetimes()
+        locations = []
+        for operand, lifetime in zip(subgraph.operands, lifetimes, strict=True):
+            locations.append(_place(operand, lifetime, values, layout))
+        layout.lifetimes.append(lifetimes)
+        layout.locations.append(locations)
+    layout.values = bytes(values)
+    return layout
+
+
+def _place(operand: Operand, lifetime: Lifetime, values: bytearray, layout: Layout) -> Location:
+    if lifetime is Lifetime.SUBGRAPH:
+        return Location(0, operand.subgraph or 0, 0)
+    if operand.value is None or not lifetime.is_constant:
+        return Location()
+    size = operand.value.nbytes
+    if lifetime is Lifetime.CONSTANT_COPY:
+        values.extend(bytes(-len(values) % copy_alignment(size)))
+        location = Location(0, len(values), size)
+        values.extend(value_bytes(operand))
+        return location
+    offset = layout.pool_size + -layout.pool_size % POOL_ALIGNMENT
+    layout.chunks.append((offset, operand))
+    layout.pool_size = offset + size
+    return Location(0, offset, size)
+
+
+def copy_alignment(size: int) -> int:
+    """Alignment of a value of `size` bytes in operandValues, as Android's runtime appends them."""
+    return 1 if size < 2 else 2 if size < 4 else 4
+
+
+def value_bytes(operand: Operand) -> Bytes:
+    """The little-endian bytes of an operand's value; ValueError when they are not as many as its type and dimensions say."""
+    array = operand.array()
+    dtype = operand.type.dtype
+    if dtype is not None and not operand.type.is_oem and array.dtype != dtype:
+        array = array.astype(dtype, casting="same_kind" if array.dtype != np.bool_ else "unsafe")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if operand.nbytes is not None and data.size != operand.nbytes:
+        raise ValueError(f"the value of operand {operand.name!r} has {data.size} bytes, its type and dimensions need {operand.nbytes}")
+    return data

@@ -1,0 +1,66 @@
+"""The lowest feature level that has everything in a table: operations, argument counts, operand types, and what older levels forbade."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.formats.nnapi.operations import Binding, NoMatch, bind, operations
+from converter.formats.nnapi.table import Operand, OperandType, Subgraph, Table
+
+_Q8 = OperandType.TENSOR_QUANT8_ASYMM
+
+
+def feature_level(table: Table) -> tuple[int, str]:
+    """The minimal feature level and what needs it, as a JSON place with the operation's or operand's type ("" at level 1)."""
+    level, reason = 1, ""  # the permission to relax is no operation: a level 1 driver just does not use it
+    if table.referenced:
+        level, reason = 4, "referenced"
+    for prefix, subgraph in table.subgraphs():
+        for i, operation in enumerate(subgraph.operations):
+            needed = operation_level(subgraph, i)
+            if needed > level:
+                level, reason = needed, f"{prefix}operations[{i}] {operation.type}"
+        for i, operand in enumerate(subgraph.operands):
+            needed = operand_level(operand)
+            if needed > level:
+                level, reason = needed, f"{prefix}operands[{i}] {operand.type.name}"
+    return level, reason
+
+
+def operand_level(operand: Operand) -> int:
+    # a tensor without any dimensions has an unspecified rank, which only level 3 knows
+    return max(operand.type.since, 3 if operand.type.is_tensor and not operand.dimensions else 1)
+
+
+def operation_level(subgraph: Subgraph, index: int) -> int:
+    """The level that one operation needs; for one that fits no signature the level at which it was introduced."""
+    operation = subgraph.operations[index]
+    if any(i >= len(subgraph.operands) for i in operation.inputs + operation.outputs) or operation.type not in operations():
+        return 1
+    try:
+        binding = bind(operation, subgraph)
+    except NoMatch:
+        return operations()[operation.type].level
+    return max(binding.level, 3 if _needs_level_3(binding, subgraph) else 1)
+
+
+def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
+    """Restrictions of levels 1 and 2 that level 3 lifted; AOSP's validator turns each violation into "needs level 3"."""
+    name = binding.spec.name
+
+    def one(index: object) -> Operand:
+        assert isinstance(index, int)
+        return subgraph.operands[index]
+
+    if name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED") and binding.types["T"] is _Q8 and binding.types["F"] is _Q8:
+        x, w, y = one(binding.inputs["input"]), one(binding.inputs.get("filter", binding.inputs.get("weights"))), one(binding.outputs["output"])
+        # AOSP multiplies float32 by float32
+        return not np.float32(y.scale) > np.float32(x.scale) * np.float32(w.scale)
+    if name == "CONCATENATION" and binding.types["T"] is _Q8:
+        inputs, y = binding.inputs["inputs"], one(binding.outputs["output"])
+        assert isinstance(inputs, list)
+        return any((one(i).scale, one(i).zero_point) != (y.scale, y.zero_point) for i in inputs)
+    if name in ("PAD", "SPACE_TO_BATCH_ND") and binding.types["T"] is _Q8:
+        return one(binding.inputs["input"]).zero_point != 0
+    ranks = {"SOFTMAX": (2, 4), "L2_NORMALIZATION": (4,), "LOCAL_RESPONSE_NORMALIZATION": (4,)}.get(name)
+    return ranks is not None and len(one(binding.inputs["input"]).dimensions) not in ranks

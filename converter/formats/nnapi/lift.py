@@ -1,0 +1,101 @@
+"""Table -> the shared graph."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.formats.nnapi.operations import NoMatch, bind
+from converter.formats.nnapi.ops import elementwise, recurrent, reductions, shapes, windows
+from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
+from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
+from converter.graph.build import Builder, new_model
+from converter.graph.infer import InferenceError, known, set_type
+from converter.graph.names import set_public_name
+from converter.mapping.drive import refuse
+from converter.mapping.node import MappingError
+from converter.model import Model
+from converter.passes.channels_last import restore_boundary, to_first
+from converter.passes.fold import fold
+from converter.passes.tidy import tidy
+
+_THEMES = (elementwise, recurrent, reductions, shapes, windows)  # imported for what they enter into LIFT
+
+
+def lift(table: Table, file: str = "") -> Model:
+    """A Model of the main subgraph; UnsupportedError with all refusals. Recorded boundary permutations are undone."""
+    model, b = new_model("main")
+    lifting = SubgraphLift(table, b, file)
+    lifting.run()
+    refuse(lifting.problems)
+    for i in table.outputs:
+        b.output(lifting.values[i])
+        set_public_name(b.graph.outputs[-1], lifting.name(i))
+    tidy(model)
+    permutations = {lifting.name(i): p for i in [*table.inputs, *table.outputs] if (p := table.operands[i].permutation)}
+    restore_boundary(model, permutations)
+    to_first(model)
+    fold(model, limit=0)
+    return Model(model, "nnapi")
+
+
+class SubgraphLift:
+    """Operands become values, operations nodes, in the order of execution."""
+
+    def __init__(self, subgraph: Subgraph, b: Builder, file: str) -> None:
+        self.subgraph, self.b, self.file = subgraph, b, file
+        self.values: dict[int, ir.Value] = {}
+        self.reals: dict[int, ir.Value] = {}
+        self.refused: set[int] = set()
+        self.problems: list[Diagnostic] = []
+
+    def name(self, index: int) -> str:
+        return self.subgraph.operands[index].name or f"operand{index}"
+
+    def run(self) -> None:
+        for i, operand in enumerate(self.subgraph.operands):
+            if operand.value is not None:
+                self.values[i] = self.b.const(operand.array(), self.name(i))
+        for i in self.subgraph.inputs:
+            self._input(i, self.subgraph.operands[i])
+        for position, operation in enumerate(self.subgraph.operations):
+            self._operation(position, operation)
+
+    def _input(self, index: int, operand: Operand) -> None:
+        dims = [d or None for d in operand.dimensions]
+        self.values[index] = self.b.input(self.name(index), DATA_TYPES[operand.type], dims)
+        set_public_name(self.values[index], self.name(index))
+
+    def _operation(self, position: int, operation: Operation) -> None:
+        layer = self.name(operation.outputs[0]) if operation.outputs else ""
+        where = Where(self.file, path=f"operations[{position}]", layer=layer, kind=operation.type)
+        if self.refused.intersection(operation.inputs):
+            self.refused.update(operation.outputs)  # behind a refused operation
+            return
+        try:
+            with self.b.provenance(format="nnapi", layer=where.layer, type=operation.type, where=where.path):
+                results = self._results(operation)
+        except (MappingError, NoMatch, InferenceError) as e:
+            code, help = (e.code, e.help) if isinstance(e, MappingError) else ("R105", "")
+            self.problems.append(Diagnostic(code, str(e), where=where, help=help))
+            self.refused.update(operation.outputs)
+            return
+        for index, value in zip(operation.outputs, results, strict=False):
+            self.values[index] = value
+            if value.producer() is not None and known(value) is None:
+                value.name = self.b.names.fresh(self.name(index))
+
+    def _results(self, operation: Operation) -> list[ir.Value]:
+        function = LIFT.get(operation.type)
+        if function is None:
+            raise MappingError(f"{operation.type} has no counterpart", "X201")
+        args = Args(operation.type, self.b, bind(operation, self.subgraph), self.subgraph.operands, self.values, self.reals)
+        found = function(args)
+        results = [found] if isinstance(found, ir.Value) else list(found)
+        operands = [self.subgraph.operands[i] for i in operation.outputs]
+        if operation.type not in RAW:
+            results = [quantise(self.b, v, o) for v, o in zip(results, operands, strict=False)]
+        for value, operand in zip(results, operands, strict=False):
+            if value.shape is None and operand.dimensions and all(operand.dimensions):
+                set_type(value, None, operand.dimensions)
+        return results

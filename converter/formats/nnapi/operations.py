@@ -1,0 +1,272 @@
+"""What operations there are, and which signature a given operation uses: `schemas/nnapi/operations.json` as values.
+
+`bind` gives every operand of an operation the name that its signature has for it, so that nobody counts positions:
+
+    binding = bind(operation, subgraph)
+    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left out, a list where repeated
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from converter.formats.nnapi.table import OperandType, Operation, Subgraph
+
+OEM_OPERATION = "OEM_OPERATION"
+OEM_CODE = 10000
+Bound = int | list[int] | None
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One input or output of a signature; `type` is an operand type, a type variable of the operation, or "any"."""
+
+    name: str
+    type: str
+    rank: tuple[int, int | None] | None = None
+    optional: bool = False
+    since: int | None = None
+    default: int | bool | None = None
+    repeat: bool = False
+    minimum: int = 1
+    domain: str = ""
+    quantisation: str | Mapping[str, Sequence[float]] = ""
+    unless: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One way of calling an operation; `counts` lists the numbers of inputs that are allowed (empty: whatever `since` permits)."""
+
+    name: str
+    inputs: tuple[Argument, ...]
+    level: int = 1
+    counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class OperationSpec:
+    """An operation; each row of `types` is the operand types of `variables` in order, and the feature level of the combination."""
+
+    name: str
+    code: int
+    level: int
+    summary: str
+    variables: tuple[str, ...]
+    types: tuple[tuple[tuple[OperandType, ...], int], ...]
+    signatures: tuple[Signature, ...]
+    outputs: tuple[Argument, ...]
+    output_counts: tuple[int, ...] = ()
+    layout: str = ""
+    channel_dim: int | None = None
+
+
+@dataclass
+class Binding:
+    """How an operation's operands fit its signature; `level` is the feature level that signature, types and argument count need."""
+
+    spec: OperationSpec
+    signature: Signature
+    level: int
+    types: dict[str, OperandType] = field(default_factory=dict)
+    inputs: dict[str, Bound] = field(default_factory=dict)
+    outputs: dict[str, Bound] = field(default_factory=dict)
+
+
+class NoMatch(Exception):
+    """No signature fits: the reason of the one that came closest, and its place ("inputs[3]") within the operation."""
+
+    def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+        self.allowed = allowed
+
+
+def _schema() -> Path:
+    # a wheel carries the schemas inside the package, a checkout beside it
+    package = Path(__file__).resolve().parents[2]
+    inside = package / "_schemas"
+    return (inside if inside.is_dir() else package.parent / "schemas") / "nnapi" / "operations.json"
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(_schema().read_text("utf-8"))
+    return document
+
+
+@functools.cache
+def operations() -> dict[str, OperationSpec]:
+    """All operations by name, in the order of their codes; OEM_OPERATION, which has no signature, is not among them."""
+    return {name: _spec(name, item) for name, item in _document()["operations"].items()}
+
+
+@functools.cache
+def names_by_code() -> dict[int, str]:
+    return {**{spec.code: name for name, spec in operations().items()}, OEM_CODE: OEM_OPERATION}
+
+
+def domain_values(name: str) -> list[int] | None:
+    """The values of a named domain such as "activation"; None for a comparison such as ">=1"."""
+    values: list[int] | None = _document()["domains"].get(name)
+    return values
+
+
+def is_operation(name: str) -> bool:
+    return name in operations() or name == OEM_OPERATION
+
+
+def nearest(name: str) -> str:
+    """A hint at the nearest known operation, to be appended to a message; empty when nothing is near."""
+    close = difflib.get_close_matches(name.upper()[:64], operations(), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _spec(name: str, item: dict[str, Any]) -> OperationSpec:
+    return OperationSpec(
+        name,
+        item["code"],
+        item["level"],
+        item["summary"],
+        tuple(item["variables"]),
+        tuple((tuple(OperandType[t] for t in row[:-1]), row[-1]) for row in item["types"]),
+        tuple(Signature(s["name"], _arguments(s["inputs"]), s.get("level", 1), tuple(s.get("counts", ()))) for s in item["signatures"]),
+        _arguments(item["outputs"]),
+        tuple(item.get("output_counts", ())),
+        item.get("layout", ""),
+        item.get("channel_dim"),
+    )
+
+
+def _arguments(items: list[dict[str, Any]]) -> tuple[Argument, ...]:
+    def one(item: dict[str, Any]) -> Argument:
+        rank = item.pop("rank", None) if (item := dict(item)) else None
+        return Argument(rank=(rank, rank) if isinstance(rank, int) else tuple(rank) if rank else None, **item)
+
+    return tuple(one(item) for item in items)
+
+
+def bind(operation: Operation, subgraph: Subgraph) -> Binding:
+    """The signature and type combination that an operation uses: the one of the lowest feature level that fits; NoMatch when none does.
+
+    Only counts and operand types decide. Indexes must lie within the subgraph's operands.
+    """
+    spec = operations().get(operation.type)
+    if spec is None:
+        raise NoMatch(f"{operation.type} has no signature that netconv knows")
+    best: Binding | None = None
+    failures: list[NoMatch] = []
+    outputs = _fit(spec.outputs, operation.outputs, spec.output_counts, spec.name, "outputs")
+    for signature in spec.signatures:
+        try:
+            inputs = _fit(signature.inputs, operation.inputs, signature.counts, spec.name, "inputs")
+            found = _row(spec, signature, inputs, outputs, subgraph)
+        except NoMatch as e:
+            failures.append(e)
+            continue
+        if best is None or found.level < best.level:
+            best = found
+    if best is None:
+        raise _closest(failures)
+    return best
+
+
+def _closest(failures: list[NoMatch]) -> NoMatch:
+    """The failure of the signature that got furthest; wrong counts of all signatures together when none got anywhere."""
+    best = max(failures, key=lambda e: _progress(e.place))
+    if best.place or not best.allowed:
+        return best
+    allowed = sorted({n for e in failures for n in e.allowed})
+    return NoMatch(best.message.replace(_either(best.allowed), _either(allowed)))
+
+
+def _either(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, counts))
+
+
+def _progress(place: str) -> int:
+    side, _, number = place.rstrip("]").partition("[")
+    return -1 if not number else int(number) + (1000 if side == "outputs" else 0)
+
+
+Pairs = list[tuple[Argument, int, int]]
+
+
+def _fit(arguments: tuple[Argument, ...], indexes: list[int], counts: tuple[int, ...], name: str, side: str) -> Pairs:
+    """Each operand with its argument: (argument, position, operand index)."""
+    n, repeated = len(indexes), next((i for i, a in enumerate(arguments) if a.repeat), None)
+    if repeated is not None:
+        times = n - (len(arguments) - 1)
+        if times < arguments[repeated].minimum:
+            raise NoMatch(f"{name} takes at least {len(arguments) - 1 + arguments[repeated].minimum} {side}, it has {n}")
+        arguments = arguments[:repeated] + (arguments[repeated],) * times + arguments[repeated + 1 :]
+    else:
+        allowed = counts or tuple(k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:]))
+        if n not in allowed:
+            raise NoMatch(f"{name} takes {_either(allowed)} {side}, it has {n}", allowed=allowed)
+        if side == "outputs" and any(a.unless for a in arguments) and n % 2:
+            arguments = tuple(a for a in arguments if not a.unless)
+    return [(a, i, index) for i, (a, index) in enumerate(zip(arguments, indexes, strict=False))]
+
+
+def _row(spec: OperationSpec, signature: Signature, inputs: Pairs, outputs: Pairs, subgraph: Subgraph) -> Binding:
+    rows = list(spec.types)
+    level = max([spec.level, signature.level, *(a.since or 1 for a, _, _ in inputs + outputs)])
+    for side, pairs in (("inputs", inputs), ("outputs", outputs)):
+        for argument, position, index in pairs:
+            actual = subgraph.operands[index].type
+            rows = _narrow(rows, spec.variables, argument, actual, f"{side}[{position}]")
+    types, row_level = min(rows, key=lambda row: row[1])
+    return Binding(
+        spec,
+        signature,
+        max(level, row_level),
+        dict(zip(spec.variables, types, strict=True)),
+        _named(signature.inputs, inputs),
+        _named(spec.outputs, outputs),
+    )
+
+
+def _narrow(
+    rows: list[tuple[tuple[OperandType, ...], int]], variables: tuple[str, ...], argument: Argument, actual: OperandType, place: str
+) -> list[tuple[tuple[OperandType, ...], int]]:
+    if argument.type == "any":
+        return rows
+    if argument.type in variables:
+        at = variables.index(argument.type)
+        left = [row for row in rows if row[0][at] is actual]
+        allowed = sorted({row[0][at].name for row in rows})
+    else:
+        left, allowed = (rows if actual.name == argument.type else []), [argument.type]
+    if not left:
+        raise NoMatch(f"{argument.name} is {actual.name}, expected {' or '.join(allowed)}", place)
+    return left
+
+
+def _named(arguments: tuple[Argument, ...], pairs: Pairs) -> dict[str, Bound]:
+    bound: dict[str, Bound] = {a.name: [] if a.repeat else None for a in arguments}
+    for argument, _, index in pairs:
+        values = bound[argument.name]
+        if isinstance(values, list):
+            values.append(index)
+        else:
+            bound[argument.name] = index
+    return bound
+
+
+def arguments_of(binding: Binding) -> Iterator[tuple[str, Argument, int]]:
+    """Every operand of a bound operation: its place ("inputs[2]"), its argument, its operand index."""
+    for side, arguments, bound in (("inputs", binding.signature.inputs, binding.inputs), ("outputs", binding.spec.outputs, binding.outputs)):
+        position = 0
+        for argument in arguments:
+            value = bound[argument.name]
+            for index in value if isinstance(value, list) else [] if value is None else [value]:
+                yield f"{side}[{position}]", argument, index
+                position += 1

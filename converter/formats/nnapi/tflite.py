@@ -1,0 +1,226 @@
+"""The `.tflite` form of a table: what runs on today's phones, and what LiteRT executes here. Rows are in `literows.py`.
+
+Operations 0..28 have TensorFlow Lite's numbers and nearly its meaning; scalars become options, explicit padding becomes SAME or VALID where it is
+one of the two and a PAD in front of a VALID operator otherwise. What TensorFlow Lite would compute differently is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tflite as schema
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import ReadError, UnsupportedError
+from converter.files import Output
+from converter.formats.nnapi.liteflat import LiteGraph, LiteModel, LiteOperator, LiteTensor, read_flat, write_flat
+from converter.formats.nnapi.literows import BY_OPERATION, LAST, REASONS, Row
+from converter.formats.nnapi.operations import NoMatch, bind
+from converter.formats.nnapi.shapes import Arguments
+from converter.formats.nnapi.table import Array, Operand, OperandType, Operation, Subgraph, Table
+
+BOUNDARY = "netconv.boundary"
+QUANTISED = {
+    OperandType.TENSOR_QUANT8_ASYMM,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
+    OperandType.TENSOR_QUANT8_SYMM,
+    OperandType.TENSOR_QUANT16_SYMM,
+    OperandType.TENSOR_QUANT16_ASYMM,
+}
+LITE_TYPES: dict[OperandType, int] = {
+    OperandType.FLOAT32: schema.TensorType.FLOAT32,
+    OperandType.INT32: schema.TensorType.INT32,
+    OperandType.UINT32: schema.TensorType.UINT32,
+    OperandType.BOOL: schema.TensorType.BOOL,
+    OperandType.FLOAT16: schema.TensorType.FLOAT16,
+    OperandType.TENSOR_FLOAT32: schema.TensorType.FLOAT32,
+    OperandType.TENSOR_FLOAT16: schema.TensorType.FLOAT16,
+    OperandType.TENSOR_INT32: schema.TensorType.INT32,
+    OperandType.TENSOR_BOOL8: schema.TensorType.BOOL,
+    OperandType.TENSOR_QUANT8_ASYMM: schema.TensorType.UINT8,
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: schema.TensorType.INT8,
+    OperandType.TENSOR_QUANT8_SYMM: schema.TensorType.INT8,
+    OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: schema.TensorType.INT8,
+    OperandType.TENSOR_QUANT16_SYMM: schema.TensorType.INT16,
+    OperandType.TENSOR_QUANT16_ASYMM: schema.TensorType.UINT16,
+}
+
+
+class Refused(Exception):
+    """Why one operation has no counterpart over there."""
+
+
+def read_tflite(path: str | Path) -> Table:
+    """The table that a TensorFlow Lite model is; scalars of options become operands, a missing bias becomes zeros.
+
+    Raises ReadError: R103 damaged, R104 schema version; UnsupportedError X201: operators and tensor types that NNAPI does not have.
+    """
+    from converter.formats.nnapi.litelift import lift_model
+
+    try:
+        return lift_model(read_flat(path))
+    except UnsupportedError as e:
+        raise UnsupportedError(_at_file(d, str(path)) for d in e.diagnostics) from None
+    except ReadError as e:
+        raise ReadError(_at_file(d, str(path)) for d in e.diagnostics) from None
+
+
+def _at_file(d: Diagnostic, file: str) -> Diagnostic:
+    return Diagnostic(d.code, d.message, d.level, Where(file, d.where.line, d.where.path, d.where.layer, d.where.kind), d.evidence, d.help)
+
+
+def write_tflite(table: Table, out: Output) -> list[Diagnostic]:
+    """Write a table as a TensorFlow Lite model; the warnings say what the form has no place for.
+
+    The table must be valid (`validate`). Raises UnsupportedError with every operation that cannot be expressed (X202), X204 above 2 GiB.
+    """
+    model, warnings = lower_model(table)
+    write_flat(model, out)
+    return warnings
+
+
+def lower_model(table: Table) -> tuple[LiteModel, list[Diagnostic]]:
+    problems: list[Diagnostic] = []
+    model = LiteModel()
+    for i, (prefix, subgraph) in enumerate(table.subgraphs()):
+        lowering = Lowering(subgraph, f"body{i - 1}" if i else "main")
+        model.graphs.append(lowering.run(prefix, problems))
+    if problems:
+        raise UnsupportedError(problems)
+    boundaries = {
+        side: {str(k): table.operands[i].boundary for k, i in enumerate(indexes) if table.operands[i].boundary is not None}
+        for side, indexes in (("inputs", table.inputs), ("outputs", table.outputs))
+    }
+    if any(boundaries.values()):
+        model.metadata[BOUNDARY] = json.dumps(boundaries, sort_keys=True).encode()
+    warnings = [Diagnostic("X207", "TensorFlow Lite models do not say that float32 may be computed as float16", "warning")] if table.relaxed else []
+    return model, warnings
+
+
+class Lowering:
+    """One subgraph on its way to TensorFlow Lite; tensors are made when something uses them."""
+
+    def __init__(self, subgraph: Subgraph, name: str) -> None:
+        self.subgraph = subgraph
+        self.graph = LiteGraph(name)
+        self._lifetimes = subgraph.lifetimes()
+        self._tensors: dict[int, int] = {}
+
+    def run(self, prefix: str, problems: list[Diagnostic]) -> LiteGraph:
+        self.graph.inputs = self._ends(self.subgraph.inputs, f"{prefix}inputIndexes", problems)
+        for i, operation in enumerate(self.subgraph.operations):
+            try:
+                self._operation(operation)
+            except Refused as e:
+                name = self.subgraph.operands[operation.outputs[0]].name if operation.outputs else ""
+                where = Where(path=f"{prefix}operations[{i}]", layer=name, kind=operation.type)
+                problems.append(Diagnostic("X202", f"TensorFlow Lite cannot express {operation.type}: {e}", where=where))
+        self.graph.outputs = self._ends(self.subgraph.outputs, f"{prefix}outputIndexes", problems)
+        return self.graph
+
+    def _ends(self, indexes: list[int], place: str, problems: list[Diagnostic]) -> list[int]:
+        tensors = []
+        for k, index in enumerate(indexes):
+            try:
+                tensors.append(self.tensor(index))
+            except Refused as e:
+                problems.append(Diagnostic("X202", f"TensorFlow Lite has no such type: {e}", where=Where(path=f"{place}[{k}]")))
+        return tensors
+
+    def _operation(self, operation: Operation) -> None:
+        from converter.formats.nnapi.litespecial import LOWER
+
+        row = BY_OPERATION.get(operation.type)
+        if row is None:
+            raise Refused(REASONS.get(operation.type, "it has no such operator"))
+        try:
+            x = Arguments(bind(operation, self.subgraph), self.subgraph, self._lifetimes)
+        except NoMatch as e:
+            raise Refused(e.message) from None
+        check_only(row, x)
+        lite = LiteOperator(row.builtin, self._inputs(row, x), [], row.options, _options(row, x))
+        lite.outputs = [self.tensor(i) for i in operation.outputs]
+        for special in LOWER.get(operation.type, ()):
+            special(self, x, lite)
+        self.graph.operators.append(lite)
+
+    def _inputs(self, row: Row, x: Arguments) -> list[int]:
+        inputs: list[int] = []
+        for name in row.tensors:
+            bound = x.binding.inputs[name]
+            if isinstance(bound, list):
+                inputs += [self.tensor(i) for i in bound]
+            else:
+                inputs.append(self.tensor(bound) if bound is not None and x.given(name) else -1)
+        return inputs
+
+    def tensor(self, index: int) -> int:
+        """The tensor of an operand."""
+        if index not in self._tensors:
+            self._tensors[index] = self.add(self.like(self.subgraph.operands[index]))
+        return self._tensors[index]
+
+    def like(self, operand: Operand) -> LiteTensor:
+        """A tensor of an operand's type, shape, value and quantisation."""
+        if operand.type not in LITE_TYPES:
+            raise Refused(f"operand {operand.name!r} is {operand.type.name}")
+        tensor = LiteTensor(operand.name, LITE_TYPES[operand.type], list(operand.dimensions), operand.value)
+        if operand.type in QUANTISED or (operand.type is OperandType.TENSOR_INT32 and operand.scale):
+            tensor.scales, tensor.zero_points = [operand.scale], [operand.zero_point]
+        elif operand.channel_quant is not None:
+            tensor.scales, tensor.axis = list(operand.channel_quant.scales), operand.channel_quant.dim
+            tensor.zero_points = [0] * len(tensor.scales)
+        return tensor
+
+    def add(self, tensor: LiteTensor) -> int:
+        self.graph.tensors.append(tensor)
+        return len(self.graph.tensors) - 1
+
+    def constant(self, name: str, values: Array, like: LiteTensor | None = None) -> int:
+        """A constant of int32, or of another tensor's type and quantisation."""
+        kind = schema.TensorType.INT32 if like is None else like.type
+        quant = ([], []) if like is None else (list(like.scales), list(like.zero_points))
+        return self.add(LiteTensor(name, kind, list(values.shape), values, *quant))
+
+    def insert(self, builtin: str, inputs: list[int], shape: list[int], name: str) -> int:
+        """An operator of ours before the one that is being lowered; its output is like its first input, in another shape."""
+        source = self.graph.tensors[inputs[0]]
+        output = self.add(LiteTensor(name, source.type, shape, None, list(source.scales), list(source.zero_points)))
+        self.graph.operators.append(LiteOperator(builtin, inputs, [output]))
+        return output
+
+
+def check_only(row: Row, x: Arguments) -> None:
+    """Arguments that have no place over there have the value that is meant there."""
+    for name, wanted in row.only.items():
+        value = x.scalar(name)
+        if value is None:
+            raise Refused(f"{name} is not a constant")
+        if wanted == LAST:
+            rank = x.rank("input")
+            if rank is None or value % rank != rank - 1:
+                raise Refused(f"{name} is {value}, only the last axis is possible")
+        elif value != wanted:
+            raise Refused(f"{name} is {str(value).lower()}, only {str(wanted).lower()} is possible")
+
+
+def _options(row: Row, x: Arguments) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, f in row.fields.items():
+        if f.argument == "padding" and "padding" not in x.binding.inputs:
+            continue  # explicit padding: litespecial decides
+        if f.argument in x.binding.inputs and x.operand(f.argument) is not None and not x.given(f.argument):
+            continue  # an optional scalar without value: the default
+        value = x.scalar(f.argument)
+        if value is None and x.operand(f.argument) is not None:
+            raise Refused(f"{f.argument} is not a constant")
+        if value is not None:
+            options[name] = value > 0 if f.flag else value + f.shift
+    return options
+
+
+def numbers(values: list[int]) -> Array:
+    return np.asarray(values, np.int32)

@@ -1,0 +1,232 @@
+"""The canonical form of operators that ONNX lets one spell in several ways: implicit padding, Scan, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from converter.formats.onnx.op import Op, Results, Rows
+from converter.graph.build import Builder
+from converter.mapping.node import MappingError
+
+ROWS = Rows()
+_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
+
+
+@ROWS.always(*_WINDOWS)
+def window(op: Op, b: Builder) -> Results:
+    """auto_pad -> pads. A dynamic extent with a stride is padded by an explicit Pad of computed size."""
+    mode = op.take("auto_pad", "NOTSET") or "NOTSET"
+    kernel = _kernel(op)
+    if mode == "NOTSET" or kernel is None:
+        return None
+    spatial = len(kernel)
+    if mode == "VALID":
+        op.attrs["pads"] = [0] * (2 * spatial)
+        return None
+    strides, dilations = op.attrs.get("strides") or [1] * spatial, op.attrs.get("dilations") or [1] * spatial
+    sizes = _sizes(op, spatial)
+    totals: list[int | None] = []
+    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
+        reach = (k - 1) * d + 1
+        totals.append(max((-(-size // s) - 1) * s + reach - size, 0) if size is not None else reach - 1 if s == 1 else None)
+    if None in totals:
+        return _pad_at_run_time(op, b, mode, kernel, list(strides), list(dilations))
+    op.attrs["pads"] = _halves([t for t in totals if t is not None], mode == "SAME_UPPER")
+    return None
+
+
+def _kernel(op: Op) -> list[int] | None:
+    if op.attrs.get("kernel_shape"):
+        return list(op.attrs["kernel_shape"])
+    weight = op.input(3 if op.kind == "QLinearConv" else 1) if op.kind not in ("MaxPool", "AveragePool", "LpPool") else None
+    if weight is None or weight.shape is None or not all(isinstance(d, int) for d in list(weight.shape)[2:]):
+        return None
+    return [int(d) for d in list(weight.shape)[2:]]  # type: ignore[arg-type]
+
+
+def _sizes(op: Op, spatial: int) -> list[int | None]:
+    shape = op.need(0).shape
+    if shape is None:
+        return [None] * spatial
+    return [d if isinstance(d, int) else None for d in list(shape)[2:]]
+
+
+def _halves(totals: Sequence[int], upper: bool) -> list[int]:
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return [*small, *large] if upper else [*large, *small]
+
+
+def _pad_at_run_time(op: Op, b: Builder, mode: str, kernel: list[int], strides: list[int], dilations: list[int]) -> Results:
+    if op.kind not in ("Conv", "MaxPool", "AveragePool"):
+        raise MappingError(f"{op.kind} with auto_pad={mode} needs a static spatial shape")
+    x, spatial = op.need(0), len(kernel)
+    size = b.op("Shape", x, start=2, end=2 + spatial)
+    stride, reach = np.array(strides, np.int64), np.array([(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)], np.int64)
+    steps = b.op("Sub", b.op("Div", b.op("Add", size, stride - 1), stride), np.ones(spatial, np.int64))
+    total = b.op("Max", b.op("Sub", b.op("Add", b.op("Mul", steps, stride), reach), size), np.zeros(spatial, np.int64))
+    small = b.op("Div", total, np.full(spatial, 2, np.int64))
+    large = b.op("Sub", total, small)
+    pads = b.op("Concat", *((small, large) if mode == "SAME_UPPER" else (large, small)), axis=0)
+    axes = list(range(2, 2 + spatial))
+    op.attrs["pads"] = [0] * (2 * spatial)
+    if op.kind == "MaxPool":
+        if op.has_output(1):
+            raise MappingError("MaxPool with indices and auto_pad needs a static spatial shape")
+        dtype: Any = x.dtype.numpy() if x.dtype is not None else np.float32
+        lowest = int(np.iinfo(dtype).min) if np.issubdtype(dtype, np.integer) else -np.inf
+        op.set_input(0, b.op("Pad", x, pads, b.like(x, lowest), axes))
+        return None
+    if op.kind == "AveragePool" and not op.attrs.get("count_include_pad", 0):
+        ones = b.op("Expand", b.like(x, 1), b.op("Shape", x))
+        share = b.op("AveragePool", b.op("Pad", ones, pads, None, axes), **op.attrs)
+        return b.op("Div", b.op("AveragePool", b.op("Pad", x, pads, None, axes), **op.attrs), share)
+    op.set_input(0, b.op("Pad", x, pads, None, axes))
+    return None
+
+
+@ROWS.always("ConvTranspose")
+def conv_transpose(op: Op, b: Builder) -> Results:
+    """auto_pad and output_shape -> pads and output_padding."""
+    mode = op.take("auto_pad", "NOTSET") or "NOTSET"
+    kernel = _kernel(op)
+    wanted = op.attrs.get("output_shape")
+    if kernel is None or (mode == "NOTSET" and not wanted):
+        return None
+    spatial = len(kernel)
+    if mode == "VALID" and not wanted:
+        op.attrs["pads"] = [0] * (2 * spatial)
+        return None
+    ones = [1] * spatial
+    strides, dilations = op.attrs.get("strides") or ones, op.attrs.get("dilations") or ones
+    extra = list(op.attrs.get("output_padding") or [0] * spatial)
+    sizes = _sizes(op, spatial)
+    if wanted and None in sizes:
+        return None  # stays as it is: the pads follow at run time
+    totals = []
+    for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        base = extra[i] + (k - 1) * d + 1 - s  # the output's extent is size * s + base - total
+        total = base if not wanted else (size or 0) * s + base - wanted[-spatial:][i]
+        extra[i] -= min(total, 0)
+        totals.append(max(total, 0))
+    op.take("output_shape")
+    op.attrs["pads"] = _halves(totals, mode == "SAME_UPPER")
+    if any(extra):
+        op.attrs["output_padding"] = extra
+    return None
+
+
+@ROWS.always("LSTM", "GRU", "RNN")
+def recurrent(op: Op, b: Builder) -> Results:
+    """`layout` 1 has the batch first: turned into layout 0 by Transposes."""
+    if not op.take("layout", 0):
+        return None
+    states = (5, 6) if op.kind == "LSTM" else (5,)
+    for i in (0, *states):
+        if (value := op.input(i)) is not None:
+            op.set_input(i, b.op("Transpose", value, perm=[1, 0, 2]))
+    y, *last = b.ops(op.kind, *op.inputs, outputs=len(op.outputs), **op.attrs)
+    return [b.op("Transpose", y, perm=[2, 0, 1, 3]), *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last)]
+
+
+def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
+    """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into a dense one."""
+    if len(op.attrs) != 1:
+        raise MappingError("Constant needs exactly one attribute", code="R105")
+    ((name, value),) = op.attrs.items()
+    if name == "value":
+        return value  # type: ignore[no-any-return]
+    if name == "sparse_value":
+        return tensor(value)  # type: ignore[no-any-return]
+    if name in ("value_string", "value_strings"):
+        texts = [value] if name == "value_string" else list(value)
+        return ir.StringTensor([t.encode() for t in texts], shape=ir.Shape([] if name == "value_string" else [len(texts)]))
+    dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    if name not in dtypes:
+        raise MappingError(f"Constant has the unknown attribute {name!r}", code="R111")
+    return ir.Tensor(np.array(value, dtypes[name]))
+
+
+def scan(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
+    """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as inputs and returns its outputs."""
+    if op.version < 9:
+        return _scan_8(op, b, lift_body)
+    body: onnx.GraphProto = op.attrs["body"]
+    count = int(op.attrs["num_scan_inputs"])
+    states, scanned = [op.need(i) for i in range(len(op.inputs) - count)], [op.need(i) for i in range(len(op.inputs) - count, len(op.inputs))]
+    results = len(body.output) - len(states)
+    if results < 0 or len(body.input) != len(op.inputs) or count < 1 or not scanned:
+        raise MappingError("Scan and its body do not fit each other", code="R105")
+    axes_in, axes_out = op.attrs.get("scan_input_axes") or [0] * count, op.attrs.get("scan_output_axes") or [0] * results
+    back_in, back_out = op.attrs.get("scan_input_directions") or [0] * count, op.attrs.get("scan_output_directions") or [0] * results
+    trips = b.op("Squeeze", _extent(b, scanned[0], axes_in[0]))
+
+    def inner(loop: Builder, iteration: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+        slices = []
+        for value, axis, backward in zip(scanned, axes_in, back_in, strict=True):
+            at = loop.op("Sub", loop.op("Sub", trips, np.array(1, np.int64)), iteration) if backward else iteration
+            slices.append(loop.op("Gather", value, at, axis=axis))
+        return list(lift_body(body, loop, [*carried, *slices]))
+
+    outputs = loop(b, trips, states, results, inner)
+    for i in range(results):
+        y = outputs[len(states) + i]
+        if back_out[i]:
+            y = b.op("Slice", y, [-1], [np.iinfo(np.int64).min], [0], [-1])
+        if axes_out[i]:
+            if y.shape is None:
+                raise MappingError("Scan with scan_output_axes needs the rank of its outputs")
+            rank = y.shape.rank()
+            perm = list(range(1, rank))
+            perm.insert(axes_out[i] % rank, 0)
+            y = b.op("Transpose", y, perm=perm)
+        outputs[len(states) + i] = y
+    return outputs
+
+
+def _extent(b: Builder, value: ir.Value, axis: int) -> ir.Value:
+    if axis < 0:
+        if value.shape is None:
+            raise MappingError("Scan over a negative axis needs the rank of its input")
+        axis += value.shape.rank()
+    return b.op("Shape", value, start=axis, end=axis + 1)
+
+
+def loop(b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inner: Any) -> list[ir.Value]:
+    """A Loop over `trips` iterations. `inner(builder, iteration, states)` returns the next states and the stacked results."""
+    body = b.body("scan_body")
+    iteration = body.input("iteration", ir.DataType.INT64, [])
+    body.input("condition", ir.DataType.BOOL, [])
+    carried = []
+    for value in states:
+        formal = body.input(str(value.name), ir.DataType.FLOAT, None)
+        formal.type, formal.shape = value.type, value.shape
+        carried.append(formal)
+    outputs = inner(body, iteration, carried)
+    body.output(body.const(np.array(True), "go_on"), *outputs)
+    return list(b.ops("Loop", trips, np.array(True), *states, outputs=len(states) + results, body=body.graph))
+
+
+def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
+    """Scan-8 runs for each sample of a batch (axis 0 of every operand); an outer Loop does that."""
+    body: onnx.GraphProto = op.attrs["body"]
+    count = int(op.attrs["num_scan_inputs"])
+    directions = op.attrs.get("directions") or [0] * count
+    if op.input(0) is not None:
+        raise MappingError("Scan of opset 8 with sequence lengths is not supported")
+    operands = [op.need(i) for i in range(1, len(op.inputs))]
+    split = len(operands) - count
+    if len(body.input) != len(operands) or len(body.output) < split or count < 1:
+        raise MappingError("Scan and its body do not fit each other", code="R105")
+    batch = b.op("Squeeze", b.op("Shape", operands[0], start=0, end=1))
+    newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}
+
+    def sample(outer: Builder, index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        parts: list[ir.Value | None] = [outer.op("Gather", v, index, axis=0) for v in operands]
+        return scan(Op("Scan", "", 9, parts, newer, list(op.outputs)), outer, lift_body)
+
+    return loop(b, batch, [], len(body.output), sample)

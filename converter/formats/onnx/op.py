@@ -1,0 +1,101 @@
+"""A node as an ONNX file has it, between the protobuf and the canonical graph, and the tables that rewrite it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.mapping.node import MappingError
+
+Results = ir.Value | Sequence[ir.Value | None] | None
+
+
+@dataclass
+class Op:
+    """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are names, "" for none."""
+
+    kind: str
+    domain: str
+    version: int
+    inputs: list[ir.Value | None]
+    attrs: dict[str, Any]
+    outputs: list[str] = field(default_factory=list)
+
+    def input(self, index: int) -> ir.Value | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def need(self, index: int) -> ir.Value:
+        value = self.input(index)
+        if value is None:
+            raise MappingError(f"{self.kind} lacks its input {index}", code="R105")
+        return value
+
+    def set_input(self, index: int, value: ir.Value | None) -> None:
+        self.inputs.extend([None] * (index + 1 - len(self.inputs)))
+        self.inputs[index] = value
+
+    def has_output(self, index: int) -> bool:
+        return index < len(self.outputs) and self.outputs[index] != ""
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Removes an attribute and returns it."""
+        return self.attrs.pop(name, default)
+
+    def rank(self, index: int = 0) -> int:
+        rank = rank_of(self.need(index))
+        if rank is None:
+            raise MappingError(f"{self.kind} of this version needs the rank of its input {index}, which is not known")
+        return rank
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        shape = shape_of(self.need(index))
+        if shape is None:
+            raise MappingError(f"{self.kind} of this form needs the static shape of its input {index}")
+        return shape
+
+    def constant(self, index: int) -> np.ndarray:
+        array = constant(self.need(index))
+        if array is None:
+            raise MappingError(f"{self.kind} needs its input {index} to be a constant")
+        return array
+
+
+Row = Callable[[Op, Builder], Results]
+
+
+class Rows:
+    """Rewrites by operator. A row edits the Op in place and returns None, or returns the values that replace it."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, list[tuple[int, Row]]] = {}
+
+    def until(self, version: int, *kinds: str) -> Callable[[Row], Row]:
+        """Enters a row for operators as they were up to and including an opset version."""
+
+        def enter(row: Row) -> Row:
+            for kind in kinds:
+                rows = self.table.setdefault(kind, [])
+                rows.append((version, row))
+                rows.sort(key=lambda r: r[0])
+            return row
+
+        return enter
+
+    def always(self, *kinds: str) -> Callable[[Row], Row]:
+        return self.until(1 << 30, *kinds)
+
+    def apply(self, op: Op, b: Builder) -> Results:
+        """The rows for the operator's version, oldest first; the first that returns values ends it."""
+        kind = op.kind
+        for until, row in self.table.get(kind, ()):
+            if op.version <= until:
+                results = row(op, b)
+                if results is not None:
+                    return results
+        return None if op.kind == kind else self.apply(op, b)

@@ -1,0 +1,82 @@
+"""Types that a file declares, and types that opset 21 or IR version 10 does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from converter.formats.onnx.op import Op
+from converter.graph.build import Builder
+from converter.graph.infer import shape_of
+from converter.mapping.node import MappingError
+
+_T = ir.DataType
+# types of weights that came after opset 21 -> a type of opset 21 that holds every value of theirs
+_HOLDS = {_T.FLOAT4E2M1: ml_dtypes.float8_e4m3fn, _T.FLOAT8E8M0: np.float32}
+_HOLDS |= {getattr(_T, n): t for n, t in (("INT2", np.int8), ("UINT2", np.uint8)) if hasattr(_T, n)}
+# types that a newer opset allows for an operator -> what opset 21 computes it in
+_WIDER = {_T.BFLOAT16: _T.FLOAT, _T.FLOAT16: _T.FLOAT}
+
+
+def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """The tensor in a type that IR version 10 has; exact."""
+    wider = _HOLDS.get(tensor.dtype)
+    return tensor if wider is None else ir.Tensor(np.asarray(tensor.numpy()).astype(wider), name=tensor.name)
+
+
+def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
+    """Takes over what a file declares about a value where inference does not know better."""
+    if proto.WhichOneof("value") is None:
+        return
+    declared = ir.serde.deserialize_type_proto_for_type(proto)
+    if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
+        value.type = declared
+    shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
+        return
+    if value.shape is None:
+        value.shape = shape
+    elif shape_of(value) is None and len(value.shape) == len(shape):
+        value.shape = ir.Shape([k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)])
+
+
+def too_new(proto: onnx.TypeProto) -> str | None:
+    """The name of a tensor type that came after opset 21; weights of such a type are widened, activations cannot be."""
+    found = [t.name for t in _HOLDS if proto.tensor_type.elem_type == t]
+    return found[0] if found else None
+
+
+def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
+    """Emits the operator; types that opset 21 does not allow for it are computed in a wider one, between Casts."""
+    inputs, narrowed = list(op.inputs), None
+    for i, value in enumerate(inputs):
+        allowed = _allowed(schema, i)
+        if value is None or not isinstance(value.type, ir.TensorType) or not allowed or value.type.dtype in allowed:
+            continue
+        dtype = value.type.dtype
+        wider = _WIDER.get(dtype)
+        if wider is None or wider not in allowed:
+            raise MappingError(f"{op.kind} of {dtype.name} is not in opset 21")
+        inputs[i], narrowed = b.op("Cast", value, to=int(wider)), dtype
+    results = b.ops(op.kind, *inputs, outputs=len(op.outputs), names=op.outputs if narrowed is None else (), **op.attrs)
+    if narrowed is None:
+        return results
+    return [b.op("Cast", r, to=int(narrowed)) if r.dtype == _WIDER[narrowed] else r for r in results]
+
+
+def _allowed(schema: Any, index: int) -> set[ir.DataType]:
+    """The tensor types of an input; empty when the schema has no say."""
+    formals = schema.inputs
+    if not formals:
+        return set()
+    formal = formals[min(index, len(formals) - 1)]
+    return {t for text in formal.types if (t := _NAMED.get(text)) is not None}
+
+
+_NAMES = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}
+_NAMED = {f"tensor({_NAMES.get(t.name, t.name.lower())})": t for t in _T}

@@ -1,0 +1,219 @@
+"""Bytes <-> document: `read_ir` and `write_ir`, and the same without files: `parse_ir` and `print_ir`. Mechanical and lossless; unknown keys survive.
+
+Source: Zhouyi Compass IR definition 7.3, chapter 4, and what the vendor's parser and optimizer read and write.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import ReadError, WriteError, unreadable
+from converter.files import MappedFile, Output, side_file
+from converter.formats.zhouyi.bind import bind_constants
+from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
+from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Array, Constant, Document, Graph, Layer, constant_order, move
+from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
+from converter.formats.zhouyi.values import print_name, print_names, print_value
+
+CHUNK = 1 << 24
+TEXT_SUFFIX = ".txt"
+
+
+def read_ir(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Document:
+    """The document of `path`, with its constants as views of the .bin.
+
+    The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of `path`), else NAME.bin beside it. ReadError with one
+    diagnostic for every damaged place: R103 with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that leaves the folder.
+    """
+    path = Path(path)
+    document, found = parse_ir(_decode(MappedFile(path)), str(path))
+    if found:
+        raise ReadError(found)
+    document.path = path
+    document.bin = _find_bin(document, path, weights)
+    bind_constants(document)
+    return document
+
+
+def _decode(file: MappedFile) -> str:
+    data = file.bytes.tobytes()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise unreadable("R103", f"byte {data[e.start]:#04x} is not UTF-8", Where(str(file.path), data.count(b"\n", 0, e.start) + 1)) from None
+
+
+def _find_bin(document: Document, path: Path, weights: str | os.PathLike[str] | None) -> MappedFile | None:
+    if weights is not None:
+        return MappedFile(weights)
+    where = document.where("model_bin")
+    named = str(document.header.get("model_bin") or "")
+    candidates = [path.with_suffix(".bin")]
+    if named:
+        candidates.insert(0, side_file(path, named, where))
+    # the tools write model_bin relative to where they were started, so the neighbour is tried as well
+    for candidate in candidates:
+        if os.path.isfile(candidate):
+            return MappedFile(candidate)
+    if any(True for _ in document.constants()):
+        names = " nor ".join(dict.fromkeys(c.name for c in candidates))
+        raise unreadable("R102", f"the file with the constants is missing: neither {names} exists", where, help="name it with --weights")
+    return None
+
+
+def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
+    """The document that a text describes and everything that is wrong with the text; the constants have no data."""
+    findings = Findings(file)
+    document = Document(file=file, newline="\r\n" if "\r\n" in text else "\n")
+    graph: Graph = document
+    left = math.inf
+    for block in parse_blocks(text, findings):
+        if "subgraph_name" in block.entries and "layer_name" not in block.entries:
+            graph = Graph(file=file)
+            document.subgraphs.append(graph)
+            _parse_header(block, graph, findings)
+            number = graph.header.get("layer_number")
+            left = number if isinstance(number, int) and not isinstance(number, bool) else math.inf
+        elif "model_name" in block.entries and "layer_name" not in block.entries:
+            if document.header:
+                findings.add(f"a second header; the first is in line {document.where().line}", block.line)
+            _parse_header(block, document, findings)
+            graph, left = document, math.inf
+        else:
+            # a sub-graph has as many layers as it says, what follows belongs to the main graph again
+            graph, left = (graph, left - 1) if left > 0 else (document, math.inf)
+            layer = parse_layer(block, findings)
+            if layer is not None:
+                graph.layers.append(layer)
+    if not document.header:
+        findings.add("there is no header block with model_name", 1, help="is this a Zhouyi Compass IR file?")
+    return document, findings.all()
+
+
+def _parse_header(block: Block, graph: Graph, findings: Findings) -> None:
+    for key, entry in block.entries.items():
+        graph.spelling[key], graph.lines[key] = entry
+        try:
+            graph.header[key] = parse_key(key, entry.text)
+        except ValueError as e:
+            findings.add(f"{key}: {e}", entry.line)
+
+
+def write_ir(document: Document, out: Output) -> None:
+    """The text as the target of `out`, the constants beside it as `.bin`.
+
+    A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as one constant is new, all are packed without gaps in
+    the order of the text, weights before biases, one at a time in memory. WriteError W330 for a value that no line can carry.
+    """
+    keep = document.bin is not None and all(c.offset is not None for _, _, _, c in document.constants())
+    if not keep:
+        _place_constants(document)
+    text = print_ir(document, out.stem)
+    with out.open() as f:
+        f.write(text.encode())
+    if keep:
+        assert document.bin is not None
+        with out.open(".bin") as f:
+            _write_array(f, document.bin.bytes)
+    elif document.path is None or any(True for _ in document.constants()):
+        with out.open(".bin") as f:
+            for _, _, _, constant in document.constants():
+                _write_constant(f, constant)
+
+
+def _place_constants(document: Document) -> None:
+    offset = 0
+    for layer, group, index, constant in list(document.constants()):
+        placed = move(constant, offset)
+        offset += constant.size
+        if index is None:
+            layer.constants[group] = placed
+        else:
+            layer.constant_lists[group][index] = placed
+
+
+def _write_constant(f: BinaryIO, constant: Constant) -> None:
+    data = constant.data() if callable(constant.data) else constant.data
+    if data is None or (not constant.packed and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)):
+        raise ValueError(f"a constant of {constant.dtype} {constant.shape} was given {'nothing' if data is None else f'{data.dtype} {data.shape}'}")
+    _write_array(f, data if constant.packed else np.ascontiguousarray(data, constant.dtype.numpy))
+
+
+def _write_array(f: BinaryIO, array: Array) -> None:
+    data = array.reshape(-1).view(np.uint8)
+    for start in range(0, data.size, CHUNK):
+        f.write(data[start : start + CHUNK].data)
+
+
+def print_ir(document: Document, stem: str = "model") -> str:
+    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. WriteError W330."""
+    blocks = []
+    for graph in document.graphs:
+        header = dict(graph.header)
+        if "model_bin" in header and os.path.normpath(str(header["model_bin"])) != f"{stem}.bin":
+            header["model_bin"] = f"./{stem}.bin"
+        blocks.append(_print_block(graph, header))
+        blocks += [_print_block(layer, dict(_layer_entries(layer, i))) for i, layer in enumerate(graph.layers)]
+    text = "\n\n".join(blocks) + "\n\n\n"
+    return text if document.newline == "\n" else text.replace("\n", document.newline)
+
+
+def _print_block(node: Graph | Layer, entries: dict[str, Any]) -> str:
+    keys = [k for k in node.spelling if k in entries] + [k for k in entries if k not in node.spelling]
+    return "\n".join(f"{k}={_print_entry(node, k, entries[k])}" for k in keys)
+
+
+def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
+    """The spelling that was read where it still means `value`, else the shortest text."""
+    spelled = node.spelling.get(key)
+    if spelled is not None and _means(key, spelled, value):
+        return spelled
+    try:
+        return _print_fresh(key, value)
+    except ValueError as e:
+        raise WriteError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
+
+
+def _means(key: str, spelled: str, value: Any) -> bool:
+    # repr tells 1, 1.0, True and '1' apart, == does not; a shape may lack its (outer) brackets
+    parsed = parse_key(key, spelled)
+    return repr(parsed) == repr(value) or (key.endswith("_shape") and repr([parsed]) == repr(value))
+
+
+def _print_fresh(key: str, value: Any) -> str:
+    if not all(c.isalnum() or c in ".:/_;'-" for c in key) or not key.isascii() or not key:
+        raise ValueError("this is not a key")
+    if key in NAMES:
+        return print_names(value)
+    if key in TEXTS:
+        return print_name(value)
+    if key.endswith(("layer_bottom_shape", "layer_top_shape", "layer_bottom_type", "layer_top_type")) and any(v is None for v in value):
+        raise ValueError("a tensor has no shape or type")
+    return print_value(value)
+
+
+def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
+    """All keys of a block in the order of a new one: the nine base keys, the constants, the attributes."""
+    base: tuple[Any, ...] = (position if layer.id is None and not layer.spelling else layer.id, layer.name, layer.type)
+    for tensors in (layer.inputs, layer.outputs):
+        shapes, types = [t.shape if t.shape is None else list(t.shape) for t in tensors], [t.dtype for t in tensors]
+        base += ([t.name for t in tensors], shapes, types)
+    for key, value in zip(BASE_KEYS, base, strict=True):
+        nothing = value is None or (isinstance(value, list) and all(v is None for v in value))
+        # a key that the file left out stays out as long as there is nothing to say
+        if not (nothing and layer.spelling and key not in layer.spelling):
+            yield key, value
+    for group in constant_order(layer):
+        single = layer.constants.get(group)
+        several = layer.constant_lists.get(group, [])
+        members = [(c.dtype, c.offset, c.size, list(c.shape)) for c in ([single] if single else several)]
+        for i, member in enumerate(MEMBERS):
+            yield f"{group}_{member}", members[0][i] if single else [m[i] for m in members]
+    yield from layer.attrs.items()

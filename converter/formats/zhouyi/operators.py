@@ -1,0 +1,133 @@
+"""What a layer of each type may hold, from `schemas/zhouyi/operators.json`."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from converter.resources import schema_path
+
+Part = Literal["both", "float", "int"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer IRs have it."""
+
+    name: str
+    type: str
+    required: bool = False
+    default: Any = None
+    values: tuple[Any, ...] = ()
+    aliases: tuple[str, ...] = ()
+    value_aliases: Mapping[str, str] = field(default_factory=dict)
+    part: Part = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One constant group."""
+
+    name: str
+    required: bool = False
+    part: Part = "both"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means that not all keys are known."""
+
+    name: str
+    doc: str
+    theme: str
+    documented: bool
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute]
+    groups: Mapping[str, Group]
+    methods: Mapping[str, Operator] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    open: bool = False
+
+    @property
+    def fewest_inputs(self) -> int:
+        # `X*` alone means one or more; where the keys are not known, the inputs are neither
+        only_any = len(self.inputs) == 1 and self.inputs[0].endswith("*") and not self.open
+        return 1 if only_any else sum(not i.endswith(("?", "*")) for i in self.inputs)
+
+    @property
+    def most_inputs(self) -> float:
+        return float("inf") if any(i.endswith("*") for i in self.inputs) else len(self.inputs)
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(schema_path("zhouyi", "operators.json").read_text(encoding="utf-8"))
+    return data
+
+
+@functools.cache
+def operators() -> Mapping[str, Operator]:
+    """All layer types under the names that the vendor's tools write."""
+    return {name: _operator(name, entry) for name, entry in _data()["layers"].items()}
+
+
+@functools.cache
+def type_aliases() -> Mapping[str, str]:
+    """Other spellings of layer types, as examples of the document use them -> the real one."""
+    return {a: o.name for o in operators().values() for a in o.aliases}
+
+
+@functools.cache
+def common() -> Operator:
+    """The keys that a layer of any type may have."""
+    return _operator("", {**_data()["common"], "doc": "", "theme": "", "documented": True, "inputs": [], "outputs": []})
+
+
+def key_aliases() -> Mapping[str, str]:
+    return dict(_data()["key_aliases"])
+
+
+def key_patterns() -> tuple[str, ...]:
+    """Shell patterns of keys that any layer may have."""
+    return tuple(_data()["patterns"])
+
+
+def find_operator(layer_type: str) -> Operator | None:
+    return operators().get(type_aliases().get(layer_type, layer_type))
+
+
+def _operator(name: str, entry: dict[str, Any]) -> Operator:
+    attributes, groups = _parts(entry)
+    base = {"doc": entry["doc"], "theme": entry["theme"], "documented": entry["documented"], "inputs": (), "outputs": ()}
+    methods = {m: _operator(name, {**base, **part}) for m, part in entry.get("methods", {}).items()}
+    return Operator(
+        name,
+        entry["doc"],
+        entry["theme"],
+        entry["documented"],
+        tuple(entry["inputs"]),
+        tuple(entry["outputs"]),
+        attributes,
+        groups,
+        methods,
+        tuple(entry.get("aliases", ())),
+        entry.get("open", False),
+    )
+
+
+def _parts(entry: dict[str, Any]) -> tuple[dict[str, Attribute], dict[str, Group]]:
+    attributes: dict[str, Attribute] = {}
+    groups: dict[str, Group] = {}
+    for source in (*(_data()["mixins"][m] for m in entry.get("use", ())), entry):
+        for key, a in source.get("attributes", {}).items():
+            lists = {k: tuple(a.get(k, ())) for k in ("values", "aliases")}
+            attributes[key] = Attribute(
+                key, a["type"], a.get("required", False), a.get("default"), **lists, value_aliases=a.get("value_aliases", {}), part=a.get("ir", "both")
+            )
+        for key, g in source.get("constants", {}).items():
+            groups[key] = Group(key, g.get("required", False), g.get("ir", "both"))
+    return attributes, groups

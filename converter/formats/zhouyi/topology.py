@@ -1,0 +1,115 @@
+"""The graph of a document: who writes which tensor, whether everything read is written, whether shapes agree and nothing waits for itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Mapping
+
+from converter.diagnostics import Diagnostic, Level, Where
+from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
+
+Producers = dict[str, tuple[Layer, Tensor]]
+
+
+def check_graphs(document: Document) -> list[Diagnostic]:
+    """R105 for each fault. Bodies of If and Loop may read tensors of the main graph."""
+    found: list[Diagnostic] = []
+    outer = _producers(document, found)
+    for graph in document.graphs:
+        own = outer if graph is document else _producers(graph, found)
+        seen: Mapping[str, tuple[Layer, Tensor]] = own if graph is document else {**outer, **own}
+        found += _check_header(graph, seen)
+        for layer in graph.layers:
+            found += _check_inputs(layer, seen)
+        found += _check_names(graph)
+        found += _check_cycles(graph, own)
+    return found
+
+
+def _finding(where: Where, message: str, help: str = "", level: Level = "error") -> Diagnostic:
+    return Diagnostic("R105", message, level, where, help=help)
+
+
+def _producers(graph: Graph, found: list[Diagnostic]) -> Producers:
+    producers: Producers = {}
+    for layer in graph.layers:
+        for tensor in layer.outputs:
+            if tensor.name in producers:
+                message = f'the tensor {tensor.name} is written twice, first by "{producers[tensor.name][0].name}"'
+                found.append(_finding(layer.where("layer_top"), message))
+            producers.setdefault(tensor.name, (layer, tensor))
+            if tensor.shape and min(tensor.shape) < 0:
+                found.append(_finding(layer.where("layer_top_shape"), f"the shape {list(tensor.shape)} of {tensor.name} has a negative dimension"))
+    return producers
+
+
+def _check_header(graph: Graph, producers: Mapping[str, object]) -> list[Diagnostic]:
+    found = []
+    for key in ("input_tensors", "output_tensors"):
+        listed = graph.header.get(key)
+        for name in listed if isinstance(listed, list) else []:
+            if name not in producers:
+                found.append(_finding(graph.where(key), f"{key} names {name}, which no layer writes", _near(str(name), producers)))
+    number = graph.header.get("layer_number")
+    if number is not None and number != len(graph.layers):
+        found.append(_finding(graph.where("layer_number"), f"layer_number is {number}, there are {len(graph.layers)} layers", level="warning"))
+    return found
+
+
+def _check_inputs(layer: Layer, producers: Mapping[str, tuple[Layer, Tensor]]) -> list[Diagnostic]:
+    found = []
+    for tensor in layer.inputs:
+        if tensor.name not in producers:
+            found.append(_finding(layer.where("layer_bottom"), f"{tensor.name} is read, but no layer writes it", _near(tensor.name, producers)))
+            continue
+        source, top = producers[tensor.name]
+        for what, here, there in (("shape", tensor.shape, top.shape), ("type", tensor.dtype, top.dtype)):
+            if here is not None and there is not None and here != there:
+                message = f'{tensor.name} is read with {what} {_text(here)} and written with {_text(there)} by "{source.name}"'
+                found.append(_finding(layer.where(f"layer_bottom_{what}"), message))
+    return found
+
+
+def _text(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _near(name: str, names: Mapping[str, object]) -> str:
+    # comparing with every name of a big graph for every fault would be quadratic
+    near = difflib.get_close_matches(name, names, 1, 0.75) if len(names) <= 2000 else []
+    return f"is {near[0]} meant?" if near else ""
+
+
+def _check_names(graph: Graph) -> list[Diagnostic]:
+    """Twice the same layer name or id is ignored by the vendor's reader, so these are warnings."""
+    found = []
+    for key, values in (("layer_name", [x.name for x in graph.layers]), ("layer_id", [x.id for x in graph.layers])):
+        first: dict[object, int] = {}
+        for i, value in enumerate(values):
+            if value is not None and first.setdefault(value, i) != i:
+                message = f"{key} {value} stands twice, first in line {graph.layers[first[value]].where(key).line}"
+                found.append(_finding(graph.layers[i].where(key), message, level="warning"))
+    return found
+
+
+def _check_cycles(graph: Graph, producers: Producers) -> list[Diagnostic]:
+    """Remove layers whose inputs are all there until none is left; what remains waits for itself."""
+    waiting = {id(x): {id(producers[t.name][0]) for t in x.inputs if t.name in producers} for x in graph.layers}
+    readers: dict[int, list[Layer]] = {}
+    for layer in graph.layers:
+        for source in waiting[id(layer)]:
+            readers.setdefault(source, []).append(layer)
+    ready = deque(x for x in graph.layers if not waiting[id(x)])
+    while ready:
+        done = ready.popleft()
+        del waiting[id(done)]
+        for layer in readers.get(id(done), []):
+            waiting[id(layer)].discard(id(done))
+            if not waiting[id(layer)]:
+                ready.append(layer)
+    stuck = [x for x in graph.layers if id(x) in waiting]
+    if not stuck:
+        return []
+    names = ", ".join(f'"{x.name}"' for x in stuck[:5]) + (f" and {len(stuck) - 5} more" if len(stuck) > 5 else "")
+    return [_finding(stuck[0].where("layer_bottom"), f"layers wait for each other in a circle: {names}")]

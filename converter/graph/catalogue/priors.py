@@ -1,0 +1,164 @@
+"""Prior boxes of detection networks: they depend on the sizes of a feature map and of the image only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.extensions import extension
+from converter.graph.infer import known
+from converter.mapping.node import MappingError
+
+Prior = tuple[float, float, float, float, bool]  # shift of the centre in x and y, half width, half height, clipped anyway
+
+
+@extension
+def PriorBox(
+    b: Builder,
+    layer: ir.Value,
+    image: ir.Value,
+    *,
+    min_size: Sequence[float] = (),
+    max_size: Sequence[float] = (),
+    aspect_ratio: Sequence[float] = (),
+    fixed_size: Sequence[float] = (),
+    fixed_ratio: Sequence[float] = (),
+    density: Sequence[float] = (),
+    variance: Sequence[float] = (),
+    flip: int = 0,
+    clip: int = 0,
+    step: float = 0.0,
+    offset: float = 0.5,
+    scale_all_sizes: int = 1,
+    min_max_aspect_ratios_order: int = 1,
+) -> ir.Value:
+    """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1 the variances.
+
+    `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With scale_all_sizes 0 (the MXNet form)
+    min_size and step are relative to the image height, which then must be known; step -1 there means even spreading.
+    """
+    low, even = list(min_size), step == 0
+    if not scale_all_sizes:
+        height = _height(image)
+        low = [s * height for s in low]
+        step = height / _height(layer) if step == -1 else step * height
+        even = step == 0
+    ratios = _ratios(aspect_ratio, flip)
+    priors = [*_fixed(fixed_size, fixed_ratio, density, ratios), *_sized(low, max_size, ratios, bool(scale_all_sizes), bool(min_max_aspect_ratios_order))]
+    rows, columns = _part(b, layer, 0), _part(b, layer, 1)
+    steps = _even(b, layer, image) if even else (b.const(np.float32(step)), b.const(np.float32(step)))
+    centres = _centres(b, rows, steps[0], 0.5 if even else offset), _centres(b, columns, steps[1], 0.5 if even else offset)
+    return _corners(b, centres, priors, image, bool(clip), list(variance))
+
+
+@extension
+def PriorBoxClustered(
+    b: Builder,
+    layer: ir.Value,
+    image: ir.Value,
+    *,
+    width: list[float],
+    height: list[float],
+    variance: Sequence[float] = (),
+    clip: int = 0,
+    step: float = 0.0,
+    step_w: float = 0.0,
+    step_h: float = 0.0,
+    offset: float = 0.5,
+    img_w: float = 0.0,
+    img_h: float = 0.0,
+) -> ir.Value:
+    """Anchors of given widths and heights around each cell: [2, H*W*P*4] as PriorBox. img_w, img_h 0: those of `image`."""
+    priors = [(0.0, 0.0, w / 2, h / 2, False) for w, h in zip(width, height, strict=True)]
+    size = b.op("Concat", _or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0) if img_w or img_h else image
+    steps: tuple[ir.Value, ir.Value]
+    if (step_h or step) == 0 and (step_w or step) == 0:
+        steps = _even(b, layer, size)
+    else:
+        steps = b.const(np.float32(step_h or step)), b.const(np.float32(step_w or step))
+    centres = _centres(b, _part(b, layer, 0), steps[0], offset), _centres(b, _part(b, layer, 1), steps[1], offset)
+    return _corners(b, centres, priors, size, bool(clip), list(variance))
+
+
+def _or(b: Builder, number: float, image: ir.Value, index: int) -> ir.Value:
+    part = b.op("Slice", image, [index], [index + 1])
+    return b.const(np.array([number], image.dtype.numpy() if image.dtype else np.int64)) if number else part
+
+
+def _height(size: ir.Value) -> float:
+    array = known(size)
+    if array is None:
+        raise MappingError("prior boxes relative to the image height need static sizes", "X203")
+    return float(array[0])
+
+
+def _ratios(aspect_ratio: Sequence[float], flip: int) -> list[float]:
+    """The distinct ratios other than 1, each followed by its reciprocal when flipped."""
+    found = [1.0]
+    for ratio in aspect_ratio:
+        for r in (ratio, 1.0 / ratio) if flip and ratio else (ratio,):
+            if all(abs(r - f) >= 1e-6 for f in found):
+                found.append(r)
+    return found[1:]
+
+
+def _fixed(sizes: Sequence[float], fixed_ratio: Sequence[float], density: Sequence[float], ratios: list[float]) -> Iterator[Prior]:
+    for i, size in enumerate(sizes):
+        count = int(density[i]) if i < len(density) else 1
+        shift, half = int(size / count), int(size) // 2
+        shapes = [(size / 2 * math.sqrt(r), size / 2 / math.sqrt(r)) for r in (fixed_ratio or ratios)]
+        if not fixed_ratio and density:
+            shapes.insert(0, (int(size) / 2, int(size) / 2))
+        for w, h in shapes:
+            for r in range(count):
+                for c in range(count):
+                    yield -half + shift / 2 + c * shift, -half + shift / 2 + r * shift, w, h, True
+
+
+def _sized(low: Sequence[float], high: Sequence[float], ratios: list[float], each: bool, max_first: bool) -> Iterator[Prior]:
+    for i, size in enumerate(low):
+        yield 0.0, 0.0, size / 2, size / 2, False
+        base = size if each else low[0]
+        shaped = [(0.0, 0.0, base / 2 * math.sqrt(r), base / 2 / math.sqrt(r), False) for r in ratios] if each or i == len(low) - 1 else []
+        half = math.sqrt(size * high[i]) / 2 if i < len(high) else 0.0
+        middle = [(0.0, 0.0, half, half, False)] if i < len(high) else []
+        yield from [*middle, *shaped] if max_first else [*shaped, *middle]
+
+
+def _part(b: Builder, size: ir.Value, index: int) -> ir.Value:
+    """height (0) or width (1) as a float32 scalar."""
+    return b.op("Cast", b.op("Gather", size, index), to=int(ir.DataType.FLOAT))
+
+
+def _even(b: Builder, layer: ir.Value, image: ir.Value) -> tuple[ir.Value, ir.Value]:
+    return b.op("Div", _part(b, image, 0), _part(b, layer, 0)), b.op("Div", _part(b, image, 1), _part(b, layer, 1))
+
+
+def _centres(b: Builder, count: ir.Value, step: ir.Value, offset: float) -> ir.Value:
+    cells = b.op("Range", 0.0, count, 1.0)
+    return b.op("Mul", b.op("Add", cells, b.const(np.float32(offset))), step)
+
+
+def _corners(b: Builder, centres: tuple[ir.Value, ir.Value], priors: list[Prior], image: ir.Value, clip: bool, variance: list[float]) -> ir.Value:
+    """Corner boxes of all priors around all centres (y, x), and the row of variances."""
+    table = np.array([p[:4] for p in priors], np.float32).reshape(-1, 4)
+    bounded = np.array([p[4] for p in priors], bool)
+    y, x = b.op("Unsqueeze", centres[0], [1, 2]), b.op("Unsqueeze", centres[1], [0, 2])
+    nothing = b.op("Mul", b.op("Add", x, y), 0.0)  # [H, W, 1]: gives every coordinate its full shape
+    parts = []
+    for sign in (-1, 1):
+        for centre, axis, size in ((x, 0, 1), (y, 1, 0)):
+            edge = b.op("Div", b.op("Add", centre, table[:, axis] + sign * table[:, axis + 2]), _part(b, image, size))
+            if bounded.any():
+                edge = b.op("Max" if sign < 0 else "Min", edge, np.where(bounded, 0.0 if sign < 0 else 1.0, sign * np.inf).astype(np.float32))
+            parts.append(b.op("Unsqueeze", b.op("Add", edge, nothing), [-1]))
+    boxes = b.op("Reshape", b.op("Concat", *parts, axis=-1), [1, -1])
+    if clip:
+        boxes = b.op("Clip", boxes, 0.0, 1.0)
+    four = np.array(variance * 4 if len(variance) == 1 else variance or [0.1] * 4, np.float32)
+    count = b.op("Div", b.op("Shape", boxes), [1, 4])
+    return b.op("Concat", boxes, b.op("Tile", four.reshape(1, 4), count), axis=0)

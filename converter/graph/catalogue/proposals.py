@@ -1,0 +1,156 @@
+"""Region proposals: anchors moved by the network's deltas, sorted, freed of overlaps and cut to a fixed number of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.extensions import extension
+from converter.graph.infer import Array, shape_of
+from converter.mapping.node import MappingError
+
+
+@extension
+def Proposal(
+    b: Builder,
+    scores: ir.Value,
+    deltas: ir.Value,
+    image: ir.Value,
+    *,
+    base_size: int,
+    pre_nms_topn: int,
+    post_nms_topn: int,
+    nms_thresh: float,
+    feat_stride: int,
+    min_size: int,
+    ratio: Sequence[float],
+    scale: Sequence[float],
+    clip_before_nms: int = 1,
+    clip_after_nms: int = 0,
+    normalize: int = 0,
+    box_size_scale: float = 1.0,
+    box_coordinate_scale: float = 1.0,
+    framework: str = "",
+) -> tuple[ir.Value, ir.Value]:
+    """Faster R-CNN's proposals: rows [image, x1, y1, x2, y2] as [N*post_nms_topn, 5] and their scores [N*post_nms_topn].
+
+    scores[N, 2*A, H, W] (the second half is foreground), deltas[N, 4*A, H, W], image = (height, width, scale[, scale of the width]).
+    Rows that are left over are 0; the first of them begins with -1. `framework` "tensorflow" has its own anchors, pixel edges and axis order.
+    """
+    sizes = shape_of(scores)
+    if sizes is None:
+        raise MappingError("Proposal needs static shapes", "X203", "fix them with --inputs")
+    n, _, h, w = sizes
+    tensorflow = framework == "tensorflow"
+    edge = 0.0 if tensorflow else 1.0  # a box reaches from x1 to x2 inclusive in Caffe
+    table = anchors(base_size, ratio, scale, tensorflow)
+    count = len(table)
+    info = [b.op("Gather", b.op("Reshape", image, [-1]), i) for i in (0, 1, 2, 3 if (shape_of(image) or (3,))[-1] > 3 else 2)]
+    grid = _grid(table, h, w, feat_stride, swapped=tensorflow)
+    axes = (0, 1, 0, 1) if tensorflow else (1, 0, 1, 0)
+    limit = b.op("Concat", *(b.op("Unsqueeze", info[i], [0]) for i in axes), axis=0)
+    moves = b.op("Reshape", b.op("Transpose", b.op("Reshape", deltas, [n, count, 4, h, w]), perm=[0, 3, 4, 1, 2]), [n, -1, 4])
+    start: ir.Value = b.op("Max", b.op("Min", grid, limit), 0.0) if tensorflow else b.const(grid)
+    boxes = refine(b, start, moves, edge, (box_coordinate_scale, box_size_scale))
+    if clip_before_nms:
+        boxes = b.op("Max", b.op("Min", boxes, b.op("Sub", limit, edge)), 0.0)
+    front = b.op("Slice", scores, [count], [2 * count], [1])
+    front = b.op("Reshape", b.op("Transpose", front, perm=[0, 2, 3, 1]), [n, -1])
+    smallest = b.op("Concat", *(b.op("Unsqueeze", b.op("Mul", info[i], float(min_size)), [0]) for i in (3, 2)), axis=0)
+    front = b.op("Mul", front, b.op("Cast", large_enough(b, boxes, smallest, edge), to=int(ir.DataType.FLOAT)))
+    rows, found = [], []
+    for i in range(n):
+        box, score = (b.op("Gather", v, i) for v in (boxes, front))
+        row, value = _image(b, box, score, pre_nms_topn, post_nms_topn, nms_thresh, edge)
+        row = b.op("Max", b.op("Min", row, limit), 0.0) if clip_after_nms else row
+        row = b.op("Div", row, limit) if normalize else row
+        rows.append(_numbered(b, row, i, post_nms_topn))
+        found.append(filled(b, value, post_nms_topn))
+    return b.op("Concat", *rows, axis=0), b.op("Concat", *found, axis=0)
+
+
+def anchors(base: float, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool) -> Array:
+    """[A, 4] corners around one cell, ratios outside, scales inside. Caffe rounds the sides, TensorFlow centres them on the origin."""
+    edge = 0.0 if tensorflow else 1.0
+    centre = 0.5 * (base - edge) - (base * 0.5 if tensorflow else 0.0)
+    rows = []
+    for ratio in ratios:
+        width = math.sqrt(base * base / ratio)
+        if not tensorflow:
+            width = math.floor(width + 0.5)
+        height = width * ratio if tensorflow else math.floor(width * ratio + 0.5)
+        for scale in scales:
+            x, y = 0.5 * (width * scale - edge), 0.5 * (height * scale - edge)
+            rows.append((centre - x, centre - y, centre + x, centre + y))
+    return np.array(rows, np.float32)
+
+
+def _grid(table: Array, h: int, w: int, stride: int, swapped: bool) -> Array:
+    """[H*W*A, 4]: the anchors at every cell, row by row."""
+    y, x = np.meshgrid(np.arange(h, dtype=np.float32) * stride, np.arange(w, dtype=np.float32) * stride, indexing="ij")
+    shift = np.stack([y, x, y, x] if swapped else [x, y, x, y], -1)
+    return (shift[:, :, None, :] + table).reshape(-1, 4)
+
+
+def refine(b: Builder, boxes: ir.Value, deltas: ir.Value, edge: float, scales: tuple[float, float] = (1.0, 1.0), limit: float | None = None) -> ir.Value:
+    """Moves the centres by deltas[.., 0:2] of the size and grows the sizes by exp(deltas[.., 2:4]); `limit` bounds the exponent."""
+    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=-1)
+    move, grow = b.ops("Split", deltas, [2, 2], outputs=2, axis=-1)
+    size = b.op("Add", b.op("Sub", high, low), edge)
+    centre = b.op("Add", low, b.op("Mul", size, 0.5))
+    centre = b.op("Add", centre, b.op("Mul", b.op("Div", move, scales[0]), size))
+    grow = b.op("Div", grow, scales[1])
+    if limit is not None:
+        grow = b.op("Min", grow, limit)
+    half = b.op("Mul", b.op("Mul", b.op("Exp", grow), size), 0.5)
+    return b.op("Concat", b.op("Sub", centre, half), b.op("Add", centre, half), axis=-1)
+
+
+def large_enough(b: Builder, boxes: ir.Value, smallest: ir.Value | float, edge: float) -> ir.Value:
+    """Whether width and height reach `smallest`: boxes[.., 4] -> [..]."""
+    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=-1)
+    fits = b.op("GreaterOrEqual", b.op("Add", b.op("Sub", high, low), edge), smallest)
+    return b.op("Equal", b.op("ReduceMin", b.op("Cast", fits, to=int(ir.DataType.INT64)), [-1], keepdims=0), 1)
+
+
+def top(b: Builder, boxes: ir.Value, scores: ir.Value, k: int) -> tuple[ir.Value, ir.Value]:
+    """The k best of boxes[K, 4] and scores[K], falling; k beyond K means all."""
+    count = (shape_of(scores) or (k,))[0]
+    values, order = b.ops("TopK", scores, [min(k, count)], outputs=2, axis=0)
+    return b.op("Gather", boxes, order), values
+
+
+def survivors(b: Builder, boxes: ir.Value, scores: ir.Value, most: int, threshold: float, edge: float) -> ir.Value:
+    """Positions in boxes[K, 4] of the at most `most` boxes that no better one overlaps, falling by score."""
+    far = b.op("Add", boxes, np.array([0, 0, edge, edge], np.float32)) if edge else boxes
+    low, high = b.ops("Split", far, [2, 2], outputs=2, axis=-1)
+    far = b.op("Concat", low, b.op("Max", low, high), axis=-1)  # a box turned inside out has no area
+    chosen = b.op("NonMaxSuppression", b.op("Unsqueeze", far, [0]), b.op("Unsqueeze", scores, [0, 1]), [most], [threshold])
+    return b.op("Squeeze", b.op("Slice", chosen, [2], [3], [1]), [1])
+
+
+def _image(b: Builder, boxes: ir.Value, scores: ir.Value, before: int, after: int, threshold: float, edge: float) -> tuple[ir.Value, ir.Value]:
+    boxes, scores = top(b, boxes, scores, before)
+    places = survivors(b, boxes, scores, after, threshold, edge)
+    return b.op("Gather", boxes, places), b.op("Gather", scores, places)
+
+
+def filled(b: Builder, rows: ir.Value, count: int) -> ir.Value:
+    """Zeros behind the rows up to `count`."""
+    rank = 1 if rows.shape is None else len(rows.shape)
+    missing = b.op("Sub", count, b.op("Slice", b.op("Shape", rows), [0], [1]))
+    amounts = b.op("Concat", [0] * rank, missing, *([[0] * (rank - 1)] if rank > 1 else []), axis=0)
+    result = b.op("Pad", rows, amounts, 0.0)
+    return b.op("Reshape", result, [count, *([4] if rank > 1 else [])])
+
+
+def _numbered(b: Builder, rows: ir.Value, image: int, count: int) -> ir.Value:
+    """[count, 5]: the image's number in front of each row, -1 in front of the first that is left over."""
+    found = b.op("Slice", b.op("Shape", rows), [0], [1])
+    place = np.arange(count)
+    number = b.op("Where", b.op("Less", place, found), float(image), b.op("Where", b.op("Equal", place, found), -1.0, 0.0))
+    return b.op("Concat", b.op("Unsqueeze", number, [1]), filled(b, rows, count), axis=1)

@@ -1,0 +1,94 @@
+"""The layout pass: every value gets the order of axes in which it is stored, all at once; both directions.
+
+before:  x -> Conv -> Relu -> Add(Conv) -> Flatten -> Gemm -> y                                    (N, C, H, W)
+after:   x -> Transpose -> Conv' -> Relu -> Add(Conv') -> Reshape -> Gemm with permuted weights -> y      (N, H, W, C)
+
+`to_last` turns layout-sensitive operators into their channels-last twins (domain netconv.channels_last), `to_first` the
+twins into plain operators. Values in between take the order that leaves the fewest Transposes (passes/layout/). A
+Transpose of the source is not kept but understood: its result is the same stored data with other axes in mind, and it is
+written out only where a user needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph.build import Builder
+from converter.graph.names import Names, public_name
+from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.layout import axes
+from converter.passes.layout.axes import Perm
+from converter.passes.layout.rewrite import PERMUTATION, Direction, Rewriting, take_name
+from converter.passes.tidy import tidy
+
+
+def to_last(model: ir.Model, io_layout: str = "keep") -> None:
+    """Turns an N, C, spatial graph into N, spatial, C, in place.
+
+    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each. "native": they are turned
+    with the rest, and `metadata_props["netconv.permutation"]` of the value says how ("0,2,3,1").
+    """
+    assert io_layout in ("keep", "native"), io_layout
+    _turn(model, last=True, native=io_layout == "native")
+
+
+def to_first(model: ir.Model) -> None:
+    """Turns a graph of channels-last twins into plain operators on N, C, spatial, in place; graph inputs and outputs stay as they are."""
+    _turn(model, last=False, native=False)
+
+
+def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]]) -> None:
+    """Undoes io_layout "native": inputs and outputs (by public name) become canonical again, behind Transposes.
+
+    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have are passed over.
+    """
+    names = Names(model)
+    graph = model.graph
+    for i, stored in enumerate(list(graph.inputs)):
+        perm = permutations.get(public_name(stored))
+        if perm is not None:
+            value = _like(stored, perm)
+            graph.inputs[i] = value
+            b = Builder(graph, names, before=next(iter(graph), None))
+            turned = b.op("Transpose", value, perm=list(perm))
+            for j, output in enumerate(list(graph.outputs)):
+                if output is stored:
+                    graph.outputs[j] = value
+            stored.replace_all_uses_with(turned)
+            take_name(value, stored, names)
+    for i, stored in enumerate(list(graph.outputs)):
+        perm = permutations.get(public_name(stored))
+        if perm is not None:
+            graph.outputs[i] = value = Builder(graph, names).op("Transpose", stored, perm=axes.inverse(perm))
+            take_name(value, stored, names)
+
+
+def count_transposes(model: ir.Model) -> int:
+    """How many Transposes the graph has, sub-graphs included."""
+    return sum(n.op_type == "Transpose" and n.domain == "" for n in all_nodes(model.graph))
+
+
+def boundary_permutation(value: ir.Value) -> Perm | None:
+    """How a graph input or output is stored, when it is not stored as the source has it."""
+    text = value.metadata_props.get(PERMUTATION)
+    return tuple(int(a) for a in text.split(",")) if text else None
+
+
+def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
+    shape = None if stored.shape is None else ir.Shape([list(stored.shape)[i] for i in axes.inverse(perm)])
+    return ir.Value(name="canonical", type=stored.type, shape=shape)
+
+
+def _turn(model: ir.Model, *, last: bool, native: bool) -> None:
+    names = Names(model)
+    for graph in list(all_graphs(model.graph)):
+        Rewriting(graph, names, Direction(last), native and graph is model.graph).run()
+    if last:
+        model.graph.opset_imports.setdefault(CHANNELS_LAST_DOMAIN, 1)
+    tidy(model)
+
+
+__all__ = ["PERMUTATION", "boundary_permutation", "count_transposes", "restore_boundary", "to_first", "to_last"]

@@ -1,0 +1,10 @@
+"""What the layout pass knows: axes and permutations, operators, groups of values, stored forms. The pass is channels_last.py.
+
+A value keeps its canonical axes in mind while it is stored in another order: stored axis i is canonical axis perm[i].
+
+axes.py    permutations, and how axes go through operators that change the rank
+rules.py   operators that work in any order, with their axes re-mapped
+groups.py  values that must share one order, and which order that is
+stored.py  the forms in which each value exists, and conversions between them
+dense.py   fully connected layers behind a flatten: weights are permuted instead of activations
+"""

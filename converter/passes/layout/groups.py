@@ -1,0 +1,161 @@
+"""Values that must share one order of axes, and which order that is.
+
+Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a layout-sensitive operator
+touches takes that operator's order. Any other group stays canonical when more of its values are needed so than come in
+through operators that may bring another order along; otherwise it takes the order that comes in first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph.infer import rank_of
+from converter.graph.walk import all_nodes, subgraphs
+from converter.passes.layout import axes
+from converter.passes.layout.axes import Perm
+from converter.passes.layout.hinges import Turning, turning
+from converter.passes.layout.rules import Free, free
+
+
+@dataclass(frozen=True)
+class Sensitive:
+    """Data inputs and outputs are wanted in the pass's order."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Transposed:
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Other:
+    """`Shape` works on any order with its result put right; everything else needs canonical inputs."""
+
+    any_order: bool = False
+
+
+Kind = Sensitive | Free | Turning | Transposed | Other
+Direction = Callable[[ir.Node], Sensitive | None]
+
+
+@dataclass
+class _Group:
+    turned: bool = False
+    fixed: Perm | None = None
+    soft: set[ir.Value] = field(default_factory=set)  # come in through an operator that may bring another order
+    needed: set[ir.Value] = field(default_factory=set)  # are needed in the canonical order
+
+
+def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
+    found = sensitive(node)
+    if found is not None:
+        return found
+    x = node.inputs[0] if node.inputs else None
+    rank = rank_of(x) if x is not None else None
+    if node.domain == "" and node.op_type == "Transpose" and rank is not None:
+        perm = tuple(node.attributes["perm"].as_ints()) if "perm" in node.attributes else tuple(reversed(range(rank)))
+        return Transposed(perm)
+    if node.domain == "" and node.op_type in ("Shape", "Size"):
+        return Other(any_order=rank is not None)
+    return free(node, memo) or turning(node) or Other()
+
+
+class Groups:
+    """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order its group takes (None: any)."""
+
+    def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm], boundary: bool) -> None:
+        """`boundary`: graph outputs are needed in the canonical order."""
+        self.target = target
+        self.kinds: dict[ir.Node, Kind] = {}
+        self._parent: dict[ir.Value, ir.Value] = {}
+        self._groups: dict[ir.Value, _Group] = defaultdict(_Group)
+        memo: dict[Any, bool] = {}
+        for node in graph:
+            kind = self.kinds[node] = classify(node, sensitive, memo)
+            if isinstance(kind, Free):
+                self._tie(node, kind)
+        for node in graph:
+            self._look(node, self.kinds[node])
+        if boundary:
+            for v in graph.outputs:
+                self._group(v).needed.add(v)
+
+    def _find(self, value: ir.Value) -> ir.Value:
+        root = value
+        while (up := self._parent.get(root)) is not None:
+            root = up
+        while value is not root:
+            self._parent[value], value = root, self._parent[value]
+        return root
+
+    def _group(self, value: ir.Value) -> _Group:
+        return self._groups[self._find(value)]
+
+    def _tie(self, node: ir.Node, kind: Free) -> None:
+        first = node.outputs[kind.outputs[0]]
+        others = [node.outputs[i] for i in kind.outputs[1:]]
+        for v in (node.inputs[i] for i in kind.inputs if i < len(node.inputs)):
+            if v is not None and not is_constant(v) and rank_of(v) == kind.rank:
+                others.append(v)
+        for v in others:
+            a, b = self._find(first), self._find(v)
+            if a is not b:
+                self._parent[b] = a
+
+    def _look(self, node: ir.Node, kind: Kind) -> None:
+        """What the node says about the groups of its values."""
+        data: tuple[int, ...] = ()
+        if isinstance(kind, Sensitive):
+            data = kind.inputs
+            touched = [node.inputs[i] for i in kind.inputs if i < len(node.inputs)] + [node.outputs[i] for i in kind.outputs if i < len(node.outputs)]
+            for v in touched:
+                if v is not None and not is_constant(v):
+                    self._group(v).turned = True
+        elif isinstance(kind, Free):
+            data = kind.inputs
+        elif isinstance(kind, Turning | Transposed):
+            data = (0,)
+            self._group(node.outputs[0]).soft.add(node.outputs[0])
+        elif kind.any_order:
+            data = (0,)
+        for i, v in enumerate(node.inputs):
+            if v is not None and i not in data:
+                self._group(v).needed.add(v)
+        for v in captured(node):
+            self._group(v).needed.add(v)
+
+    def wanted(self, value: ir.Value) -> Perm | None:
+        """The order of the value's group; None while it is open."""
+        group, rank = self._group(value), rank_of(value)
+        if rank is None:
+            return None
+        if group.turned:
+            return self.target(rank)
+        if group.fixed is None and len(group.needed) >= len(group.soft):
+            group.fixed = axes.identity(rank)
+        return group.fixed
+
+    def fix(self, value: ir.Value, perm: Perm) -> None:
+        self._group(value).fixed = perm
+
+    def turned(self, value: ir.Value) -> bool:
+        return self._group(value).turned
+
+
+def is_constant(value: ir.Value) -> bool:
+    return value.const_value is not None and not value.is_graph_input()
+
+
+def captured(node: ir.Node) -> Iterator[ir.Value]:
+    """Values of the graph around `node` that its sub-graphs use."""
+    for body in subgraphs(node):
+        yield from (v for inner in all_nodes(body) for v in inner.inputs if v is not None and v.graph is node.graph)
+        yield from (v for v in body.outputs if v.graph is node.graph)

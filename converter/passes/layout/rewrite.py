@@ -1,0 +1,255 @@
+"""The rewriting of one graph: each node reads the forms that it needs, in one walk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN, channels_last
+from converter.graph.build import Builder, builder_before
+from converter.graph.infer import rank_of
+from converter.graph.names import Names
+from converter.graph.walk import all_nodes, subgraphs
+from converter.passes.layout import axes
+from converter.passes.layout.axes import Dim, Hinge, Perm
+from converter.passes.layout.dense import flatten_into_dense
+from converter.passes.layout.groups import Groups, Other, Sensitive, Transposed, captured, is_constant
+from converter.passes.layout.hinges import Turning
+from converter.passes.layout.rules import Free, dims_of
+from converter.passes.layout.stored import Stored
+
+PERMUTATION = "netconv.permutation"  # on a graph input or output: stored axis i is canonical axis perm[i]
+
+
+@dataclass(frozen=True)
+class Direction:
+    last: bool
+
+    def target(self, rank: int) -> Perm:
+        if rank < 3:
+            return axes.identity(rank)
+        return tuple(channels_last.to_last(rank) if self.last else channels_last.to_first(rank))
+
+    def sensitive(self, node: ir.Node) -> Sensitive | None:
+        if channels_last.is_last(node) == self.last or (found := channels_last.ports(node)) is None:
+            return None
+        data = [node.inputs[i] for i in found[0] if i < len(node.inputs)] + [node.outputs[i] for i in found[1] if i < len(node.outputs)]
+        ranks = [rank_of(v) for v in data if v is not None]
+        if any(r is None for r in ranks) or (self.last and any((r or 0) < 3 for r in ranks)):
+            return None
+        return Sensitive(*found)
+
+    def exchange(self, node: ir.Node) -> None:
+        """The operator becomes its twin, or the other way."""
+        domain = channels_last.base_domain(node)
+        node.attributes.pop("base_domain", None)
+        if self.last and domain:
+            node.attributes["base_domain"] = ir.AttrString("base_domain", domain)
+        node.domain = CHANNELS_LAST_DOMAIN if self.last else domain
+
+
+def take_name(new: ir.Value, old: ir.Value, names: Names) -> None:
+    """`new` is a boundary value in the place of `old`."""
+    name = old.name
+    old.name = names.fresh(f"{name}_stored")
+    new.name = name
+    new.metadata_props.update(old.metadata_props)
+    new.metadata_props.pop(PERMUTATION, None)
+    old.metadata_props.clear()
+
+
+class Rewriting:
+    """One graph, without its sub-graphs: these read canonical values of it."""
+
+    def __init__(self, graph: ir.Graph, names: Names, direction: Direction, native: bool) -> None:
+        self.graph, self.names, self.direction, self.native = graph, names, direction, native
+        self.groups = Groups(graph, direction.sensitive, direction.target, boundary=not native)
+        self.stored = Stored()
+        self.vanished: list[ir.Node] = []
+
+    def run(self) -> None:
+        if self.native:
+            for v in self.graph.inputs:
+                if self.groups.turned(v) and (perm := self.groups.wanted(v)) is not None:
+                    self._at_boundary(v, perm)
+                    self.stored.keep(v, perm)
+        for node in list(self.graph):
+            self._node(node)
+        self._outputs()
+        self._clean()
+
+    def _builder(self, node: ir.Node) -> Builder:
+        return builder_before(node, self.names)
+
+    def _node(self, node: ir.Node) -> None:
+        kind = self.groups.kinds[node]
+        if isinstance(kind, Free):
+            self._free(node, kind)
+        elif isinstance(kind, Sensitive):
+            self._sensitive(node, kind)
+        elif isinstance(kind, Transposed):
+            self._transpose(node, kind)
+        elif isinstance(kind, Turning):
+            self._turning(node, kind)
+        elif kind.any_order:
+            self._shape(node)
+        else:
+            self._canonical(node, kind)
+
+    def _inputs(self, node: ir.Node, skip: Sequence[int] = ()) -> None:
+        """All inputs but `skip` in their canonical order."""
+        for i, v in enumerate(node.inputs):
+            if v is not None and i not in skip:
+                self._read(node, i, self.stored.canonical(v, self._builder(node)))
+
+    @staticmethod
+    def _read(node: ir.Node, index: int, value: ir.Value) -> None:
+        if node.inputs[index] is not value:
+            node.replace_input_with(index, value)
+
+    def _canonical(self, node: ir.Node, kind: Other) -> None:
+        self._inputs(node)
+        outer = {v for v in captured(node)}
+        found = {v: self.stored.canonical(v, self._builder(node)) for v in sorted(outer, key=lambda v: str(v.name))}
+        for body in subgraphs(node):
+            for inner in all_nodes(body):
+                for i, v in enumerate(inner.inputs):
+                    if v is not None and v in found:
+                        self._read(inner, i, found[v])
+            for i, v in enumerate(body.outputs):
+                if v in found and found[v] is not v:
+                    body.outputs[i] = found[v]
+
+    def _shape(self, node: ir.Node) -> None:
+        """Shape of the stored value, then its entries in canonical order."""
+        x = node.inputs[0]
+        assert x is not None
+        perm, value = next(iter(self.stored.forms(x).items()))
+        if node.op_type == "Shape" and perm != axes.identity(len(perm)):
+            start = node.attributes["start"].as_int() if "start" in node.attributes else 0
+            end = node.attributes["end"].as_int() if "end" in node.attributes else None
+            b = self._builder(node)
+            chosen = b.op("Gather", b.op("Shape", value), list(axes.inverse(perm)[start:end]))
+            self._replace(node, (0,), chosen)
+        else:
+            self._read(node, 0, value)
+
+    def _sensitive(self, node: ir.Node, kind: Sensitive) -> None:
+        self._inputs(node, skip=kind.inputs)
+        for i in kind.inputs:
+            v = node.inputs[i] if i < len(node.inputs) else None
+            if v is not None:
+                self._read(node, i, self.stored.form(v, self.direction.target(rank_of(v) or 0), self._builder(node)))
+        self.direction.exchange(node)
+        for i in kind.outputs:
+            if i < len(node.outputs):
+                self.stored.keep(node.outputs[i], self.direction.target(rank_of(node.outputs[i]) or 0))
+
+    def _free(self, node: ir.Node, kind: Free) -> None:
+        perm = self._order(node, kind)
+        self._inputs(node, skip=kind.inputs)
+        for i in kind.inputs:
+            v = node.inputs[i] if i < len(node.inputs) else None
+            if v is not None:
+                self._read(node, i, self.stored.operand(v, perm, self._builder(node)))
+        if perm != axes.identity(kind.rank):
+            kind.remap(node, perm, self._builder(node))
+            for i in kind.outputs:
+                self.stored.keep(node.outputs[i], perm)
+
+    def _order(self, node: ir.Node, kind: Free) -> Perm:
+        """The order of the node's group; an open group takes the one in which most operands of the first member exist."""
+        out = node.outputs[kind.outputs[0]]
+        perm = self.groups.wanted(out)
+        if perm is None:
+            operands = [v for i in kind.inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None]
+            votes = Counter(p for v in operands if rank_of(v) == kind.rank and not is_constant(v) for p in self.stored.forms(v))
+            perm = max(votes, key=lambda p: votes[p]) if votes else axes.identity(kind.rank)
+            self.groups.fix(out, perm)
+        return perm
+
+    def _transpose(self, node: ir.Node, kind: Transposed) -> None:
+        x = node.inputs[0]
+        assert x is not None
+        self.stored.view(node.outputs[0], x, kind.perm)
+        self.vanished.append(node)
+
+    def _turning(self, node: ir.Node, kind: Turning) -> None:
+        x, out = node.inputs[0], node.outputs[0]
+        assert x is not None
+        wanted = self.groups.wanted(out)
+        forms = self.stored.forms(x)
+        carried = {p: q for p in forms if (q := kind.hinge.forward(p, wanted)) is not None}
+        first, source = next(iter(forms.items()))
+        if not carried and node.op_type in ("Reshape", "Flatten") and flatten_into_dense(node, first, source, self._builder):
+            return
+        b = self._builder(node)
+        perm, result = self._way(kind.hinge, carried, wanted, dims_of(out), keeps_size=node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
+        if perm == axes.identity(len(perm)) and result == axes.identity(kind.hinge.out_rank):
+            self._inputs(node)
+            return
+        self._replace(node, result, kind.carry(b, self.stored.form(x, perm, b), perm, result))
+
+    @staticmethod
+    def _way(hinge: Hinge, carried: dict[Perm, Perm], wanted: Perm | None, dims: list[Dim], keeps_size: bool) -> tuple[Perm, Perm]:
+        """Which order of the input to read, and the order of the output that comes of it.
+
+        One that leads to the wanted order without moving data; else the input is turned first (others may share that), but
+        not in front of an operator that makes it smaller; else any that exists.
+        """
+        for p, q in carried.items():
+            if wanted is None or axes.moves_nothing(q, wanted, dims):
+                return p, q
+        if carried and not keeps_size:
+            return next(iter(carried.items()))
+        perm = hinge.backward(wanted or axes.identity(hinge.out_rank))
+        if perm is None and carried:
+            return next(iter(carried.items()))
+        perm = perm or axes.identity(hinge.in_rank)
+        result = hinge.forward(perm, wanted)
+        assert result is not None
+        return perm, result
+
+    def _replace(self, node: ir.Node, perm: Perm, made: ir.Value) -> None:
+        self.stored.replace(node.outputs[0], perm, made)
+        self.vanished.append(node)
+
+    def _outputs(self) -> None:
+        b = Builder(self.graph, self.names)
+        for i, v in enumerate(list(self.graph.outputs)):
+            rank = rank_of(v)
+            if rank is None:
+                continue
+            forms = self.stored.forms(v)
+            perm = axes.identity(rank)
+            if self.native and perm not in forms:
+                perm = next(iter(forms))
+            found = self.stored.form(v, perm, b)
+            if found is not v:
+                foreign = found.producer() is None or found.graph is not self.graph or found.is_graph_output()
+                found = b.op("Identity", found) if foreign else found
+                self.graph.outputs[i] = found
+                take_name(found, v, self.names)
+                self.stored.names.pop(v, None)
+            if perm != axes.identity(rank):
+                self._at_boundary(found, perm)
+
+    @staticmethod
+    def _at_boundary(value: ir.Value, perm: Perm) -> None:
+        if perm != axes.identity(len(perm)):
+            value.metadata_props[PERMUTATION] = ",".join(map(str, perm))
+
+    def _clean(self) -> None:
+        """Removes what was not kept, and hands names on."""
+        for node in reversed(self.vanished):
+            if any(o.uses() or o.is_graph_output() for o in node.outputs):
+                continue
+            out = node.outputs[0]
+            self.graph.remove(node, safe=True)
+            heir = self.stored.names.get(out)
+            if heir is not None and heir.producer() is not None and not heir.is_graph_output():
+                name, out.name = out.name, None
+                heir.name = name

@@ -1,0 +1,262 @@
+"""Operators that keep the rank and do not mind in which order axes are stored, with what has to be re-mapped.
+
+All data inputs and outputs of such an operator share one order. What is neither here nor in hinges.py, and has no
+channels-last twin, needs the canonical order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import Builder, attrs_of
+from converter.graph.extensions import can_expand, function_for
+from converter.graph.infer import InferenceError, known, rank_of
+from converter.mapping.node import MappingError
+from converter.passes.layout import axes
+from converter.passes.layout.axes import Dim, Perm
+
+Remap = Callable[[ir.Node, Perm, Builder], None]
+
+_UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
+    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
+    "Sqrt Tan Tanh ThresholdedRelu"
+)
+_BROADCAST = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
+)
+_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
+UNARY = frozenset(_UNARY.split())
+BROADCAST = frozenset(_BROADCAST.split())
+_AXIS = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1, "LpNormalization": -1, "TopK": -1, "Split": 0, "ArgMax": 0, "ArgMin": 0, "Gather": 0}
+REDUCTIONS = frozenset(f"Reduce{k}" for k in _REDUCTIONS.split())
+
+
+@dataclass(frozen=True)
+class Free:
+    """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant operands to that order."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    remap: Remap
+    rank: int
+
+
+def _nothing(node: ir.Node, perm: Perm, b: Builder) -> None: ...
+
+
+def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
+    """How a rank-keeping operator works in any order, if it does. `memo` remembers extension operators that were looked at."""
+    out = node.outputs[0] if node.outputs else None
+    rank = None if out is None else rank_of(out)
+    if rank is None or node.inputs[:1] == (None,) or not node.inputs:
+        return None
+    found = _free_ports(node, rank, memo)
+    if found is None:
+        return None
+    inputs, outputs, remap = found
+    ranks = [rank_of(v) for i in inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None]
+    if any(r is None for r in ranks) or any(rank_of(node.outputs[i]) != rank for i in outputs):
+        return None
+    if len(inputs) == 1 and ranks != [rank] and node.op_type != "Expand":
+        return None
+    return Free(inputs, outputs, remap, rank)
+
+
+Ports = tuple[tuple[int, ...], tuple[int, ...], Remap]
+
+
+def _free_ports(node: ir.Node, rank: int, memo: dict[Any, bool]) -> Ports | None:
+    if node.domain:
+        return _every(node) if node.domain == EXTENSION_DOMAIN and _elementwise_extension(node, memo) else None
+    op = node.op_type
+    if op in UNARY:
+        return (0,), ((0, 1) if op == "Dropout" and len(node.outputs) > 1 else (0,)), _nothing
+    if op in BROADCAST:
+        return _every(node)
+    if op in REDUCTIONS or op in ("ArgMax", "ArgMin"):
+        return _reduce(node)
+    special = _SPECIAL.get(op)
+    if special is not None:
+        return special(node, rank)
+    if op in _AXIS:
+        return (0,), tuple(range(len(node.outputs))), _axis(_AXIS[op])
+    return None
+
+
+def _every(node: ir.Node) -> Ports:
+    return tuple(range(len(node.inputs))), tuple(range(len(node.outputs))), _nothing
+
+
+def _elementwise_extension(node: ir.Node, memo: dict[Any, bool]) -> bool:
+    """Whether the operator's definition is made of elementwise operators and scalars alone."""
+    if not can_expand(node):
+        return False
+    key = (node.op_type, repr(sorted(attrs_of(node).items(), key=lambda a: a[0])), tuple(rank_of(v) if v is not None else None for v in node.inputs))
+    if key not in memo:
+        try:
+            memo[key] = all(_scalar_or_elementwise(n) for n in function_for(node).graph)
+        except (MappingError, InferenceError, KeyError):
+            memo[key] = False
+    return memo[key]
+
+
+def _scalar_or_elementwise(node: ir.Node) -> bool:
+    if node.op_type == "Constant":
+        value = known(node.outputs[0])
+        return value is not None and value.size == 1
+    return node.domain == "" and (node.op_type in UNARY or node.op_type in BROADCAST) and node.op_type != "DynamicQuantizeLinear"
+
+
+def _axis(default: int | None, attribute: str = "axis") -> Remap:
+    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+        axis = node.attributes[attribute].as_int() if attribute in node.attributes else default
+        assert axis is not None
+        node.attributes[attribute] = ir.AttrInt64(attribute, axes.inverse(perm)[axis % len(perm)])
+
+    return remap
+
+
+def setinput_of(node: ir.Node, index: int, value: ir.Value) -> None:
+    if index >= len(node.inputs):
+        node.resize_inputs(index + 1)
+    node.replace_input_with(index, value)
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def dims_of(value: ir.Value) -> list[Dim]:
+    assert value.shape is not None
+    return [d if isinstance(d, int) else d.value for d in value.shape]
+
+
+def _axes_input(index: int) -> Remap:
+    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+        given = known(input_of(node, index))
+        if given is not None:
+            where = axes.inverse(perm)
+            setinput_of(node, index, b.const(np.array([where[int(a) % len(perm)] for a in given.reshape(-1)], given.dtype).reshape(given.shape), "axes"))
+
+    return remap
+
+
+def _reduce(node: ir.Node) -> Ports | None:
+    keep = node.attributes["keepdims"].as_int() if "keepdims" in node.attributes else 1
+    if not keep:
+        return None
+    if node.op_type.startswith("Arg"):
+        return (0,), (0,), _axis(0)
+    given = input_of(node, 1)
+    return None if given is not None and known(given) is None else ((0,), (0,), _axes_input(1))
+
+
+def _concat(node: ir.Node, rank: int) -> Ports:
+    return tuple(range(len(node.inputs))), (0,), _axis(None)
+
+
+def _gather(node: ir.Node, rank: int) -> Ports | None:
+    indices = node.inputs[1]
+    return ((0,), (0,), _axis(0)) if indices is not None and rank_of(indices) == 1 else None
+
+
+def _elements(node: ir.Node, rank: int) -> Ports:
+    return tuple(range(len(node.inputs))), (0,), _axis(0)
+
+
+def _compress(node: ir.Node, rank: int) -> Ports | None:
+    return ((0,), (0,), _axis(None)) if "axis" in node.attributes else None
+
+
+def _cumsum(node: ir.Node, rank: int) -> Ports | None:
+    return ((0,), (0,), _axes_input(1)) if known(input_of(node, 1)) is not None else None
+
+
+def _axes_attribute(node: ir.Node, rank: int) -> Ports:
+    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+        where = axes.inverse(perm)
+        given = list(node.attributes["axes"].as_ints()) if "axes" in node.attributes else [0, 2, 3]
+        node.attributes["axes"] = ir.AttrInt64s("axes", [where[a % len(perm)] for a in given])
+
+    return (0,), (0,), remap
+
+
+def _slice(node: ir.Node, rank: int) -> Ports | None:
+    """Without axes the first ones are meant, as many as there are starts."""
+    given, starts = input_of(node, 3), input_of(node, 1)
+    if given is not None:
+        return ((0,), (0,), _axes_input(3)) if known(given) is not None else None
+    if starts is None or starts.shape is None or len(starts.shape) != 1 or not isinstance(starts.shape[0], int):
+        return None
+    count = starts.shape[0]
+
+    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+        setinput_of(node, 3, b.const([axes.inverse(perm)[a] for a in range(count)], "axes"))
+
+    return (0,), (0,), remap
+
+
+def _pad(node: ir.Node, rank: int) -> Ports | None:
+    if input_of(node, 3) is not None:
+        return ((0,), (0,), _axes_input(3)) if known(input_of(node, 3)) is not None else None
+    if known(node.inputs[1]) is None:
+        return None
+
+    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+        amounts = known(node.inputs[1])
+        assert amounts is not None
+        setinput_of(node, 1, b.const(np.ascontiguousarray(amounts.reshape(2, -1)[:, list(perm)].reshape(-1)), "pads"))
+
+    return (0,), (0,), remap
+
+
+def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
+    """A constant list with one entry for each axis; missing ones (Expand) are 1 at the front."""
+
+    def ports(node: ir.Node, rank: int) -> Ports | None:
+        given = known(input_of(node, index))
+        if given is None or given.ndim != 1 or len(given) > rank:
+            return None
+
+        def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
+            entries = [1] * (rank - len(given)) + given.tolist()
+            setinput_of(node, index, b.const([entries[a] for a in perm], "shape"))
+
+        return (0,), (0,), remap
+
+    return ports
+
+
+def _quantize(node: ir.Node, rank: int) -> Ports | None:
+    """Scales are a scalar, a vector along `axis`, or (blocked) a tensor like the data."""
+    scale = node.inputs[1]
+    scale_rank = None if scale is None else rank_of(scale)
+    if scale_rank is None:
+        return None
+    if scale_rank == rank and rank > 1:
+        return tuple(range(len(node.inputs))), (0,), _axis(1)
+    return (0,), (0,), _axis(1) if scale_rank == 1 and rank > 1 else _nothing
+
+
+_SPECIAL: dict[str, Callable[[ir.Node, int], Ports | None]] = {
+    "Concat": _concat,
+    "Gather": _gather,
+    "GatherElements": _elements,
+    "ScatterElements": _elements,
+    "Compress": _compress,
+    "CumSum": _cumsum,
+    "MeanVarianceNormalization": _axes_attribute,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Tile": _per_axis_list(1),
+    "Expand": _per_axis_list(1),
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _quantize,
+}

@@ -1,0 +1,72 @@
+"""OUT.map.json: which tensor and layer of the output comes from which of the input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.crosscheck.align import align
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import UsageError, WriteError, unreadable
+from converter.graph.names import public_name
+from converter.model import Model
+
+
+def provenance_map(source: Model, target: Model) -> dict[str, Any]:
+    """Tensors by name, layers with their types and places; `target` is the written file, read again."""
+    found = align(source, target)
+    values = {str(o.name): o for n in target.ir.graph for o in n.outputs}
+    layers = []
+    for node in source.ir.graph:
+        pairs = [found.pairs[str(o.name)] for o in node.outputs if str(o.name) in found.pairs]
+        other = values[pairs[0]].producer() if pairs and pairs[0] in values else None
+        layers.append({"source": _layer(node), "node": {"operator": node.op_type, "domain": node.domain}, "target": _layer(other) if other else None})
+    boundary = {_public(source, r): _public(target, c) for r, c in [*found.inputs, *found.outputs]}
+    return {
+        "schema": "netconv/map/1",
+        "source": {"format": source.format},
+        "target": {"format": target.format},
+        "tensors": {**boundary, **found.pairs},
+        "layers": layers,
+        "unaligned": {"source": found.only_reference, "target": found.only_candidate},
+    }
+
+
+def _layer(node: ir.Node) -> dict[str, str]:
+    props = node.metadata_props
+    return {
+        "layer": props.get("netconv.layer", node.name or ""),
+        "type": props.get("netconv.type", node.op_type),
+        "where": props.get("netconv.where", ""),
+        "tensor": str(node.outputs[0].name) if node.outputs else "",
+    }
+
+
+def _public(model: Model, name: str) -> str:
+    return next((public_name(v) for v in [*model.ir.graph.inputs, *model.ir.graph.outputs] if str(v.name) == name), name)
+
+
+def write_map(data: dict[str, Any], path: Path, force: bool = False) -> None:
+    if path.exists() and not force:
+        raise WriteError(Diagnostic("W302", "the map exists", where=Where(str(path)), help="--force overwrites it"))
+    try:
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))) from None
+
+
+def read_map(path: Path) -> dict[str, str]:
+    """The tensors of a map: names of the source -> names of the target."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+    except ValueError as e:
+        raise unreadable("R103", f"not a map: {e}", Where(str(path))) from None
+    tensors = data.get("tensors") if isinstance(data, dict) else None
+    if not isinstance(tensors, dict) or not all(isinstance(v, str) for v in tensors.values()):
+        raise UsageError(Diagnostic("U501", 'a map has an object "tensors" of names', where=Where(str(path))))
+    return tensors

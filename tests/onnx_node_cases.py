@@ -1,0 +1,74 @@
+"""The operator tests that the onnx package carries (`onnx.backend.test`), and what of them is out of reach, with the reason."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+# pattern of test names -> why the model cannot be read (it must be refused by name)
+REFUSED = {
+    r"(cast|castlike|quantizelinear|dequantizelinear)_.*(FLOAT4E2M1|U?INT2(_|$)|E8M0|float4e2m1|u?int2(_|$)).*|.*_e8m0_.*": "types that came after opset 21",
+    r"bitcast_.*": "no operator of opset 21 reinterprets bits",
+    r"cumprod_.*": "the axis is an input of the model here, and has to be a constant",
+    r"(adagrad|adam|momentum|nesterov_momentum).*": "training",
+    r"ai_onnx_ml_.*": "classical machine learning",
+}
+# pattern -> why the engine's results are not the expected ones, or it refuses
+DIFFERENT = {
+    r"image_decoder_.*": "onnxruntime has no image decoder",
+    r"strnormalizer_export_monday_.*": "onnxruntime needs a locale that the system may lack",
+    r"convinteger_with_padding": "onnxruntime takes no zero point for each channel here",
+    r"reduce_max_empty_set_bool": "onnxruntime refuses an empty set of truth values",
+    r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",
+    r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime leaves them out too)",
+    r"maxunpool_export_with_output_shape": "onnxruntime ignores output_shape",
+}
+
+
+def expected_refusal(name: str) -> str | None:
+    return next((why for p, why in REFUSED.items() if re.fullmatch(p, name)), None)
+
+
+def expected_difference(name: str) -> str | None:
+    return next((why for p, why in DIFFERENT.items() if re.fullmatch(p, name)), None)
+
+
+@functools.cache
+def node_cases() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return {c.name.removeprefix("test_"): c for c in collect_testcases(None)}
+
+
+def as_arrays(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return [as_arrays(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) -> list[str]:
+    """What is different between two results (arrays, sequences, None), as sentences."""
+    if isinstance(expected, list) or expected is None or isinstance(found, list):
+        if not isinstance(found, list) or not isinstance(expected, list) or len(found) != len(expected):
+            return [] if expected is None and found is None else [f"{name}: {type(found)} for {type(expected)}"]
+        return [d for i, (a, b) in enumerate(zip(expected, found, strict=True)) for d in differences(f"{name}[{i}]", a, b, rtol, atol)]
+    expected, found = np.asarray(expected), np.asarray(found)
+    if expected.dtype.kind in "OUS":
+        same = expected.shape == found.shape and bool(np.all(expected.astype(str) == found.astype(str)))
+        return [] if same else [f"{name}: other texts"]
+    if expected.dtype != found.dtype or expected.shape != found.shape:
+        return [f"{name}: {found.dtype}{found.shape} for {expected.dtype}{expected.shape}"]
+    if expected.dtype.kind not in "iufbc":
+        rtol = max(rtol, 0.02 if expected.dtype.name == "bfloat16" else rtol)  # two steps of the type
+        expected, found = expected.astype(np.float32), found.astype(np.float32)
+    if expected.dtype.kind in "fc" and expected.size and np.any(np.isfinite(expected)):  # a sum of large terms (DFT) is near zero only so far
+        atol = max(atol, 2e-6 * float(np.max(np.abs(expected[np.isfinite(expected)]))))
+    return [] if np.allclose(found, expected, rtol, atol, equal_nan=True) else [f"{name}: other numbers"]
