@@ -82,9 +82,9 @@ class CoreLowering(Lowering):
         value.const_value = ir.Tensor(data)
         return value
 
-    def weights(self, value: Value | None, what: str = "weights") -> WeightData:
+    def weights(self, value: Value | None, what: str = "weights", axis: int = 0) -> WeightData:
         """How a constant operand is stored; MappingError when it is computed at run time."""
-        data = stored_form(value, self.half)
+        data = stored_form(value, self.half, axis)
         if data is None:
             raise MappingError(f"the {what} ({value.name if value is not None else 'absent'}) must be constant: Core ML stores them with the layer")
         return data

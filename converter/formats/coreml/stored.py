@@ -94,13 +94,16 @@ def plain(data: WeightData) -> Array:
 # -- writing ------------------------------------------------------------------------------------------------------------
 
 
-def stored_form(value: ir.Value | None, half: bool = False) -> WeightData | None:
-    """How a weight of the graph is stored, row-major in the value's own axis order; None when it is not constant."""
+def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> WeightData | None:
+    """How a weight of the graph is stored, row-major in the value's own axis order; None when it is not constant.
+
+    `axis` is where the layer expects per-channel scales; scales along another one are multiplied out.
+    """
     if value is None:
         return None
     node = value.producer()
     if value.const_value is None and node is not None:
-        compact = _half(node) or _quantised(node)
+        compact = _half(node) or _quantised(node, axis)
         if compact is not None:
             return compact
     array = constant(value)
@@ -129,7 +132,7 @@ def _half(node: ir.Node) -> WeightData | None:
     return None
 
 
-def _quantised(node: ir.Node) -> WeightData | None:
+def _quantised(node: ir.Node, axis: int) -> WeightData | None:
     """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
     if node.op_type == "Add":
@@ -144,7 +147,9 @@ def _quantised(node: ir.Node) -> WeightData | None:
         return None
     scale = constant(node.inputs[1])
     payload = _payload(codes)
-    if scale is None or payload is None or scale.dtype != np.float32:
+    if scale is None or payload is None or scale.dtype != np.float32 or scale.size == 0:
+        return None
+    if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
         return None
     return _of_codes(*payload, scale.reshape(-1), node.inputs[2] if len(node.inputs) > 2 else None, bias)
 

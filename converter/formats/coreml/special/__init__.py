@@ -1,40 +1,16 @@
-"""Pairs that no row can say, by theme; lift and lower side by side. `LIFT` and `LOWER` are filled by importing the themes."""
+"""Pairs that no row can say, by theme: layers are lifted in `<theme>.py`, operators lowered in `lower_<theme>.py`.
+
+`LIFT` and `LOWER` are filled by importing the themes.
+"""
 
 from __future__ import annotations
 
-from converter.formats.coreml.special import (
-    arithmetic,
-    convolution,
-    detection,
-    distribution,
-    indexing,
-    matrix,
-    normalisation,
-    padding,
-    pooling,
-    recurrent,
-    reduction,
-    resampling,
-    shaping,
-    slicing,
-)
+import importlib
+import pkgutil
+
 from converter.formats.coreml.special.registry import LIFT, LOWER
 
-__all__ = [
-    "LIFT",
-    "LOWER",
-    "arithmetic",
-    "convolution",
-    "detection",
-    "distribution",
-    "indexing",
-    "matrix",
-    "normalisation",
-    "padding",
-    "pooling",
-    "recurrent",
-    "reduction",
-    "resampling",
-    "shaping",
-    "slicing",
-]
+for _theme in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_theme.name}")
+
+__all__ = ["LIFT", "LOWER"]
