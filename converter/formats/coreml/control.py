@@ -207,7 +207,7 @@ class Flow:
             flag = again if flag is None else made.op("And", flag, again)
         if any(n not in inner for n in names):
             raise MappingError("a value that the loop carries is lost in its body")
-        finals = [inner[n] for n in names]
+        finals = [floats(made, inner[n]) if v.dtype == ir.DataType.FLOAT else inner[n] for n, v in zip(names, initial, strict=True)]
         made.output(flag if flag is not None else made.const(True), *finals)
         return made, finals
 

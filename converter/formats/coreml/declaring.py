@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ _COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30}
 
 @dataclass
 class Labels:
-    """A classifier: the table, the scores it looks at, and the names of the two outputs."""
+    """A classifier: the table, the scores it looks at (the last of the graph's outputs), and the names of the two outputs."""
 
     labels: list[Any]
     scores: Value
@@ -42,7 +42,6 @@ class Boundary:
     kind: str = "neuralNetwork"
     image_mapping: int = 1
     labels: Labels | None = None
-    keep: list[Value] = field(default_factory=list)
     defaults: bool = False
 
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
@@ -74,11 +73,10 @@ def declare(model: Model, clone: ir.Model, written: MLModel, notes: list[Diagnos
     boundary.labels = _classifier(model, clone)
     if boundary.labels is not None:
         boundary.kind = "neuralNetworkClassifier"
-        boundary.keep.append(boundary.labels.scores)
     getattr(written.proto, boundary.kind).SetInParent()
     for value in clone.graph.inputs:
         _input(model, value, boundary, notes)
-    for value in clone.graph.outputs:
+    for value in clone.graph.outputs[: -1 if boundary.labels is not None else None]:
         feature = written.proto.description.output.add(name=public_name(value))
         _array(feature.type.multiArrayType, value, notes)
     _metadata(model, written.proto.description.metadata)
@@ -100,7 +98,7 @@ def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnosti
     image = model.interface.get("images", {}).get(name)
     shape = list(value.shape) if value.shape is not None else []
     if image is not None and len(shape) in (4, 5) and all(isinstance(d, int) for d in shape) and set(shape[:-3]) <= {1}:
-        feature.type.imageType.height, feature.type.imageType.width = int(shape[-2]), int(shape[-1])
+        feature.type.imageType.height, feature.type.imageType.width = (d for d in shape[-2:] if isinstance(d, int))
         colour = image.get("colour", "RGB") if isinstance(image, dict) else "RGB"
         feature.type.imageType.colorSpace = 10 if shape[-3] == 1 else _COLOURS.get(colour, 20)
         boundary.image_mapping = 1 if len(shape) == 4 else 0
@@ -160,7 +158,6 @@ def _classifier(model: Model, clone: ir.Model) -> Labels | None:
         graph.append(made)
         graph.outputs.append(anchor)
         tidy(clone)
-        graph.outputs.remove(anchor)
         return Labels(labels, anchor, label, name)
     return None
 

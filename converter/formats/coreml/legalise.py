@@ -150,8 +150,6 @@ def auto_padded(node: ir.Node, b: Builder) -> Value | None:
     return b.op(node.op_type, *node.inputs, **attrs, pads=[*begin, *end])
 
 
-
-
 def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
     """Zeros that copy a dimension, in a shape of another rank: taken from the shape of the operand."""
     target = known(_input(node, 1))

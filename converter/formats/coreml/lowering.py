@@ -17,8 +17,10 @@ from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import defaults
 
 Value = ir.Value
+REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
 FLOAT = ir.DataType.FLOAT
 EXACT_INTEGERS = 1 << 24  # beyond this float32 skips integers
+_FAR = 1 << 30
 _SPEC5 = {"oneHot", "cumSum", "clampedReLU", "argSort", "pooling3d", "globalPooling3d", "sliceBySize", "convolution3d"}
 
 
@@ -63,8 +65,21 @@ class CoreLowering(Lowering):
         self.spec = max(self.spec, spec)
         return super().add(kind, inputs, outputs, attrs, blobs, extra)
 
+    def node(self, node: ir.Node) -> None:
+        """As always; but a refusal counts only if somebody needs the node's results (a later layer may have taken it over)."""
+        count = len(self.problems)
+        super().node(node)
+        if len(self.problems) > count:
+            self.layers.append(Layer(REFUSED, node.op_type, inputs=list(node.inputs), outputs=list(node.outputs), extra={"problems": self.problems[count:]}))
+            del self.problems[count:]
+
     def one(
-        self, kind: str, inputs: Sequence[Value | None], shape: Sequence[Any] | None = None, attrs: dict[str, Any] | None = None, blobs: dict[str, Any] | None = None
+        self,
+        kind: str,
+        inputs: Sequence[Value | None],
+        shape: Sequence[Any] | None = None,
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
     ) -> Value:
         """A layer with one new output of `shape` (None: not known)."""
         out = self.value(kind, FLOAT, shape)
@@ -136,8 +151,14 @@ def is_float(value: Value | None) -> bool:
 
 def checked(array: Array, name: str) -> Array:
     """A constant as float32; MappingError X204 where an integer does not survive."""
-    if array.dtype.kind in "iu" and array.size and max(abs(int(array.max())), abs(int(array.min()))) > EXACT_INTEGERS:
-        raise MappingError(f"{name} holds {int(array.max())}; integers beyond 2^24 do not survive Core ML's float32 blobs", "X204")
+    if array.dtype.kind in "iu" and array.size:
+        # the ends of the integers stand for "to the end" in slices
+        bounds = np.iinfo(array.dtype)
+        array = np.where(array >= bounds.max, _FAR, array) if bounds.max > _FAR else array
+        array = np.where(array <= bounds.min, -_FAR, array) if bounds.min < -_FAR else array
+    far = np.abs(array) == _FAR if array.dtype.kind in "iu" else np.zeros(array.shape, bool)
+    if array.dtype.kind in "iu" and array.size and not far.all() and int(np.abs(array[~far]).max()) > EXACT_INTEGERS:
+        raise MappingError(f"{name} holds {int(np.abs(array[~far]).max())}; integers beyond 2^24 do not survive Core ML's float32 blobs", "X204")
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         with np.errstate(over="ignore"):
             narrow = array.astype(np.float32)

@@ -12,7 +12,7 @@ from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
-from converter.formats.coreml.lowering import CoreLowering, checked
+from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import message_at, write_params
 from converter.formats.coreml.stored import of_array
@@ -35,15 +35,18 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     written = MLModel()
     boundary = declare(model, clone, written, notes)
     legalise(clone, lambda n: _refused(n, version), REWRITES)
+    if boundary.labels is not None:
+        boundary.labels.scores = clone.graph.outputs[-1]
     low = CoreLowering(mapping(), version, half)
     for node in clone.graph:
         low.node(node)
-    refuse(low.problems)
     network = getattr(written.proto, boundary.kind)
     writer = NetworkWriter(written, low, clone)
     writer.boundary(clone.graph, boundary)
     try:
-        writer.network(network, _needed(low, [*writer.outputs, *boundary.keep]))
+        layers = _needed(low, writer.outputs)
+        refuse([*low.problems, *_refusals(layers)])
+        writer.network(network, layers)
         writer.results(network)
     except MappingError as e:
         raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
@@ -73,7 +76,7 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
         for layer in layers:
             for out in [*layer.outputs, *_written_inside(layer)]:
                 writers.setdefault(out, []).append(layer)
-            for body in (layer.extra or {}).values():
+            for body in _bodies(layer):
                 collect(body)
 
     collect(low.layers)
@@ -97,14 +100,28 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
     return _thinned(low.layers, live)
 
 
+def _refusals(layers: list[Layer]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for layer in layers:
+        if layer.kind == REFUSED:
+            found += layer.extra["problems"]
+        else:
+            found += [d for body in (layer.extra or {}).values() for d in _refusals(body)]
+    return found
+
+
+def _bodies(layer: Layer) -> list[list[Layer]]:
+    return [] if layer.kind == REFUSED else list((layer.extra or {}).values())
+
+
 def _written_inside(layer: Layer) -> list[Value]:
-    return [o for body in (layer.extra or {}).values() for inner in body for o in [*inner.outputs, *_written_inside(inner)]]
+    return [o for body in _bodies(layer) for inner in body for o in [*inner.outputs, *_written_inside(inner)]]
 
 
 def _thinned(layers: list[Layer], live: set[int]) -> list[Layer]:
     kept = [layer for layer in layers if id(layer) in live]
     for layer in kept:
-        for key, body in (layer.extra or {}).items():
+        for key, body in (layer.extra or {}).items() if layer.kind != REFUSED else ():
             layer.extra[key] = _thinned(body, live)
     return kept
 
@@ -197,5 +214,3 @@ class NetworkWriter:
             inner = getattr(params, key)
             inner.SetInParent()
             self.network(inner, body, made)
-
-

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from converter.formats.coreml.folding import evaluate_constant
 from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults, is_float, numbers, rank_of_value, shape_list, x_of
 from converter.formats.coreml.special.registry import lowers
-
 from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
@@ -75,7 +74,8 @@ def lower_neg(near: Node, low: Lowering) -> None:
 
 
 _ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
-    "Relu": ("ReLU", {}), "Sigmoid": ("sigmoid", {}), "Softplus": ("softplus", {}), "Softsign": ("softsign", {}), "LeakyRelu": ("leakyReLU", {"alpha": "alpha"}),
+    "Relu": ("ReLU", {}), "Sigmoid": ("sigmoid", {}), "Softplus": ("softplus", {}), "Softsign": ("softsign", {}),
+    "LeakyRelu": ("leakyReLU", {"alpha": "alpha"}),
     "Elu": ("ELU", {"alpha": "alpha"}), "HardSigmoid": ("sigmoidHard", {"alpha": "alpha", "beta": "beta"}),
 }  # fmt: skip
 
@@ -307,5 +307,3 @@ def lower_dequantize(near: Node, low: Lowering) -> None:
 @lowers("UnpackBits", domain="netconv")
 def lower_unpack(near: Node, low: Lowering) -> None:
     load_constant(near, low)
-
-

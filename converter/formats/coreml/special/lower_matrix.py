@@ -182,7 +182,15 @@ def _target(near: Node, window: dict[str, list[int]]) -> list[int] | None:
     return [int(d) for d in shape[2:]]
 
 
-def _conv3(low: CoreLowering, near: Node, inputs: list[Value], window: dict[str, list[int]], common: dict[str, Any], blobs: dict[str, Any], target: Any) -> None:
+def _conv3(
+    low: CoreLowering,
+    near: Node,
+    inputs: list[Value],
+    window: dict[str, list[int]],
+    common: dict[str, Any],
+    blobs: dict[str, Any],
+    target: Any,
+) -> None:
     names = ("Depth", "Height", "Width")
     attrs: dict[str, Any] = {**common, "paddingType": "CUSTOM", "isDeconvolution": near.op == "ConvTranspose"}
     for key, name in (("kernel", "kernel"), ("strides", "stride"), ("dilations", "dilation")):

@@ -44,7 +44,7 @@ def lower_standard_random(near: Node, low: Lowering) -> None:
 @lowers("RandomCategorical", domain="netconv")
 def lower_categorical(near: Node, low: Lowering) -> None:
     a = near.attrs
-    attrs = {"seed": int(a.get("seed", -1)), "numSamples": int(a.get("samples", 1)), "isLogits": bool(a.get("logits", 1))}
+    attrs: dict[str, Any] = {"seed": int(a.get("seed", -1)), "numSamples": int(a.get("samples", 1)), "isLogits": bool(a.get("logits", 1))}
     attrs |= {"eps": float(a.get("eps", 1e-10)), "temperature": float(a.get("temperature", 1.0))}
     low.add("categoricalDistribution", [x_of(near)], near.outputs, attrs)
 
@@ -54,7 +54,8 @@ def lower_custom(near: Node, low: Lowering) -> None:
     count = int(near.attrs.get("weights", 0))
     split = len(near.inputs) - count
     blobs = {f"weights[{i}]": core(low).weights(v) for i, v in enumerate(near.inputs[split:])}
-    attrs = {"className": near.attrs["class_name"], "description": near.attrs.get("description", ""), "parameters": json.loads(near.attrs.get("parameters", "{}"))}
+    parameters = json.loads(near.attrs.get("parameters", "{}"))
+    attrs = {"className": near.attrs["class_name"], "description": near.attrs.get("description", ""), "parameters": parameters}
     low.add("custom", near.inputs[:split], near.outputs, attrs, blobs)
 
 
@@ -193,5 +194,3 @@ def _close(low: CoreLowering, inner: CoreLowering, trips: Value | None, attrs: d
         if most is not None and not (attrs and most >= 1 << 53):
             layer_attrs["maxLoopIterations"] = int(max(0.0, most))
         low.add("loop", [], [], layer_attrs, extra=extra)
-
-

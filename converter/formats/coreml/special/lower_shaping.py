@@ -1,4 +1,4 @@
-"""Shapes, joining, splitting, slicing, indexing, reduction -> layers."""
+"""Reshaping, joining, splitting, filling and padding -> layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.lowering import attrs_with_defaults, numbers, rank_of_value, shape_list, small, x_of
+from converter.formats.coreml.lowering import attrs_with_defaults, rank_of_value, shape_list, small, x_of
 from converter.formats.coreml.special.lower_arithmetic import core, scalar
 from converter.formats.coreml.special.registry import lowers
 from converter.graph.infer import shape_of
@@ -15,7 +15,6 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 
 Value = ir.Value
-FAR = 1 << 30  # "to the end" and beyond
 
 
 def to_static(low: Lowering, x: Value, outputs: list[Value], shape: list[int]) -> None:
@@ -127,133 +126,6 @@ def lower_tile(near: Node, low: Lowering) -> None:
         low.add("tile", [x_of(near), near.input(1)], near.outputs)
 
 
-@lowers("Shape")
-def lower_shape(near: Node, low: Lowering) -> None:
-    x = x_of(near)
-    rank = rank_of_value(x)
-    start = int(near.attrs.get("start", 0))
-    end = int(near.attrs.get("end", rank))
-    if rank == 0:
-        raise MappingError("the shape of a scalar has no elements")
-    if (start, end) == (0, rank):
-        low.add("getShape", [x], near.outputs)
-        return
-    whole = core(low).one("getShape", [x], [rank])
-    _slice(low, whole, near.outputs, [start], [end], [0], [1], 1)
-
-
-def _slice(low: Lowering, x: Value, outputs: list[Value], starts: list[int], ends: list[int], axes: list[int], steps: list[int], rank: int) -> None:
-    begin, end, step, first, last = [0] * rank, [FAR] * rank, [1] * rank, [True] * rank, [True] * rank
-    size = shape_list(x) or [None] * rank
-    for s, e, a, d in zip(starts, ends, axes, steps, strict=True):
-        axis = a % rank
-        begin[axis], end[axis], step[axis] = max(-FAR, min(s, FAR)), max(-FAR, min(e, FAR)), d
-        first[axis] = s <= -FAR or s == 0 if d > 0 else s >= FAR
-        last[axis] = e >= FAR if d > 0 else e <= -FAR
-        if size[axis] is not None and d > 0 and s < -size[axis]:
-            begin[axis], first[axis] = 0, True
-    attrs = {"beginIds": begin, "endIds": end, "strides": step, "beginMasks": first, "endMasks": last, "squeezeMasks": [False] * rank}
-    low.add("sliceStatic", [x], outputs, attrs)
-
-
-@lowers("Slice")
-def lower_slice(near: Node, low: Lowering) -> None:
-    x = x_of(near)
-    rank = rank_of_value(x)
-    if 0 in (shape_of(near.outputs[0]) or ()):
-        raise MappingError("a Slice without elements")
-    starts, ends = small(near.input(1)), small(near.input(2))
-    axes = small(near.input(3)) if near.input(3) is not None else list(range(len(starts or ends or [])))
-    steps = small(near.input(4)) if near.input(4) is not None else [1] * len(axes or [])
-    if axes is None or steps is None:
-        raise MappingError("axes and steps of a Slice must be constant")
-    if starts is not None and ends is not None:
-        _slice(low, x, near.outputs, starts, ends, axes, steps, rank)
-    else:
-        _dynamic_slice(near, low, x, [int(a) % rank for a in axes], [int(s) for s in steps], rank)
-
-
-def _dynamic_slice(near: Node, low: Lowering, x: Value, axes: list[int], steps: list[int], rank: int) -> None:
-    """Limits known only at run time: spread over all axes, the others masked."""
-    starts, ends = near.input(1), near.input(2)
-    axes = axes or list(range(rank))
-    masked = [i not in axes for i in range(rank)]
-    step = [steps[axes.index(i)] if i in axes and steps else 1 for i in range(rank)]
-    known_ends = small(ends)
-    last = list(masked)
-    for i in axes:
-        if known_ends is not None and known_ends[axes.index(i)] >= FAR:
-            last[i] = True
-    begin, end = (_spread(low, v, axes, rank) for v in (starts, ends))
-    attrs = {"strides": step, "beginMasks": masked, "endMasks": last, "squeezeMasks": [False] * rank}
-    low.add("sliceDynamic", [x, begin, end], near.outputs, attrs)
-
-
-def _spread(low: Lowering, value: Value | None, axes: list[int], rank: int) -> Value:
-    """Limits for some axes as limits for all (zeros elsewhere)."""
-    c = core(low)
-    found = small(value)
-    if found is not None:
-        return c.const([min(max(found[axes.index(i)], -FAR), FAR) if i in axes else 0 for i in range(rank)])
-    assert value is not None
-    if axes == list(range(rank)):
-        return value
-    return c.one("scatter", [c.const([0] * rank), c.const(axes), value], [rank], {"axis": 0, "mode": "SCATTER_UPDATE"})
-
-
-@lowers("Gather")
-def lower_gather(near: Node, low: Lowering) -> None:
-    """A scalar index takes its axis away. A lookup in a constant table is an embedding."""
-    x, indices, out = x_of(near), x_of(near, 1), near.outputs[0]
-    axis = int(near.attrs.get("axis", 0))
-    if x.dtype == ir.DataType.STRING:
-        raise MappingError("texts have no place in Core ML's tensors")
-    shape = shape_list(out)
-    if rank_of_value(indices) == 0 and rank_of_value(x) > 1:
-        inner = list(shape) if shape is not None else None
-        if inner is not None:
-            inner.insert(axis % rank_of_value(x), 1)
-        y = core(low).one("gather", [x, indices], inner, {"axis": axis})
-        low.add("squeeze", [y], near.outputs, {"axes": [axis % rank_of_value(x)]})
-    else:
-        low.add("gather", [x, indices], near.outputs, {"axis": axis})
-
-
-@lowers("GatherElements")
-def lower_gather_elements(near: Node, low: Lowering) -> None:
-    low.add("gatherAlongAxis", [x_of(near), x_of(near, 1)], near.outputs, {"axis": int(near.attrs.get("axis", 0))})
-
-
-@lowers("GatherND")
-def lower_gather_nd(near: Node, low: Lowering) -> None:
-    if near.attrs.get("batch_dims", 0):
-        raise MappingError("batch_dims of GatherND")
-    low.add("gatherND", [x_of(near), x_of(near, 1)], near.outputs)
-
-
-_MODES = {"none": "SCATTER_UPDATE", "add": "SCATTER_ADD", "mul": "SCATTER_MUL", "max": "SCATTER_MAX", "min": "SCATTER_MIN"}
-
-
-@lowers("ScatterND ScatterElements")
-def lower_scatter(near: Node, low: Lowering) -> None:
-    mode = _MODES[near.attrs.get("reduction", "none")]
-    values = [x_of(near, i) for i in range(3)]
-    if near.op == "ScatterND":
-        low.add("scatterND", values, near.outputs, {"mode": mode})
-    else:
-        low.add("scatterAlongAxis", values, near.outputs, {"mode": mode, "axis": int(near.attrs.get("axis", 0))})
-
-
-@lowers("OneHot")
-def lower_one_hot(near: Node, low: Lowering) -> None:
-    values, depth = numbers(near.input(2), "the values of OneHot").reshape(-1), small(near.input(1))
-    attrs = {"axis": int(near.attrs.get("axis", -1)), "offValue": float(values[0]), "onValue": float(values[1])}
-    if depth is not None:
-        low.add("oneHot", [x_of(near)], near.outputs, {**attrs, "oneHotVectorSize": int(depth[0])})
-    else:
-        low.add("oneHot", [x_of(near), near.input(1)], near.outputs, attrs)
-
-
 @lowers("ConstantOfShape")
 def lower_fill(near: Node, low: Lowering) -> None:
     array = near.attrs.get("value")
@@ -285,7 +157,8 @@ def lower_pad(near: Node, low: Lowering) -> None:
     if axes is None or value is None:
         raise MappingError("axes and value of a Pad must be constant")
     if pads is None:
-        raise MappingError("pads that are known only at run time")
+        _dynamic_pad(near, low, value, rank, mode, axes)
+        return
     n = len(axes)
     before, after = [0] * rank, [0] * rank
     for i, a in enumerate(axes):
@@ -299,6 +172,17 @@ def lower_pad(near: Node, low: Lowering) -> None:
         raise MappingError(f"padding mode {mode} beyond the last two axes")
     edges = [{"startEdgeSize": before[i], "endEdgeSize": after[i]} for i in (-2, -1)]
     low.add("padding", [x], near.outputs, {{"reflect": "reflection", "edge": "replication"}[mode]: {}, "paddingAmounts": {"borderAmounts": edges}})
+
+
+def _dynamic_pad(near: Node, low: Lowering, value: float, rank: int, mode: str, axes: list[Any]) -> None:
+    """[before.., after..] known only at run time as the pairs that the layer takes."""
+    if mode != "constant" or axes != list(range(rank)):
+        raise MappingError("pads of some axes, or not constant, that are known only at run time")
+    c = core(low)
+    halves = c.one("reshapeStatic", [near.input(1)], [2, rank], {"targetShape": [2, rank]})
+    pairs = c.one("transpose", [halves], [rank, 2], {"axes": [1, 0]})
+    amounts = c.one("reshapeStatic", [pairs], [2 * rank], {"targetShape": [2 * rank]})
+    low.add("constantPad", [x_of(near), amounts], near.outputs, {"value": value})
 
 
 @lowers("Trilu")
@@ -315,5 +199,3 @@ def lower_reverse_sequence(near: Node, low: Lowering) -> None:
     if batch > time:
         raise MappingError("a batch axis behind the time axis")
     low.add("reverseSeq", [x_of(near), x_of(near, 1)], near.outputs, {"batchAxis": batch, "sequenceAxis": time})
-
-

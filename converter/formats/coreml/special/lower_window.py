@@ -92,16 +92,32 @@ def lower_resize(near: Node, low: Lowering) -> None:
     given = small(near.input(2)) if near.input(2) is not None else None
     size, result = shape_list(x), shape_list(near.outputs[0])
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
-    factors = [float(f) for f in given[-2:]] if given else None
+    factors = [float(f) for f in given[-2:]] if given else _run_time_factors(near.input(3), x)
     if factors is None and None not in (*spatial[0], *spatial[1]):
         factors = [float(o) / float(i) for i, o in zip(*spatial, strict=True)]
     whole = factors is not None and all(f >= 1 and f.is_integer() for f in factors)
-    if given is not None and any(f != 1 for f in given[:-2]) or rank < 3 or factors is None or attrs.get("axes"):
+    if (given is not None and any(f != 1 for f in given[:-2])) or rank < 3 or factors is None or attrs.get("axes"):
         raise MappingError("resizing of other axes than the last two, or to a size known only at run time")
-    if size is not None and result is not None and size[:-2] != result[:-2]:
+    if size is not None and result is not None and any(i != o for i, o in zip(size[:-2], result[:-2], strict=True) if None not in (i, o)):
         raise MappingError("resizing of other axes than the last two")
     layer = _upsampling(attrs, factors, whole, spatial)
     low.add("upsample", [x], near.outputs, layer)
+
+
+def _run_time_factors(sizes: Value | None, x: Value) -> list[float] | None:
+    """The factors of Cast(Floor(Cast(Shape(x)) * factors)), the form in which fractional upsampling is lifted."""
+    value = sizes
+    for op in ("Cast", "Floor", "Mul"):
+        node = value.producer() if value is not None else None
+        if node is None or node.op_type != op:
+            return None
+        value = node.inputs[0]
+        factors = small(node.inputs[1]) if op == "Mul" else None
+    cast = value.producer() if value is not None else None
+    shape = cast.inputs[0].producer() if cast is not None and cast.op_type == "Cast" and cast.inputs[0] is not None else None
+    if factors is None or shape is None or shape.op_type != "Shape" or shape.inputs[0] is not x or any(f != 1 for f in factors[:-2]):
+        return None
+    return [float(f) for f in factors[-2:]]
 
 
 def _upsampling(attrs: dict[str, Any], factors: list[float], whole: bool, spatial: Any) -> dict[str, Any]:
@@ -123,9 +139,10 @@ def _upsampling(attrs: dict[str, Any], factors: list[float], whole: bool, spatia
         name = {"align_corners": "ALIGN_CORNERS_TRUE"}.get(where, "ALIGN_CORNERS_FALSE")
         if whole:
             return {"mode": "BILINEAR", "linearUpsampleMode": name, **scale}
-        if None not in (*spatial[0], *spatial[1]):
-            exact = [_factor(int(i), int(o)) for i, o in zip(*spatial, strict=True)]
-            return {"mode": "BILINEAR", "linearUpsampleMode": name, "fractionalScalingFactor": exact}
+        if None in (*spatial[0], *spatial[1]):
+            return {"mode": "BILINEAR", "linearUpsampleMode": name, "fractionalScalingFactor": factors}
+        exact = [_factor(int(i), int(o)) for i, o in zip(*spatial, strict=True)]
+        return {"mode": "BILINEAR", "linearUpsampleMode": name, "fractionalScalingFactor": exact}
     raise MappingError(f"resizing with mode={mode}, {where}, factors {factors}")
 
 

@@ -133,11 +133,11 @@ def lift_concat_nd(layer: Layer, b: Builder) -> Value:
         return b.op("Concat", *values, axis=axis)
     r = rank(values[0])
     axis = axis_of(axis, r)
+    length = dims(values[0])[axis]
+    if length is not None:
+        order = np.arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
+        return b.op("Gather", b.op("Concat", *values, axis=axis), b.const(order), axis=axis)
     stacked = b.op("Concat", *(b.op("Unsqueeze", v, [axis + 1]) for v in values), axis=axis + 1)
-    parts: list[int | None] = [d if d is not None else None for d in dims(values[0])]
-    if parts[axis] is not None:
-        parts[axis] = int(parts[axis] or 0) * len(values)
-        return b.op("Reshape", stacked, shape_as(b, parts, values[0]))
     before, after = b.op("Slice", b.op("Shape", stacked), [0], [axis]), b.op("Slice", b.op("Shape", stacked), [axis + 2], [r + 1])
     return b.op("Reshape", stacked, b.op("Concat", before, [-1], after, axis=0))
 
