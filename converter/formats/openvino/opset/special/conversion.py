@@ -41,7 +41,8 @@ def lift_convert(layer: Layer, b: Builder) -> ir.Value:
     tensor = x.const_value
     if tensor is not None and x.dtype in (T.FLOAT16, T.BFLOAT16) and to == T.FLOAT:
         return b.const(
-            ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(np.float32)), dtype=T.FLOAT, shape=ir.Shape(list(tensor.shape.numpy())), name=x.name), x.name or "const"
+            ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(np.float32)), dtype=T.FLOAT, shape=ir.Shape(list(tensor.shape.numpy())), name=x.name),
+            x.name or "const",
         )
     return b.op("Cast", x, to=int(to))
 
