@@ -51,7 +51,7 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
     for part in _graphs(proto.graph):
         for node in part.node:
             if _GIVEN_NAME.fullmatch(node.name):
-                node.name = ""
+                node.ClearField("name")  # an empty one would be printed
         known = {c.name for c in part.initializer}
         kept = [v for v in part.value_info if types and v.name not in known]
         del part.value_info[:]
