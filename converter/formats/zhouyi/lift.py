@@ -9,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.errors import ReadError
+from converter.errors import ReadError, UnsupportedError
 from converter.formats.zhouyi import fused
+from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
 from converter.formats.zhouyi.ir import Document, Layer, Tensor
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
@@ -19,7 +20,7 @@ from converter.formats.zhouyi.types import ir_dtype
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import set_type, shape_of
+from converter.graph.infer import InferenceError, set_type, shape_of
 from converter.graph.names import set_public_name
 from converter.mapping.drive import Lifting, refuse
 from converter.mapping.node import Layer as FarLayer
@@ -40,6 +41,9 @@ def lift(document: Document) -> Model:
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:
         raise ReadError(errors)
+    if document.header.get("compat_quantized_model") is True:
+        where = document.where("compat_quantized_model")
+        raise UnsupportedError(Diagnostic("X202", "a quantised network of the parser, before its quantiser, has no counterpart", where=where))
     model, b = new_model(document.name or "main")
     reader = GraphLift(document, b)
     reader.run()
@@ -58,6 +62,7 @@ class GraphLift:
         self.lifting = Lifting(mapping(), builder, "zhouyi")
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
+        self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
 
     def run(self) -> None:
         layers = ordered(self.document)
@@ -101,6 +106,9 @@ class GraphLift:
 
     def _layer(self, layer: Layer) -> None:
         far = self._far(layer)
+        if is_integer(layer) and far.kind not in MOVING:
+            self._integer(layer, far)
+            return
         attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
         results = self.lifting.layer(far)
         if results is None:
@@ -115,6 +123,25 @@ class GraphLift:
                     self.env[tensor.name] = self._declared(tensor, value)
         except MappingError as e:
             self.lifting.refuse(far, str(e), e.code, e.help)
+
+    def _integer(self, layer: Layer, far: FarLayer) -> None:
+        """A layer of an integer IR: the integer form of its type."""
+        b = self.builder
+        try:
+            step = INTEGER.get(far.kind.split("/")[0])
+            if step is None:
+                raise MappingError(f"{layer.type} has no integer form here", "X201")
+            types = [ir_dtype(t.dtype) for t in layer.outputs if t.dtype is not None]
+            q = Quantised([self.zeros.get(t.name, 0) for t in layer.inputs], [self.zeros.get(t.name, 0) for t in layer.outputs], types)
+            with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
+                found = step(far, b, q)
+                results = [found] if isinstance(found, ir.Value) else list(found)
+                for tensor, value in zip(layer.outputs, results, strict=True):
+                    self.env[tensor.name] = self._declared(tensor, value)
+        except MappingError as e:
+            self.lifting.refuse(far, str(e), e.code, e.help)
+        except (InferenceError, ValueError, TypeError, KeyError) as e:
+            self.lifting.refuse(far, f"the layer does not fit together: {e}", "R105")
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:
         """`value` in the type and shape that the file declares, where the format keeps a type as another."""
@@ -153,6 +180,22 @@ class GraphLift:
             if d.code == "R111":
                 self.notes.append(Diagnostic(d.code, d.message, "warning", d.where, help=d.help))
                 attrs.pop(d.message.rsplit(" ", 1)[-1], None)
+
+
+def is_integer(layer: Layer) -> bool:
+    """Whether the outputs are quantised: integers with a scale. An integer IR has float layers too where its `precision` is mixed."""
+    return bool(zero_points(layer)) and all(t.dtype is not None and not t.dtype.is_float for t in layer.outputs)
+
+
+def zero_points(layer: Layer) -> list[int]:
+    """`layer_top_zp` of a layer that has `layer_top_scale` too, one for each output."""
+    given = layer.attrs.get("layer_top_zp")
+    zeros = given if isinstance(given, list) else []
+    if "layer_top_zp" in layer.constant_lists:
+        zeros = [int(c.array.reshape(-1)[0]) for c in layer.constant_lists["layer_top_zp"]]
+    scaled = "layer_top_scale" in layer.attrs or "layer_top_scale" in layer.constant_lists
+    known = [int(z) for z in zeros if isinstance(z, int | float)]
+    return known if scaled and len(known) == len(zeros) else []
 
 
 def _general(key: str) -> bool:
