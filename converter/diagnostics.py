@@ -6,7 +6,8 @@ Codes are grouped by their letter: R reading, X expression and mapping, W writin
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
@@ -52,6 +53,11 @@ class Diagnostic:
         return asdict(self)
 
 
+def in_file(diagnostics: Iterable[Diagnostic], file: str) -> tuple[Diagnostic, ...]:
+    """The diagnostics with `file` where they name a layer, a line or a path but no file."""
+    return tuple(replace(d, where=replace(d.where, file=file)) if d.where != Where() and not d.where.file else d for d in diagnostics)
+
+
 @dataclass(frozen=True)
 class Explanation:
     """The page behind a code."""
@@ -80,6 +86,7 @@ CODES: dict[str, Explanation] = {
     "R107": Explanation(
         "a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."
     ),
+    "R108": Explanation("content and suffix disagree", "The content decides. Rename the file, or name the format with -f FORMAT, to silence this."),
     "R110": Explanation("a value is out of its domain", "An attribute has a type or value that the specification of the format does not allow."),
     "R111": Explanation(
         "an attribute is not known",

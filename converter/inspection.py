@@ -99,17 +99,10 @@ def size(count: int) -> str:
 
 
 def text(model: Model) -> str:
-    """The shared graph in ONNX's own textual syntax, weights by name only."""
-    import onnx.printer
+    """The shared graph in ONNX's own textual syntax, large weights by reference."""
+    from converter.graph.text import print_text
 
-    clone = model.ir.clone()
-    for graph in all_graphs(clone.graph):
-        for value in list(graph.initializers.values()):
-            if value.const_value is not None and value.const_value.size > 16:
-                value.const_value = ir.ExternalTensor(
-                    "weights", 0, value.const_value.nbytes, value.const_value.dtype, shape=ir.Shape(list(value.const_value.shape.numpy())), name=str(value.name)
-                )
-    return onnx.printer.to_text(ir.to_proto(clone)).rstrip()
+    return print_text(model.ir).rstrip()
 
 
 def dot(model: Model) -> Iterator[str]:

@@ -239,3 +239,11 @@ def test_help_loads_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['netconv', '--help']\nfrom converter.cli import main\ntry:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
     loaded = run_python(code).split()
     assert not {"numpy", "onnx", "onnx_ir", "lxml", "rich", "google.protobuf", "tomllib", "converter.formats"} & set(loaded)
+
+
+def test_the_content_decides_and_a_wrong_suffix_is_a_warning(call: Call, nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (nets / "good.xml").write_bytes((nets / "good.onnx").read_bytes())
+    assert call("inspect", "good.xml") == 0
+    assert "warning[R108]" in capsys.readouterr().err
+    assert call("inspect", "good.xml", "--strict") == ExitCode.FINDING
+    assert call("inspect", "good.xml", "--strict", "-f", "onnx") == 0

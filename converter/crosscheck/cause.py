@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import permutations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.crosscheck.align import LAYER
@@ -127,6 +128,23 @@ def _operands(n: ir.Node, m: ir.Node, names: Mapping[str, str], step: float) -> 
         elif (x is None) != (y is None) and a is not None:
             found.append(f"{label} is constant on one side only")
     return found
+
+
+def other_weights(n: ir.Node, m: ir.Node, step: float) -> bool:
+    """Whether a constant operand has the same shape and other values (beyond `step`, relative)."""
+    return any(bool((np.abs(x - y) > step * np.abs(x)).any()) for x, y in _constants(n, m))
+
+
+def rewritten(n: ir.Node, m: ir.Node) -> bool:
+    """Whether the weights look like others altogether, as after folding a neighbour in: more of them, or most values changed."""
+    return len(n.inputs) != len(m.inputs) or any(2 * int((x != y).sum()) > x.size > 1 for x, y in _constants(n, m))
+
+
+def _constants(n: ir.Node, m: ir.Node) -> Iterator[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+    for a, b in zip(n.inputs, m.inputs, strict=False):
+        if a is not b and (x := constant(a)) is not None and (y := constant(b)) is not None and x.shape == y.shape and x.dtype.kind in "fiub":
+            with np.errstate(all="ignore"):
+                yield np.nan_to_num(x.astype(np.float64)), np.nan_to_num(y.astype(np.float64))
 
 
 def _label(node: ir.Node, index: int) -> str:

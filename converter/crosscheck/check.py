@@ -13,12 +13,12 @@ import onnx_ir as ir
 
 from converter import engines
 from converter.crosscheck.align import Alignment, align
-from converter.crosscheck.cause import Cause, causes, kind, layer_of
+from converter.crosscheck.cause import Cause, causes, kind, layer_of, other_weights, rewritten
 from converter.crosscheck.compare import Difference, compare, judge
 from converter.crosscheck.feeds import Feed, feeds_for
 from converter.crosscheck.isolate import LockStep, Unit
 from converter.crosscheck.judge import Given, Limits
-from converter.crosscheck.noise import RUNS, jitter, measure, precision, tolerance
+from converter.crosscheck.noise import MULTIPLE, RUNS, jitter, measure, precision, tolerance
 from converter.crosscheck.program import CannotRun, Jitter, Program, refuse
 from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result, Tensor
 from converter.diagnostics import Diagnostic
@@ -73,7 +73,8 @@ class Check:
         outputs = [o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared]
         failed = not all(o.passed for o in outputs)
         units: list[Unit] = []
-        if request.mode == "isolated" and (failed or request.tensors != ("outputs",)):
+        hidden = not failed and self._hidden(outputs)
+        if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
             units = self._isolated()
         elif request.tensors != ("outputs",):
             units = self._lockstep(alignment)
@@ -82,7 +83,7 @@ class Check:
         findings = tuple(self._finding(u) for u in units if u.broken and request.mode == "isolated" and u.name in {t.reference for t in judged})
         if request.keep_tensors is not None and units:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
-        wrong = bool(findings) and request.tensors != ("outputs",)
+        wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
         return Result(
             passed=not failed and not wrong,
             outputs=tuple(outputs),
@@ -189,7 +190,7 @@ class Check:
         if not doubtful:
             return units
         without = self._lockstep(_less(self.alignment, doubtful))
-        guilty = {str(o.name) for u in without if u.broken for n in u.mine.nodes for o in n.outputs}
+        guilty = {str(o.name) for u in without if u.broken for n in u.nodes for o in n.outputs}
         innocent = doubtful - guilty
         if not innocent:
             return units
@@ -197,10 +198,20 @@ class Check:
         return without if innocent == doubtful else self._lockstep(self.alignment)
 
     def _doubtful(self, u: Unit) -> bool:
-        """Aligned by a name alone, made by another operator, and not an output: fused layers may reuse the name."""
-        a, b = self.mine.values[u.name].producer(), self.theirs.values[u.other].producer()
-        outputs = {r for r, _ in self.alignment.outputs}
-        return a is not None and b is not None and a.op_type != b.op_type and u.name not in outputs and self.alignment.how.get(u.name) in ("name", "layer")
+        """Not aligned by the user, not an output, and made by another operator or from other weights: fused layers reuse names."""
+        a, b = self.mine.source.node(u.name), self.theirs.source.node(u.other)
+        certain = u.name in {r for r, _ in self.alignment.outputs} or self.alignment.how.get(u.name) == "map"
+        return a is not None and b is not None and not certain and (a.op_type != b.op_type or rewritten(a, b))
+
+    def _hidden(self, outputs: Sequence[Output]) -> bool:
+        """Whether layers have other weights though the outputs are the same: perhaps no input shows it.
+
+        Weights that are others altogether are the work of a rewrite, unless the outputs are equal bit for bit.
+        """
+        exact = all(o.difference.equal for o in outputs)
+        pairs = ((self.mine.source.node(r), self.theirs.source.node(c)) for r, c in self.alignment.pairs.items())
+        same = ((a, b) for a, b in pairs if a is not None and b is not None and a.op_type == b.op_type)
+        return any(other_weights(a, b, MULTIPLE * self.step) and (exact or not rewritten(a, b)) for a, b in same)
 
     def _lockstep(self, alignment: Alignment) -> list[Unit]:
         steps = LockStep(self.mine, self.theirs, alignment, self.step, self.limits.tolerance, self.steps)
@@ -212,31 +223,31 @@ class Check:
                     break
         except CannotRun as e:
             raise refuse(e, "reference") from None
-        return sorted(found, key=lambda u: self.mine.place[u.mine.nodes[-1]] if u.mine.nodes else -1)
+        return sorted(found, key=lambda u: self.mine.source.place[u.nodes[-1]])
 
     def _tensor(self, u: Unit) -> Tensor:
-        node = self.mine.values[u.name].producer()
+        node = self.mine.source.node(u.name)
         assert node is not None
         total = u.total if u.total is not None else Difference(np.inf, excess=np.inf)
         beyond = u.upstream and (u.total is None or total.max_abs > u.own.tolerance)
         status = WRONG if u.broken else EQUAL if total.equal and u.own.equal else INHERITED if beyond else NOISE
-        return Tensor(u.name, u.other, layer_of(node), kind(node), self.mine.place[node], status, self.alignment.how.get(u.name, ""), u.own, u.total)
+        return Tensor(u.name, u.other, layer_of(node), kind(node), self.mine.source.place[node], status, self.alignment.how.get(u.name, ""), u.own, u.total)
 
     def _finding(self, u: Unit) -> Finding:
         back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        found: list[Cause] = causes(u.mine.nodes, u.theirs.nodes, back, 0.0 if self.step < 1e-6 else self.step)
-        node = next((c.node for c in found if c.node is not None), u.mine.nodes[-1])
+        found: list[Cause] = causes(u.nodes, u.others, back, 0.0 if self.step < 1e-6 else self.step)
+        node = next((c.node for c in found if c.node is not None), u.nodes[-1])
         inherited = 0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
         return Finding(
             layer=layer_of(node),
             kind=kind(node),
-            index=self.mine.place[node],
+            index=self.mine.source.place[node],
             tensor=u.name,
-            layers=tuple(dict.fromkeys(layer_of(n) for n in u.mine.nodes)),
+            layers=tuple(dict.fromkeys(layer_of(n) for n in u.nodes)),
             own=u.own,
             inherited=inherited,
             causes=tuple(c.text for c in found),
-            where=(node.metadata_props.get("netconv.where", ""), u.theirs.nodes[-1].metadata_props.get("netconv.where", "") if u.theirs.nodes else ""),
+            where=(node.metadata_props.get("netconv.where", ""), u.others[-1].metadata_props.get("netconv.where", "") if u.others else ""),
         )
 
     def _notes(self) -> tuple[str, ...]:

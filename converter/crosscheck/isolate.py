@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.crosscheck.align import Alignment
 from converter.crosscheck.compare import Difference, compare, wide
@@ -24,12 +25,17 @@ Tolerance = Callable[[str, Array], "Array | float | None"]  # a user's own for t
 
 @dataclass
 class Unit:
-    """One aligned tensor with the pieces that compute it on either side, and what was measured."""
+    """One aligned tensor with the pieces that compute it on either side, and what was measured.
+
+    `mine` and `theirs` are what runs, `nodes` and `others` the same pieces in the models themselves.
+    """
 
     name: str
     other: str
     mine: Piece
     theirs: Piece
+    nodes: tuple[ir.Node, ...]
+    others: tuple[ir.Node, ...]
     own: Difference = field(default_factory=Difference)
     total: Difference | None = None
     broken: bool = False  # wrong by itself
@@ -41,15 +47,24 @@ class LockStep:
 
     def __init__(self, mine: Program, theirs: Program, alignment: Alignment, step: float, limit: Tolerance, steps: dict[str, float]) -> None:
         self.mine, self.theirs, self.step, self.limit, self.steps = mine, theirs, step, limit, steps
-        self.back = {c: r for r, c in [*alignment.inputs, *alignment.pairs.items()]}
-        stops = {r for r, _ in alignment.inputs} | alignment.pairs.keys()
-        others = {c for _, c in alignment.inputs} | set(alignment.pairs.values())
-        order = sorted((mine.place[p], r) for r in alignment.pairs if (p := mine.values[r].producer()) is not None)
-        self.units = [
-            Unit(r, alignment.pairs[r], mine.piece([r], stops - {r}), theirs.piece([alignment.pairs[r]], others - {alignment.pairs[r]})) for _, r in order
-        ]
+        pairs = {r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values}
+        self.back = {c: r for r, c in [*alignment.inputs, *pairs.items()]}
+        stops = {r for r, _ in alignment.inputs} | pairs.keys()
+        others = {c for _, c in alignment.inputs} | set(pairs.values())
+        order = sorted((mine.place[p], r) for r in pairs if (p := mine.node(r)) is not None)
+        self.units = [self._unit(r, pairs[r], stops, others) for _, r in order]
         self.inputs = alignment.inputs
         self._by_other = {u.other: u for u in self.units}
+
+    def _unit(self, name: str, other: str, stops: set[str], others: set[str]) -> Unit:
+        return Unit(
+            name,
+            other,
+            self.mine.piece([name], stops - {name}),
+            self.theirs.piece([other], others - {other}),
+            self.mine.source.piece([name], stops - {name}).nodes,
+            self.theirs.source.piece([other], others - {other}).nodes,
+        )
 
     def run(self, feeds: Sequence[dict[str, Array]], others: Sequence[dict[str, Array]]) -> Iterator[Unit]:
         """Yields each unit when it is measured, in the order of the reference as far as both allow. CannotRun: the reference cannot."""
@@ -144,9 +159,9 @@ class LockStep:
 
 def _unread(u: Unit, step: float) -> Difference | None:
     """The difference of two lookup tables, most of whose rows no feed may have read."""
-    if len(u.mine.nodes) != 1 or len(u.theirs.nodes) != 1 or any(n.op_type not in _LOOKUPS for n in (*u.mine.nodes, *u.theirs.nodes)):
+    if len(u.nodes) != 1 or len(u.others) != 1 or any(n.op_type not in _LOOKUPS for n in (*u.nodes, *u.others)):
         return None
-    a, b = constant(u.mine.nodes[0].inputs[0]), constant(u.theirs.nodes[0].inputs[0])
+    a, b = constant(u.nodes[0].inputs[0]), constant(u.others[0].inputs[0])
     if a is None or b is None or a.shape != b.shape:
         return None
     return replace(compare(a, b, MULTIPLE * step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0), note="in rows that no input reached")

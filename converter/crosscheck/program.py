@@ -65,33 +65,25 @@ def reads(node: ir.Node) -> list[ir.Value]:
     return found
 
 
-class Program:
-    """A private copy of a model, ready to be cut. Value names are those of the model; `outputs` are its outputs as computed."""
+class Cutter:
+    """A graph's values by name, its nodes by place, and pieces of it."""
 
-    def __init__(self, model: Model) -> None:
-        refuse_opaque(model.ir)
-        clone = model.ir.clone()
-        bind(clone)
-        legalise_for_onnxruntime(clone)
-        self.ir = clone
-        self.place = {n: i for i, n in enumerate(clone.graph)}
-        self.values: dict[str, ir.Value] = {str(v.name): v for v in clone.graph.inputs}
-        self.values.update((str(v.name), v) for v in clone.graph.outputs)
-        self.values.update((str(o.name), o) for n in clone.graph for o in n.outputs)
-        self.inputs = [str(v.name) for v in clone.graph.inputs]
-        self.outputs = [str(v.name) for v in clone.graph.outputs]
-        self._functions = {f.identifier(): ir.to_proto(f) for f in clone.functions.values()}
+    def __init__(self, graph: ir.Graph) -> None:
+        self.place = {n: i for i, n in enumerate(graph)}
+        self.values: dict[str, ir.Value] = {str(v.name): v for v in [*graph.inputs, *graph.outputs]}
+        self.values.update((str(o.name), o) for n in graph for o in n.outputs)
+        self.inputs = [str(v.name) for v in graph.inputs]
+        self.outputs = [str(v.name) for v in graph.outputs]
 
     def piece(self, targets: Sequence[str], stops: Collection[str]) -> Piece:
         """The nodes that compute `targets` from values among `stops` (and constants)."""
         nodes: set[ir.Node] = set()
         inputs: dict[str, None] = {}
-        pending = [self.values[t] for t in targets if t in self.values]
+        pending = [self.values[t] for t in targets]
         first = set(targets) - set(self.inputs)
         while pending:
             value = pending.pop()
-            node = value.producer()
-            name = str(value.name)
+            node, name = value.producer(), str(value.name)
             if value.const_value is not None or (node is None and not value.is_graph_input()):
                 continue
             if node is None or (name in stops and name not in first):
@@ -100,6 +92,27 @@ class Program:
                 nodes.add(node)
                 pending.extend(reads(node))
         return Piece(tuple(sorted(nodes, key=self.place.__getitem__)), tuple(inputs), tuple(targets))
+
+    def node(self, name: str) -> ir.Node | None:
+        """The node that computes a value."""
+        return self.values[name].producer()
+
+
+class Program(Cutter):
+    """A private copy of a model, ready to run in pieces: rewritten where the engine needs it, so its nodes may be others.
+
+    Value names are those of the model; `source` cuts the model itself, which is what reports speak about.
+    """
+
+    def __init__(self, model: Model) -> None:
+        refuse_opaque(model.ir)
+        clone = model.ir.clone()
+        bind(clone)
+        legalise_for_onnxruntime(clone)
+        super().__init__(clone.graph)
+        self.ir = clone
+        self.source = Cutter(model.ir.graph)
+        self._functions = {f.identifier(): ir.to_proto(f) for f in clone.functions.values()}
 
     def whole(self) -> Piece:
         return self.piece(self.outputs, set(self.inputs))

@@ -6,38 +6,20 @@ computes in wider ones between Casts; inputs and outputs of types that cannot be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 
 from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand, replace
-from converter.graph.infer import known, rank_of, schema_of
+from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.legalise import expand_function
+from converter.passes.widen import parameters, widen
 
 _T = ir.DataType
 _FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
-# type -> types to compute in, the best first; all hold every value but where the table of kernels leaves no such choice
-WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
-    **dict.fromkeys((_T.FLOAT16, _T.BFLOAT16, *_FLOAT8), (_T.FLOAT, _T.DOUBLE)),
-    _T.FLOAT: (_T.DOUBLE,),
-    _T.DOUBLE: (_T.FLOAT,),
-    _T.INT4: (_T.INT8, _T.INT32, _T.INT64),
-    _T.UINT4: (_T.UINT8, _T.INT32, _T.INT64),
-    _T.BOOL: (_T.UINT8, _T.INT32, _T.INT64, _T.FLOAT),
-    _T.INT8: (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
-    _T.UINT8: (_T.INT32, _T.UINT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
-    _T.INT16: (_T.INT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
-    _T.UINT16: (_T.INT32, _T.UINT32, _T.INT64, _T.FLOAT, _T.DOUBLE),
-    _T.INT32: (_T.INT64, _T.DOUBLE, _T.FLOAT),
-    _T.UINT32: (_T.UINT64, _T.INT64, _T.DOUBLE, _T.FLOAT),
-    _T.INT64: (_T.DOUBLE, _T.FLOAT, _T.INT32),
-    _T.UINT64: (_T.INT64, _T.DOUBLE, _T.FLOAT),
-}
 # types that cannot pass through the Python interface -> what they are fed and returned as
 BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(_FLOAT8, _T.FLOAT), _T.INT4: _T.INT8, _T.UINT4: _T.UINT8}
 
@@ -63,83 +45,19 @@ def _legalise(node: ir.Node, names: Names) -> None:
             replace(node, [result], b)
             return
     table = kernels().get(node.op_type)
-    types = _parameters(node)
+    types = parameters(node)
     if table is None:
         for inner in expand_function(node, names) if not any(subgraphs(node)) else ():
             _legalise(inner, names)
         return
     if any(_takes(k, types) for k in table):
         return
-    plan = next(_plans(table, types), None)
-    if plan is not None:
-        _cast(node, plan, names)
-
-
-def _parameters(node: ir.Node) -> dict[str, ir.DataType]:
-    """Type parameters of the node's schema -> the tensor types that they have here."""
-    schema = schema_of(node.op_type)
-    found: dict[str, ir.DataType] = {}
-    if schema is not None:
-        for formals, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
-            for i, value in enumerate(values):
-                if formals and value is not None and isinstance(value.type, ir.TensorType):
-                    found.setdefault(formals[min(i, len(formals) - 1)].type_str, value.type.dtype)
-    return found
+    widen(node, table, names)
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
     """onnxruntime itself computes float16 in float, with fewer roundings than Casts around each node would make."""
     return all(t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p]) for p, t in types.items() if p in kernel)
-
-
-def _plans(table: list[Kernel], types: dict[str, ir.DataType]) -> Iterator[dict[str, ir.DataType]]:
-    """For each kernel that can take wider types: parameter -> type, the narrowest change first."""
-    found = []
-    for kernel in table:
-        plan, cost = {}, 0
-        for p, t in types.items():
-            if p not in kernel or t in kernel[p]:
-                continue
-            choice = next(((i, w) for i, w in enumerate(WIDER.get(t, ())) if w in kernel[p]), None)
-            if choice is None:
-                break
-            plan[p], cost = choice[1], cost + 1 + choice[0]
-        else:
-            found.append((cost, plan))
-    return (plan for _, plan in sorted(found, key=lambda f: f[0]))
-
-
-def _cast(node: ir.Node, plan: dict[str, ir.DataType], names: Names) -> None:
-    schema = schema_of(node.op_type)
-    assert schema is not None and isinstance(node.graph, ir.Graph)
-    b = builder_before(node, names)
-    done: dict[ir.Value, ir.Value] = {}
-    for i, value in enumerate(node.inputs):
-        target = plan.get(schema.inputs[min(i, len(schema.inputs) - 1)].type_str)
-        if value is not None and target is not None and isinstance(value.type, ir.TensorType):
-            if value not in done:
-                done[value] = b.op("Cast", value, to=int(target))
-            node.replace_input_with(i, done[value])
-    for i, out in enumerate(node.outputs):
-        target = plan.get(schema.outputs[min(i, len(schema.outputs) - 1)].type_str)
-        if target is not None and isinstance(out.type, ir.TensorType):
-            _narrow(node, out, target, names)
-    if "dtype" in node.attributes and node.attributes["dtype"].as_int() != 0 and node.outputs[0].dtype is not None:
-        node.attributes["dtype"] = ir.AttrInt64("dtype", int(node.outputs[0].dtype))
-
-
-def _narrow(node: ir.Node, out: ir.Value, target: ir.DataType, names: Names) -> None:
-    """`out` is computed as `target`; its readers see the old type behind a Cast."""
-    assert isinstance(node.graph, ir.Graph) and out.dtype is not None
-    cast = ir.Node("", "Cast", [out], [ir.AttrInt64("to", int(out.dtype))], num_outputs=1)
-    result = cast.outputs[0]
-    result.type, result.shape = out.type, out.shape
-    name, out.type = out.name, ir.TensorType(target)
-    out.replace_all_uses_with(result, replace_graph_outputs=True)
-    cast.replace_input_with(0, out)
-    out.name = names.fresh(f"{name}_wide")
-    result.name = name
-    node.graph.insert_after(node, cast)
 
 
 def _boundary(graph: ir.Graph, names: Names) -> None:
@@ -189,4 +107,18 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
     return None
 
 
-DEVIATING = {"Mod": _mod, "Pad": _pad_every_axis}
+def _lrn_of_even_window(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel takes odd windows only: the mean of squares over channels as an average pool that counts its padding."""
+    attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
+    x, size = node.inputs[0], int(attrs["size"])
+    if x is None or size % 2:
+        return None
+    before = (size - 1) // 2
+    flat = b.op("Reshape", b.op("Mul", x, x), b.op("Concat", [0, 1], b.op("Slice", b.op("Shape", x), [1], [2]), [-1], axis=0))
+    padded = b.op("Pad", flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
+    mean = b.op("AveragePool", padded, kernel_shape=[size, 1])
+    total = b.op("Add", b.op("Mul", b.op("Reshape", mean, b.op("Shape", x)), b.like(x, attrs["alpha"])), b.like(x, attrs["bias"]))
+    return b.op("Div", x, b.op("Pow", total, b.like(x, attrs["beta"])))
+
+
+DEVIATING = {"LRN": _lrn_of_even_window, "Mod": _mod, "Pad": _pad_every_axis}

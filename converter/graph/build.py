@@ -122,9 +122,11 @@ def as_array(data: Any, dtype: Any = None) -> Array:
     if isinstance(data, np.ndarray | np.generic):
         return np.asarray(data, dtype)
     array = np.asarray(data, dtype)
-    if dtype is None and array.dtype == np.float64 and array.size:
+    if dtype is None and isinstance(data, list | tuple) and array.size == 0:
+        return array.astype(np.int64)
+    if dtype is None and array.dtype == np.float64:
         return array.astype(np.float32)
-    return array.astype(np.int64) if dtype is None and (array.size == 0 or array.dtype.kind == "i") else array
+    return array.astype(np.int64) if dtype is None and array.dtype.kind == "i" else array
 
 
 _AS: dict[Any, tuple[ir.AttributeType, Callable[[Any], Any]]] = {

@@ -13,9 +13,10 @@ from converter.mapping.node import MappingError
 class Codec:
     lift: Callable[[Any], Any]
     lower: Callable[[Any], Any]
+    table: Mapping[Any, Any] | None = None  # of an enum: canonical value -> foreign value
 
     def __invert__(self) -> Codec:
-        return Codec(self.lower, self.lift)
+        return Codec(self.lower, self.lift, None if self.table is None else {v: k for k, v in self.table.items()})
 
 
 def number_text(value: float) -> str:
@@ -56,7 +57,7 @@ def enum(table: Mapping[Any, Any]) -> Codec:
         except (KeyError, TypeError):
             raise MappingError(f"value {v!r} has no counterpart (known: {', '.join(map(repr, t))})", "R110") from None
 
-    return Codec(lambda v: get(back, v), lambda v: get(table, v))
+    return Codec(lambda v: get(back, v), lambda v: get(table, v), table)
 
 
 bool_text = Codec(

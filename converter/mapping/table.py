@@ -21,8 +21,11 @@ class Rule:
     """One canonical operator <-> one foreign layer.
 
     `since`/`until`: versions of the foreign format (inclusive) between which the row holds; the meaning of the number is
-    the format's (specification version, opset, feature level). `given` is a sample context for the laws' test, such as
-    "1,4,8,8 =6,4,3,3 ?" (an activation, a constant, an input left out). `lift_only` rows accept spellings that are never written.
+    the format's (specification version, opset, feature level). `lift_only` rows accept spellings that are never written.
+    `given` is a sample context for the laws' test, one entry for each canonical input, in the canonical layout: `1,4,8,8` an
+    activation of that shape, `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that constant, `?` an input
+    left out. Types are the most ordinary that the operator allows; another one goes in front: `i64:2,3`, `=f16:4`. Without
+    `given` every required input is `2,3`.
     """
 
     near: str

@@ -92,7 +92,7 @@ def static_reshape(node: ir.Node, b: Builder) -> ir.Value | None:
     return None if shape is None else b.op("Reshape", _x(node), list(shape))
 
 
-@decomposes("Sum", "Max", "Min")
+@decomposes("Sum", "Max")
 def variadic(node: ir.Node, b: Builder) -> ir.Value | None:
     """Three or more operands pairwise; one operand is itself; two stay (Sum becomes Add)."""
     operands = [v for v in node.inputs if v is not None]
@@ -120,7 +120,7 @@ def sub(node: ir.Node, b: Builder) -> ir.Value | None:
     array = constant(y)
     if array is not None and array.dtype.kind == "f":
         return b.op("Add", _x(node), b.const(-array, str(y.name)))
-    return b.op("Add", _x(node), b.op("Mul", y, b.like(y, -1)))
+    return b.op("Add", _x(node), b.op("Mul", y, b.like(y, -1))) if y.dtype is not None and y.dtype.is_signed() else None
 
 
 @decomposes("Neg")

@@ -19,13 +19,15 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import InferenceError, schema_of, type_proto
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.node import MappingError
+from converter.passes import decompositions
 from converter.passes.decompose import DECOMPOSITIONS, constant_of
 from converter.passes.tidy import tidy
 
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
+assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
@@ -54,6 +56,8 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
             results = step(node, b)
         except (MappingError, InferenceError, KeyError):
             results = None
+        if results is not None and not _whole(node, results):
+            results = None
         if results is None:
             for made in reversed(b.made):
                 graph.remove(made, safe=True)
@@ -73,6 +77,13 @@ def expand_function(node: ir.Node, names: Names) -> list[ir.Node]:
         return []
     replace(node, list(results), b)
     return [n for n in b.made if n.graph is not None]
+
+
+def _whole(node: ir.Node, results: Any) -> bool:
+    """Whether every output that somebody uses has a replacement: a function body may stay empty for types that it does not know."""
+    found = [results] if isinstance(results, ir.Value) else list(results)
+    found += [None] * (len(node.outputs) - len(found))
+    return all(new is not None or not (old.uses() or old.is_graph_output()) for old, new in zip(node.outputs, found, strict=False))
 
 
 class _Recording(Builder):
@@ -95,7 +106,7 @@ def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization."""
     schema: Any = schema_of(node.op_type, node.domain)  # onnx's stubs do not know the function members
-    if schema is None or node.domain:
+    if schema is None or node.domain or any(subgraphs(node)):
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
@@ -107,12 +118,20 @@ def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | Non
         body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types))
     else:
         return None
+    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for n in body.node for a in n.attribute):
+        return None  # the body decides by its inputs; no writer gains by that
     return _inline(body, node, b)
+
+
+def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
+    schema: Any = schema_of(node.op_type, node.domain)
+    return {} if schema is None else schema.attributes
 
 
 def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
     env: dict[str, ir.Value | None] = dict(zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False))
-    given = {**{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
+    implied = {n: ir.serde.deserialize_attribute(a.default_value) for n, a in schema_attributes(node).items() if a.default_value.name}
+    given = {**implied, **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
     for proto in body.node:
         attributes: dict[str, Any] = {}
         for a in proto.attribute:

@@ -139,6 +139,35 @@ def test_a_fused_layer_that_keeps_a_name_is_not_a_fault() -> None:
     assert result.passed, result.first
 
 
+def test_a_folded_layer_that_keeps_a_name_is_not_a_fault() -> None:
+    """The candidate folded the scaling into the weights and calls the result by the convolution's name."""
+
+    def net(fold: bool, wrong: float = 0.0) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2, 8])
+        w = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+        s = np.random.default_rng(1).random(8).astype(np.float32) + 0.5
+        y = b.op("MatMul", x, b.const(w * s + np.float32(wrong) if fold else w), name="dense")
+        y = y if fold else b.op("Mul", y, s, name="scaled")
+        b.output(b.op("Exp", b.op("Tanh", y, name="act"), name="out"))
+        return Model(model, "onnx")
+
+    assert verify(net(False), net(True), tensors="all").passed
+    result = verify(net(False), net(True, 0.1), tensors="all")
+    assert result.first is not None and result.first.layer == "dense"
+
+
+def test_a_weight_that_no_output_shows_is_found_all_the_same() -> None:
+    def net(value: float) -> Model:
+        model, b = new_model()
+        y = b.op("Add", b.input("x", ir.DataType.FLOAT, [1, 4]), np.array([value, 0, 0, 0], np.float32), name="sum")
+        b.output(b.op("Relu", y, name="y"))
+        return Model(model, "onnx")
+
+    result = verify(net(-500), net(-900))
+    assert result.max_difference == 0 and not result.passed and result.first is not None and result.first.layer == "sum"
+
+
 def test_integers_are_compared_in_steps() -> None:
     def net(offset: int) -> Model:
         model, b = new_model()

@@ -120,6 +120,13 @@ def conv_transpose(op: Op, b: Builder) -> Results:
     return None
 
 
+@ROWS.always("MeanVarianceNormalization")
+def mean_variance_normalization(op: Op, b: Builder) -> Results:
+    """The default axes are written out: onnx's checker stumbles where they are not."""
+    op.attrs.setdefault("axes", [0, 2, 3])
+    return None
+
+
 @ROWS.always("LSTM", "GRU", "RNN")
 def recurrent(op: Op, b: Builder) -> Results:
     """`layout` 1 has the batch first: turned into layout 0 by Transposes."""

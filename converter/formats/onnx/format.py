@@ -30,8 +30,9 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.onnx.codec import write_onnx
     from converter.formats.onnx.lower import lower
 
-    write_onnx(lower(model, flavour), path)
-    return []
+    notes: list[Diagnostic] = []
+    write_onnx(lower(model, flavour, notes), path, external=True if "external" in flavour.options else None)
+    return notes
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -56,6 +57,9 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
-    options=(Option("opset", "the ai.onnx opset to write", values=("N",), default="21"),),
-    versions="ai.onnx 7 to the newest that the onnx package knows; writes opset 21 unless told otherwise",
+    options=(
+        Option("opset", "the ai.onnx opset to write, 13 to the newest that the onnx package knows", values=("N",), default="21"),
+        Option("external", "weights in NAME.data beside the model, whatever their size (from 1 GiB on they always are)"),
+    ),
+    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft as exporters write it; writes opset 21 unless told otherwise",
 )

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
 import onnx
 import onnx.defs
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.formats.onnx import canonical, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
+from converter.formats.onnx import canonical, early, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
 from converter.formats.onnx.attributes import Attributes, decode
+from converter.formats.onnx.boundary import declare_input, declare_outputs, take_metadata
 from converter.formats.onnx.codec import Weights
-from converter.formats.onnx.op import Op, Results
-from converter.formats.onnx.types import fit_tensor, fit_types, merge_type, too_new
+from converter.formats.onnx.control import control_flow
+from converter.formats.onnx.op import Op, missing, plain, several
+from converter.formats.onnx.schema import check, function_of
+from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
-from converter.graph.build import Builder, attribute, new_model
+from converter.graph.build import Builder, new_model
 from converter.graph.extensions import lookup
-from converter.graph.infer import InferenceError, schema_of, type_proto
-from converter.graph.names import set_public_name
+from converter.graph.infer import InferenceError, schema_of
 from converter.mapping.node import MappingError
 from converter.model import Model
 
@@ -35,7 +36,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 MAX_NODES = 1_000_000  # after inlining; functions that call each other could ask for any number
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
-MICROSOFT = (microsoft, microsoft_attention, microsoft_quantised)  # each enters its rows into microsoft.ROWS
+TABLES = (early, microsoft_attention, microsoft_quantised)  # they enter their rows into upgrade.ROWS and microsoft.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Scope = dict[str, "ir.Value | None"]
 Opsets = Mapping[str, int]
@@ -43,14 +44,14 @@ Opsets = Mapping[str, int]
 
 def lift(proto: onnx.ModelProto, weights: Weights) -> Model:
     """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has no meaning here."""
-    lifter = _Lifter(proto, weights)
+    lifter = Lifter(proto, weights)
     try:
         return lifter.model()
     except RecursionError:
         raise unreadable("R103", "the model is nested too deeply", Where(str(weights.model))) from None
 
 
-class _Lifter:
+class Lifter:
     def __init__(self, proto: onnx.ModelProto, weights: Weights) -> None:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
@@ -79,13 +80,8 @@ class _Lifter:
         outputs = self.graph(graph, b, {}, opsets, "graph", None)
         if self.problems:
             raise UnsupportedError(self.problems)
-        _declare(model.graph, outputs, graph, b)
-        for source in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
-            if getattr(self.proto, source):
-                setattr(model, source, getattr(self.proto, source))
-        model.graph.doc_string = graph.doc_string or None
-        model.metadata_props.update({p.key: p.value for p in self.proto.metadata_props})
-        model.graph.metadata_props.update({p.key: p.value for p in graph.metadata_props})
+        declare_outputs(model.graph, outputs, graph, b)
+        take_metadata(model, self.proto)
         return Model(model, "onnx")
 
     def graph(self, proto: onnx.GraphProto, b: Builder, outer: Scope, opsets: Opsets, path: str, inputs: Sequence[ir.Value] | None) -> list[ir.Value]:
@@ -93,10 +89,10 @@ class _Lifter:
         scope: Scope = dict(outer)
         own: set[str] = set()
         for t in proto.initializer:
-            self.define(scope, own, t.name, b.const(fit_tensor(self.weights.tensor(t, f"{path} initializer {t.name}")), self.hint(t.name, path)), path)
+            self.define(scope, own, t.name, weight(b, self.weights.tensor(t, f"{path} initializer {t.name}"), self.hint(t.name, path)), path)
         for s in proto.sparse_initializer:
-            dense = fit_tensor(order.dense(self.weights, s, path))
-            self.define(scope, own, s.values.name, b.const(dense, self.hint(s.values.name, path)), path)
+            dense = order.dense(self.weights, s, path)
+            self.define(scope, own, s.values.name, weight(b, dense, self.hint(s.values.name, path)), path)
         formal = [i for i in proto.input if i.name not in own] if inputs is None else list(proto.input)
         if inputs is not None and len(inputs) != len(formal):
             raise self.refusal("R105", f"the body takes {len(formal)} inputs and is given {len(inputs)}", path)
@@ -110,14 +106,21 @@ class _Lifter:
                     self.define(scope, own, name, value, f"{path}.node[{index}]")
                     if name in declared and value is not None:
                         merge_type(value, declared[name].type)
-        found = [scope.get(o.name) for o in proto.output]
-        if any(v is None for v in found):
-            missing = next(o.name for o, v in zip(proto.output, found, strict=True) if v is None)
-            raise self.refusal("R105", f"the output {missing!r} is not defined", path)
-        for value, info in zip(found, proto.output, strict=True):
-            if value is not None:
+        return self.results(proto, scope, path)
+
+    def results(self, proto: onnx.GraphProto, scope: Scope, path: str) -> list[ir.Value]:
+        """The graph's outputs, typed as far as it declares them."""
+        found = []
+        for info in proto.output:
+            value = scope.get(info.name)
+            if value is None:
+                raise self.refusal("R105", f"the output {info.name!r} is not defined", path)
+            if (newer := too_new(info.type)) is not None:
+                self.problems.append(Diagnostic("X201", f"the output {info.name!r} has the type {newer}", where=Where(self.file, path=path)))
+            else:
                 merge_type(value, info.type)
-        return [v for v in found if v is not None]
+            found.append(value)
+        return found
 
     def define(self, scope: Scope, own: set[str], name: str, value: ir.Value | None, path: str) -> None:
         if name in own:
@@ -130,17 +133,11 @@ class _Lifter:
         return name if name not in self.public or _MAIN.fullmatch(path) else f"{name}_inner"
 
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
-        value = ir.Value(name=b.names.fresh(info.name))
-        merge_type(value, info.type)
+        value = declare_input(b, info)
         if (newer := too_new(info.type)) is not None:
             self.problems.append(Diagnostic("X201", f"the input {info.name!r} has the type {newer}", where=Where(self.file, path="graph.input")))
         elif value.type is None:
             raise self.refusal("R105", f"the input {info.name!r} has no type", "graph.input")
-        value.doc_string = info.doc_string or None
-        value.metadata_props.update({p.key: p.value for p in info.metadata_props})
-        if value.name != info.name:
-            set_public_name(value, info.name)
-        b.graph.inputs.append(value)
         return value
 
     def node(self, proto: onnx.NodeProto, b: Builder, scope: Scope, opsets: Opsets, path: str, bound: Attributes) -> Sequence[ir.Value | None]:
@@ -153,7 +150,11 @@ class _Lifter:
         previous, b.source = b.source, source if not self.calls else b.source
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         try:
-            return self.translate(proto, b, scope, opsets, path, bound)
+            results = self.translate(proto, b, scope, opsets, path, bound)
+            made = results[0].producer() if results and results[0] is not None else None
+            if made is not None and proto.name and made.op_type == proto.op_type and not self.calls:
+                made.name = proto.name
+            return results
         except UnsupportedError:
             raise
         except ReadError:
@@ -187,15 +188,12 @@ class _Lifter:
         domain = "" if proto.domain in STANDARD else proto.domain
         names = [self.hint(o, path) if o else "" for o in proto.output]
         if catalogued:
-            return self.extension(proto, b, inputs, attributes, names)
+            return b.ops(proto.op_type, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: plain(v) for k, v in attributes.items()})
         version = opsets.get(domain)
         if version is None:
             raise self.refusal("R105", f"the domain {proto.domain!r} is used but not imported", path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
         return self.standard(op, b, scope, opsets, path)
-
-    def extension(self, proto: onnx.NodeProto, b: Builder, inputs: list[Any], attributes: Attributes, names: list[str]) -> Sequence[ir.Value]:
-        return b.ops(proto.op_type, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: _plain(v) for k, v in attributes.items()})
 
     def call(self, function: onnx.FunctionProto, inputs: list[Any], attributes: Attributes, b: Builder, path: str) -> Sequence[ir.Value | None]:
         """A model-local function: its nodes take the place of the call."""
@@ -224,19 +222,20 @@ class _Lifter:
         return [scope.get(o) for o in function.output]
 
     def standard(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
-        if op.domain == microsoft.DOMAIN:
-            results = microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else _missing(op)
+        check_widened(op)
+        if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:
+            results = microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else missing(op)
             if results is not None:
-                return _several(results)
+                return several(results)
             op.domain, op.version = "", OPSET  # a contributed operator that is the standard one by now
         if op.domain == "" and op.kind == "Constant":
-            return [b.const(fit_tensor(canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path))), op.outputs[0])]
+            return [weight(b, canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)), op.outputs[0])]
         if op.domain == "" and op.kind in ("If", "Loop", "Scan"):
-            return self.control_flow(op, b, scope, opsets, path)
+            return control_flow(self, op, b, scope, opsets, path)
         for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS) if op.domain == "" else ():
             results = rows.apply(op, b)
             if results is not None:
-                return _several(results)
+                return several(results)
         return self.emit(op, b, opsets, path)
 
     def emit(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
@@ -246,7 +245,7 @@ class _Lifter:
         schema = schema_of(op.kind) if op.domain == "" else None
         if schema is None or schema.deprecated:
             return self.own_function(op, b, opsets, path)
-        _check(op, schema)
+        check(op, schema)
         return fit_types(op, schema, b)
 
     def own_function(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
@@ -254,14 +253,14 @@ class _Lifter:
         try:
             schema: Any = onnx.defs.get_schema(op.kind, op.version, op.domain)
         except onnx.defs.SchemaError:
-            _missing(op)
-        function = _schema_function(schema, op)
+            missing(op)
+        function = function_of(schema, op)
         if function is None:
             raise MappingError(f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}")
         defaults = {n: decode(a.default_value, {}, self.weights) for n, a in schema.attributes.items() if a.default_value.name}
         key = (op.domain, op.kind, "")
         if key in self.calls:
-            _missing(op)
+            missing(op)
         self.calls.append(key)
         try:
             if not any(o.domain == "" for o in function.opset_import):
@@ -269,106 +268,3 @@ class _Lifter:
             return self.body(function, list(op.inputs), {**defaults, **op.attrs}, b, path)
         finally:
             self.calls.pop()
-
-    def control_flow(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
-        def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-            return self.graph(proto, inner, scope, opsets, f"{path}.{op.kind}", inputs)
-
-        if op.kind == "Scan":
-            return canonical.scan(op, b, write)
-        bodies: dict[str, Any] = {}
-        for name, proto in op.attrs.items():
-            inner = b.body(proto.name or name)
-            outputs = write(proto, inner, self.formal(proto, inner, op))
-            inner.output(*outputs)
-            bodies[name] = inner.graph
-        if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (op.kind == "Loop" and set(bodies) != {"body"}):
-            raise MappingError(f"{op.kind} lacks its body", code="R105")
-        if op.kind == "Loop":
-            _check_loop(op, bodies["body"])
-            if op.input(1) is None and len(op.inputs) < 3:  # a node ends with its last operand, and Loop has at least two
-                op.set_input(1, b.const(np.array(True), "condition"))
-        return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
-
-    def formal(self, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
-        """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
-        given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
-        made = []
-        for i, info in enumerate(proto.input):
-            value = ir.Value(name=inner.names.fresh(self.hint(info.name, op.kind)))
-            merge_type(value, info.type)
-            actual = given[i] if i < len(given) else None
-            if i < 2 and op.kind == "Loop":
-                value.type, value.shape = ir.TensorType(ir.DataType.INT64 if i == 0 else ir.DataType.BOOL), value.shape or ir.Shape([])
-            if value.type is None and actual is not None:
-                value.type = actual.type
-            inner.graph.inputs.append(value)
-            made.append(value)
-        return made
-
-
-def _check_loop(op: Op, body: ir.Graph) -> None:
-    carried = max(len(op.inputs) - 2, 0)
-    if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
-        raise MappingError("Loop and its body do not fit each other", code="R105")
-
-
-def _check(op: Op, schema: Any) -> None:
-    unknown = op.attrs.keys() - schema.attributes.keys()
-    if unknown:
-        raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
-    missing = [n for n, a in schema.attributes.items() if a.required and n not in op.attrs]
-    if missing:
-        raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
-    if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
-        raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
-
-
-def _schema_function(schema: Any, op: Op) -> onnx.FunctionProto | None:
-    function = onnx.FunctionProto()
-    if schema.has_context_dependent_function:
-        node = onnx.NodeProto(op_type=op.kind, domain=op.domain)
-        node.input.extend("" if v is None else f"i{i}" for i, v in enumerate(op.inputs))
-        node.output.extend(o and f"o{i}" for i, o in enumerate(op.outputs))
-        node.attribute.extend(ir.serde.serialize_attribute(attribute(k, v)) for k, v in op.attrs.items() if v is not None)
-        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in op.inputs]
-        version = max(schema.context_dependent_function_opset_versions)
-        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
-    elif schema.has_function:
-        function.CopyFrom(schema.function_body)
-    return function if function.node else None
-
-
-def _declare(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
-    """Makes values the graph's outputs, under the names that the file gives them."""
-    for value, info in zip(outputs, proto.output, strict=True):
-        before = len(graph.outputs)
-        b.output(value)
-        out = graph.outputs[before]
-        merge_type(out, info.type)
-        out.doc_string = info.doc_string or out.doc_string
-        out.metadata_props.update({p.key: p.value for p in info.metadata_props})
-        if out.name != info.name and "netconv.name" not in out.metadata_props:
-            _rename(graph, out, info.name)
-
-
-def _rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
-    """An output that an Identity, now gone, gave its name to."""
-    taken = any(name == v.name for v in [*graph.inputs, *graph.outputs, *graph.initializers.values()])
-    inner = any(o.name == name for n in graph for o in n.outputs) if not taken else True
-    if taken or inner:
-        set_public_name(value, name)
-    else:
-        value.name = name
-
-
-def _missing(op: Op) -> NoReturn:
-    raise MappingError(f"unknown operator {op.kind}" + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}"))
-
-
-def _several(results: Results) -> Sequence[ir.Value | None]:
-    return [results] if isinstance(results, ir.Value) else list(results or ())
-
-
-def _plain(value: Any) -> Any:
-    return value.numpy() if isinstance(value, ir.TensorProtocol) else value

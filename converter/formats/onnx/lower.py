@@ -2,14 +2,156 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx.helper
 import onnx_ir as ir
 
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import UnsupportedError, UsageError
 from converter.format import Flavour
-from converter.graph.extensions import bind
+from converter.formats.onnx.downgrade import form, respell
+from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.build import Builder
+from converter.graph.extensions import bind, can_expand, expand
+from converter.graph.names import Names, public_name, set_public_name
+from converter.graph.walk import all_graphs, all_nodes
+from converter.mapping.node import MappingError
 from converter.model import Model
+from converter.passes.legalise import Rewrites, legalise
+from converter.passes.widen import Signature, parameter, parameters, takes, widen
+
+OLDEST = 13
+NEWEST = onnx.defs.onnx_opset_version()
 
 
-def lower(model: Model, flavour: Flavour) -> ir.Model:
+def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
+    """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot express."""
+    version = _version(flavour)
     clone = model.ir.clone()
-    bind(clone)
+    if version == OPSET:
+        bind(clone)
+    else:
+        _respell(clone, version)
+    _public_names(clone)
+    for node in all_nodes(clone.graph):
+        if node.domain == EXTENSION_DOMAIN and not can_expand(node):
+            where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
+            notes.append(Diagnostic("X208", f"{node.op_type} is written without a definition", level="warning", where=where))
     return clone
+
+
+def _version(flavour: Flavour) -> int:
+    text = flavour.options.get("opset", str(OPSET))
+    if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:
+        raise UsageError(Diagnostic("U501", f"opset={text!r} is not an opset that can be written", help=f"{OLDEST} to {NEWEST}"))
+    return int(text)
+
+
+def _public_names(model: ir.Model) -> None:
+    """Inputs and outputs under their foreign names, where no other value has them."""
+    taken = {v.name for g in all_graphs(model.graph) for v in [*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs)]}
+    for value in [*model.graph.inputs, *model.graph.outputs]:
+        wished = public_name(value)
+        if wished != value.name and wished not in taken:
+            taken.add(wished)
+            value.name = wished
+            set_public_name(value, wished)
+
+
+def _respell(model: ir.Model, version: int) -> None:
+    names = Names(model)
+    while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
+        for node in pending:
+            expand(node, names)
+    legalise(model, lambda node: _reason(node, version) != "", REWRITES)
+    names = Names(model)
+    _widen(model, version, names)
+    problems = [
+        Diagnostic("X206", reason, where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type))
+        for n in all_nodes(model.graph)
+        if (reason := _reason(n, version) or _wrong_type(n, version))
+    ]
+    if problems:
+        raise UnsupportedError(problems)
+    for graph in all_graphs(model.graph):
+        b = Builder(graph, names)
+        for node in graph:
+            if node.domain == "":
+                respell(node, form(node, version), lambda array, b=b: b.const(array))  # type: ignore[misc]
+        graph.opset_imports[""] = version
+        for domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
+            if not any(n.domain == domain for n in graph):
+                graph.opset_imports.pop(domain, None)
+    model.ir_version = max(IR_VERSION, onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", version)]))
+
+
+def _reason(node: ir.Node, version: int) -> str:
+    """Why the opset cannot say the node; "" when it can."""
+    if node.domain:
+        return ""
+    try:
+        form(node, version)
+    except MappingError as e:
+        return str(e)
+    return ""
+
+
+def _signature(schema: Any) -> Signature:
+    return {c.type_param_str: {t for s in c.allowed_type_strs if (t := _TYPES.get(s)) is not None} for c in schema.type_constraints}
+
+
+_NAMES = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}
+_SPELT = {t: f"tensor({_NAMES.get(t.name, t.name.lower())})" for t in ir.DataType}
+_TYPES = {text: t for t, text in _SPELT.items()}
+
+
+def _wrong_type(node: ir.Node, version: int) -> str:
+    if node.domain:
+        return ""
+    schema: Any = onnx.defs.get_schema(node.op_type, version)
+    types = parameters(node, schema)
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    allowed |= {f.type_str: list(f.types) for f in schema.inputs if "(" in f.type_str}  # a type by itself, not a parameter
+    others = [t for i, v in enumerate(node.inputs) if v is not None and (t := _text(v.type)) not in allowed.get(parameter(schema.inputs, i), [t])]
+    if takes(_signature(schema), types) and not others:
+        return ""
+    return f"{node.op_type} of opset {version} does not take {', '.join(sorted({t.name for t in types.values()})) or others[0]}"
+
+
+def _text(type_: Any) -> str:
+    """A type as the schemas spell it."""
+    if isinstance(type_, ir.SequenceType | ir.OptionalType):
+        return f"{'seq' if isinstance(type_, ir.SequenceType) else 'optional'}({_text(type_.elem_type)})"
+    return _SPELT.get(type_.dtype, "") if isinstance(type_, ir.TensorType) else ""
+
+
+def _widen(model: ir.Model, version: int, names: Names) -> None:
+    for graph in list(all_graphs(model.graph)):
+        for node in list(graph):
+            if node.op_type != "Cast" and _reason(node, version) == "" and _wrong_type(node, version):
+                schema: Any = onnx.defs.get_schema(node.op_type, version)
+                widen(node, [_signature(schema)], names, schema)
+
+
+def _shape_range(node: ir.Node, b: Builder) -> ir.Value:
+    """Shape of some axes is a Slice of the whole."""
+    start, end = (node.attributes[k].as_int() if k in node.attributes else None for k in ("start", "end"))
+    return b.op("Slice", b.op("Shape", node.inputs[0]), [start or 0], [end if end is not None else (1 << 62)])
+
+
+def _reduce_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A reduction over no axis at all is what it does to each element."""
+    x = node.inputs[0]
+    if x is None or not node.attributes.get_int("noop_with_empty_axes", 0) or (len(node.inputs) > 1 and node.inputs[1] is not None):
+        return None
+    kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(node.op_type, "Identity")
+    return b.op("Mul", x, x) if node.op_type == "ReduceSumSquare" else b.op(kind, x)
+
+
+REWRITES: Rewrites = {
+    ("", "Shape"): _shape_range,
+    **{("", f"Reduce{k}"): _reduce_nothing for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")},
+}

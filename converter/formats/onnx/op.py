@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx_ir as ir
@@ -99,3 +99,15 @@ class Rows:
                 if results is not None:
                     return results
         return None if op.kind == kind else self.apply(op, b)
+
+
+def missing(op: Op) -> NoReturn:
+    raise MappingError(f"unknown operator {op.kind}" + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}"))
+
+
+def several(results: Results) -> Sequence[ir.Value | None]:
+    return [results] if isinstance(results, ir.Value) else list(results or ())
+
+
+def plain(value: Any) -> Any:
+    return value.numpy() if isinstance(value, ir.TensorProtocol) else value

@@ -16,6 +16,7 @@ from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
 _T = ir.DataType
+_WIDENED = "netconv.widened"
 # types of weights that came after opset 21 -> a type of opset 21 that holds every value of theirs
 _HOLDS = {_T.FLOAT4E2M1: ml_dtypes.float8_e4m3fn, _T.FLOAT8E8M0: np.float32}
 _HOLDS |= {getattr(_T, n): t for n, t in (("INT2", np.int8), ("UINT2", np.uint8)) if hasattr(_T, n)}
@@ -27,6 +28,22 @@ def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """The tensor in a type that IR version 10 has; exact."""
     wider = _HOLDS.get(tensor.dtype)
     return tensor if wider is None else ir.Tensor(np.asarray(tensor.numpy()).astype(wider), name=tensor.name)
+
+
+def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+    """A constant of the graph. One whose type opset 21 lacks is widened, and `check_widened` looks at who reads it."""
+    value = b.const(fit_tensor(tensor), name)
+    if tensor.dtype in _HOLDS:
+        value.meta[_WIDENED] = tensor.dtype.name
+    return value
+
+
+def check_widened(op: Op) -> None:
+    """A widened constant gives the same result only where its own type does not show in the result."""
+    readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())
+    for i, value in enumerate(op.inputs):
+        if value is not None and _WIDENED in value.meta and i not in readers:
+            raise MappingError(f"{op.kind} of {value.meta[_WIDENED]}, which opset 21 does not have")
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:

@@ -6,7 +6,6 @@ Changes that only widened types need no row. The history is that of onnx's own s
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from converter.formats.onnx.op import Op, Results, Rows
@@ -15,51 +14,7 @@ from converter.graph.infer import constant, known
 from converter.mapping.node import MappingError
 
 ROWS = Rows()
-_BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSumSquare")
-
-
-@ROWS.until(6, *_BROADCASTING)
-def broadcast(op: Op, b: Builder) -> Results:
-    """Before 7 the second operand was aligned at `axis`, only when `broadcast` was set."""
-    axis, wanted = op.take("axis"), op.take("broadcast", 0)
-    if wanted and axis is not None:
-        first, second = op.rank(0), op.rank(1)
-        trailing = first - (axis % max(first, 1)) - second
-        if trailing > 0:
-            op.set_input(1, b.op("Unsqueeze", op.need(1), list(range(second, second + trailing))))
-    return None
-
-
-@ROWS.until(6, "PRelu")
-def prelu(op: Op, b: Builder) -> Results:
-    """Before 7 the slope was one number or one per channel."""
-    rank, slope = op.rank(0), op.need(1)
-    if op.rank(1) == 1 and rank > 2 and slope.shape is not None and slope.shape[0] != 1:
-        op.set_input(1, b.op("Unsqueeze", slope, list(range(1, rank - 1))))
-    return None
-
-
-@ROWS.until(6, "Gemm")
-def gemm(op: Op, b: Builder) -> Results:
-    op.take("broadcast")
-    return None
-
-
-@ROWS.until(5, "Cast")
-def cast(op: Op, b: Builder) -> Results:
-    to = op.attrs.get("to")
-    if isinstance(to, str):
-        if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
-            raise MappingError(f"Cast to the unknown type {to!r}", code="R110")
-        op.attrs["to"] = int(onnx.TensorProto.DataType.Value(to.upper()))
-    return None
-
-
-@ROWS.until(3, "Concat")
-def concat(op: Op, b: Builder) -> Results:
-    op.attrs.setdefault("axis", 1)
-    return None
 
 
 @ROWS.until(8, "BatchNormalization")
@@ -97,23 +52,6 @@ def dft(op: Op, b: Builder) -> Results:
     return None
 
 
-@ROWS.until(6, "GRU", "LSTM", "RNN")
-def recurrent(op: Op, b: Builder) -> Results:
-    op.take("output_sequence")
-    if op.attrs.get("direction") == "foward":  # the default of GRU-1, spelled so
-        op.attrs["direction"] = "forward"
-    return None
-
-
-@ROWS.until(1, "GlobalLpPool", "LpPool")
-def lp_pool(op: Op, b: Builder) -> Results:
-    p = float(op.attrs.get("p", 2.0))
-    if p != int(p):
-        raise MappingError(f"{op.kind} with p={p} (only integers)")
-    op.attrs["p"] = int(p)
-    return None
-
-
 @ROWS.until(19, "GridSample")
 def grid_sample(op: Op, b: Builder) -> Results:
     mode = op.attrs.get("mode", "bilinear")
@@ -146,12 +84,6 @@ def softmax(op: Op, b: Builder) -> Results:
     return b.op("Reshape", rows, b.op("Shape", x))
 
 
-@ROWS.until(1, "Pad")
-def pad_1(op: Op, b: Builder) -> Results:
-    op.attrs["pads"] = op.take("paddings", op.attrs.get("pads"))
-    return None
-
-
 @ROWS.until(10, "Pad")
 def pad(op: Op, b: Builder) -> Results:
     op.set_input(1, b.const(np.array(op.take("pads", []), np.int64), "pads"))
@@ -167,19 +99,6 @@ def axes_input(op: Op, b: Builder) -> Results:
     axes = op.take("axes")
     if axes:
         op.set_input(1, b.const(np.array(axes, np.int64), "axes"))
-    return None
-
-
-@ROWS.until(4, "Reshape")
-def reshape(op: Op, b: Builder) -> Results:
-    op.set_input(1, b.const(np.array(op.take("shape", []), np.int64), "shape"))
-    return None
-
-
-@ROWS.until(6, "Upsample")
-def upsample_1(op: Op, b: Builder) -> Results:
-    if "height_scale" in op.attrs:
-        op.attrs["scales"] = [1.0, 1.0, op.take("height_scale"), op.take("width_scale", 1.0)]
     return None
 
 
@@ -274,13 +193,6 @@ def split_equal(op: Op, b: Builder) -> Results:
     return None
 
 
-@ROWS.until(5, "Tile")
-def tile(op: Op, b: Builder) -> Results:
-    repeats = np.ones(op.rank(0), np.int64)
-    repeats[int(op.constant(2).reshape(()))] = int(op.constant(1).reshape(()))
-    return b.op("Tile", op.need(0), repeats)
-
-
 @ROWS.until(9, "TopK")
 def top_k(op: Op, b: Builder) -> Results:
     op.set_input(1, b.const(np.array([op.take("k", 1)], np.int64), "k"))
@@ -300,31 +212,3 @@ def dropout(op: Op, b: Builder) -> Results:
         ones = b.op("ConstantOfShape", b.op("Shape", x), value=np.array([True]))
         mask = ones if op.version >= 10 else b.op("Cast", ones, to=x.dtype)
     return (op.need(0), mask)
-
-
-# operators of the first ONNX releases that never became standard
-
-
-@ROWS.always("Affine")
-def affine(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    return b.op("Add", b.op("Mul", x, b.like(x, op.attrs.get("alpha", 1.0))), b.like(x, op.attrs.get("beta", 0.0)))
-
-
-@ROWS.always("ScaledTanh")
-def scaled_tanh(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    return b.op("Mul", b.op("Tanh", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))), b.like(x, op.attrs.get("alpha", 1.0)))
-
-
-@ROWS.always("ParametricSoftplus")
-def parametric_softplus(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    return b.op("Mul", b.op("Softplus", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))), b.like(x, op.attrs.get("alpha", 1.0)))
-
-
-@ROWS.always("ImageScaler")
-def image_scaler(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    bias = np.array(op.attrs.get("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32).reshape(-1, 1, 1)
-    return b.op("Add", b.op("Mul", x, b.like(x, op.attrs.get("scale", 1.0))), bias)

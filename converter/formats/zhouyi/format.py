@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.format import Flavour, Format
+
+if TYPE_CHECKING:
+    from converter.diagnostics import Diagnostic
+    from converter.model import Model
 
 _LINE = re.compile(rb"[ \t]*([A-Za-z0-9.:/_;'-]+)[ \t]*=")
 _EARLY = frozenset({b"model_name", b"layer_number", b"layer_id", b"subgraph_name"})
@@ -17,3 +26,55 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     # the last line may be cut off, so it is not asked to be whole
     keys = [m[1] if (m := _LINE.match(line)) else b"" for line in (lines[:-1] or lines)[:12]]
     return bool(keys) and all(keys) and not _EARLY.isdisjoint(keys)
+
+
+def read(path: Path, weights: Path | None) -> Model:
+    from converter.formats.zhouyi.codec import read_ir
+    from converter.formats.zhouyi.lift import lift
+    from converter.formats.zhouyi.sidemap import restore_names
+
+    document = read_ir(path, weights)
+    model = lift(document)
+    restore_names(model, path)
+    return model
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.files import Output
+    from converter.formats.zhouyi.codec import write_ir
+    from converter.formats.zhouyi.lower import lower
+    from converter.formats.zhouyi.sidemap import write_map
+
+    notes: list[Diagnostic] = []
+    document, renaming = lower(model, flavour, notes)
+    with Output(path) as out:
+        write_ir(document, out)
+        write_map(renaming, out)
+    return notes
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    from converter.formats.zhouyi.codec import read_ir
+    from converter.formats.zhouyi.validate import validate
+
+    return validate(read_ir(path, weights))
+
+
+def kinds() -> Mapping[str, str]:
+    from converter.formats.zhouyi.mapping import mapping
+
+    found = mapping()
+    return {**{k: "(special)" for k in found.lift_special}, **{r.far: r.near for r in found.table.rules}}
+
+
+FORMAT = Format(
+    name="zhouyi",
+    title="Zhouyi Compass IR",
+    suffixes=(".txt",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    versions="definition 7.3, as the vendor's open-source tools read and write it",
+)

@@ -15,9 +15,9 @@ def FakeQuantize(b: Builder, x: ir.Value, input_low: ir.Value, input_high: ir.Va
     At and below the lower of the input bounds the result is output_low, above the higher one output_high. Rounds halves to even.
     """
     steps = b.like(x, levels - 1)
-    width = b.op("Sub", input_high, input_low)
-    level = b.op("Round", b.op("Mul", b.op("Div", b.op("Sub", x, input_low), width), steps))
-    y = b.op("Add", b.op("Mul", b.op("Div", level, steps), b.op("Sub", output_high, output_low)), output_low)
-    above = b.op("Greater", x, b.op("Max", input_low, input_high))
-    below = b.op("LessOrEqual", x, b.op("Min", input_low, input_high))
-    return b.op("Where", below, output_low, b.op("Where", above, output_high, y))
+    scale = b.op("Div", steps, b.op("Sub", input_high, input_low))
+    shift = b.op("Mul", b.op("Neg", input_low), scale)
+    step = b.op("Div", b.op("Sub", output_high, output_low), steps)
+    clipped = b.op("Min", b.op("Max", x, b.op("Min", input_low, input_high)), b.op("Max", input_low, input_high))
+    level = b.op("Round", b.op("Add", b.op("Mul", clipped, scale), shift))
+    return b.op("Add", b.op("Mul", level, step), output_low)

@@ -1,0 +1,54 @@
+"""The inputs and outputs of a model: declared types, names as the file spells them, and the model's own metadata."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from converter.formats.onnx.types import merge_type
+from converter.graph.build import Builder
+from converter.graph.names import set_public_name
+
+
+def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
+    """A new input of the graph, typed as far as the file says."""
+    value = ir.Value(name=b.names.fresh(info.name))
+    merge_type(value, info.type)
+    value.doc_string = info.doc_string or None
+    value.metadata_props.update({p.key: p.value for p in info.metadata_props})
+    if value.name != info.name:
+        set_public_name(value, info.name)
+    b.graph.inputs.append(value)
+    return value
+
+
+def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
+    """Makes values the graph's outputs, under the names that the file gives them."""
+    for value, info in zip(outputs, proto.output, strict=True):
+        before = len(graph.outputs)
+        b.output(value)
+        out = graph.outputs[before]
+        merge_type(out, info.type)
+        out.doc_string = info.doc_string or out.doc_string
+        out.metadata_props.update({p.key: p.value for p in info.metadata_props})
+        if out.name != info.name and "netconv.name" not in out.metadata_props:
+            rename(graph, out, info.name)
+
+
+def rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
+    """An output that an Identity, now gone, gave its name to."""
+    taken = any(name == v.name for v in [*graph.inputs, *graph.outputs, *graph.initializers.values()])
+    inner = any(o.name == name for n in graph for o in n.outputs) if not taken else True
+    if taken or inner:
+        set_public_name(value, name)
+    else:
+        value.name = name
+
+
+def take_metadata(model: ir.Model, proto: onnx.ModelProto) -> None:
+    for source in ("producer_name", "producer_version", "domain", "doc_string", "model_version"):
+        if getattr(proto, source):
+            setattr(model, source, getattr(proto, source))
+    model.graph.doc_string = proto.graph.doc_string or None
+    model.metadata_props.update({p.key: p.value for p in proto.metadata_props})
+    model.graph.metadata_props.update({p.key: p.value for p in proto.graph.metadata_props})

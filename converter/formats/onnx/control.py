@@ -1,0 +1,66 @@
+"""If, Loop and Scan: their bodies are lifted in the scope of the node that owns them. Scan becomes Loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from converter.formats.onnx import canonical
+from converter.formats.onnx.op import Op
+from converter.formats.onnx.types import merge_type
+from converter.graph.build import Builder
+from converter.mapping.node import MappingError
+
+if TYPE_CHECKING:
+    from converter.formats.onnx.lift import Lifter
+
+Scope = dict[str, "ir.Value | None"]
+Opsets = Mapping[str, int]
+
+
+def control_flow(lifter: Lifter, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
+    def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+        return lifter.graph(proto, inner, scope, opsets, f"{path}.{op.kind}", inputs)
+
+    if op.kind == "Scan":
+        return canonical.scan(op, b, write)
+    bodies: dict[str, Any] = {}
+    for name, proto in op.attrs.items():
+        inner = b.body(proto.name or name)
+        outputs = write(proto, inner, _formal(lifter, proto, inner, op))
+        inner.output(*outputs)
+        bodies[name] = inner.graph
+    if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (op.kind == "Loop" and set(bodies) != {"body"}):
+        raise MappingError(f"{op.kind} lacks its body", code="R105")
+    if op.kind == "Loop":
+        _check_loop(op, bodies["body"])
+        if op.input(1) is None and len(op.inputs) < 3:  # a node ends with its last operand, and Loop has at least two
+            op.set_input(1, b.const(np.array(True), "condition"))
+    return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
+
+
+def _formal(lifter: Lifter, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
+    """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
+    given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
+    made = []
+    for i, info in enumerate(proto.input):
+        value = ir.Value(name=inner.names.fresh(lifter.hint(info.name, op.kind)))
+        merge_type(value, info.type)
+        actual = given[i] if i < len(given) else None
+        if i < 2 and op.kind == "Loop":
+            value.type, value.shape = ir.TensorType(ir.DataType.INT64 if i == 0 else ir.DataType.BOOL), value.shape or ir.Shape([])
+        if value.type is None and actual is not None:
+            value.type = actual.type
+        inner.graph.inputs.append(value)
+        made.append(value)
+    return made
+
+
+def _check_loop(op: Op, body: ir.Graph) -> None:
+    carried = max(len(op.inputs) - 2, 0)
+    if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
+        raise MappingError("Loop and its body do not fit each other", code="R105")

@@ -1,0 +1,41 @@
+"""What onnx's own operator schemas say about a node, and the functions that they carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from converter.formats.onnx.op import Op
+from converter.graph.build import attribute
+from converter.graph.infer import type_proto
+from converter.mapping.node import MappingError
+
+
+def check(op: Op, schema: Any) -> None:
+    """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
+    unknown = op.attrs.keys() - schema.attributes.keys()
+    if unknown:
+        raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
+    missing = [n for n, a in schema.attributes.items() if a.required and n not in op.attrs]
+    if missing:
+        raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
+    if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
+        raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
+
+
+def function_of(schema: Any, op: Op) -> onnx.FunctionProto | None:
+    """The function that defines the operator for these inputs and attributes; None when it has none."""
+    function = onnx.FunctionProto()
+    if schema.has_context_dependent_function:
+        node = onnx.NodeProto(op_type=op.kind, domain=op.domain)
+        node.input.extend("" if v is None else f"i{i}" for i, v in enumerate(op.inputs))
+        node.output.extend(o and f"o{i}" for i, o in enumerate(op.outputs))
+        node.attribute.extend(ir.serde.serialize_attribute(attribute(k, v)) for k, v in op.attrs.items() if v is not None)
+        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in op.inputs]
+        version = max(schema.context_dependent_function_opset_versions)
+        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
+    elif schema.has_function:
+        function.CopyFrom(schema.function_body)
+    return function if function.node else None

@@ -1,0 +1,133 @@
+"""Integer convolutions, sums, tables, softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.zhouyi.integer.register import Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
+from converter.formats.zhouyi.ops.fields import axis_of
+from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
+from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
+from converter.formats.zhouyi.special.windows import window_attrs
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.mapping.node import Layer, MappingError
+
+ORDERS = {"Convolution": CONV_2D, "DepthwiseConv": CONV_2D, "Convolution3D": CONV_3D, "ConvTranspose": DECONV_2D, "ConvTranspose3D": DECONV_3D}
+
+
+def weights_and_biases(layer: Layer, zero: int) -> tuple[Array, Array]:
+    """Weights with their zero points, and biases without the input's zero point, which the quantiser has added to them.
+
+    The input is then taken with its zero point, so that padding is 0.
+    """
+    w = blob(layer, "weights").astype(np.float64)
+    w += _zero(layer, "weights").reshape([-1] + [1] * (w.ndim - 1))
+    biases = blob(layer, "biases").reshape(-1).astype(np.float64) + _zero(layer, "biases")
+    if layer.kind.startswith("ConvTranspose") and need_int(layer, "group", 1) > 1 and zero:
+        raise MappingError("a grouped integer ConvTranspose with a zero point has no counterpart")
+    return w.astype(np.float32), (biases - zero * w.reshape(w.shape[0], -1).sum(axis=1)).astype(np.float32)
+
+
+def _zero(layer: Layer, name: str) -> Array:
+    if f"{name}_zp" in layer.blobs:
+        return blob(layer, f"{name}_zp").reshape(-1).astype(np.float64)
+    return np.asarray(layer.attrs.get(f"{name}_zp", 0), np.float64).reshape(-1)
+
+
+@integer(*ORDERS)
+def convolve(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    if layer.attrs.get("with_winograd"):
+        raise MappingError("weights in the Winograd form have no counterpart")
+    x, order = operand(layer), ORDERS[layer.kind]
+    w, biases = weights_and_biases(layer, q.inputs[0])
+    group = static(x)[-1] if layer.kind == "DepthwiseConv" else need_int(layer, "group", 1)
+    attrs: dict[str, Any] = window_attrs(layer, 3 if layer.kind.endswith("3D") else 2)
+    op = "ConvTranspose" if layer.kind.startswith("ConvTranspose") else "Conv"
+    near = b.const(w.transpose(np.argsort(order)), f"{layer.name}.weights")
+    total = twin(b, op, real(b, x, q.inputs[0]), near, b.const(biases, f"{layer.name}.biases"), group=group, **attrs)[0]
+    return activated(layer, b, total, q, factor(layer))
+
+
+@integer("FullyConnected")
+def fully_connected(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    w, biases = weights_and_biases(layer, q.inputs[0])
+    product = b.op("MatMul", real(b, operand(layer), q.inputs[0]), b.const(w.T, f"{layer.name}.weights"))
+    return activated(layer, b, b.op("Add", product, b.const(biases, f"{layer.name}.biases")), q, factor(layer))
+
+
+@integer("Eltwise")
+def eltwise(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """Both operands on a common scale first (ADD, SUB, MAX, MIN), or multiplied as they are."""
+    op = choose(layer, "method", {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"})
+    x, y = (real(b, operand(layer, i), q.inputs[i]) for i in (0, 1))
+    scales, shift = numbers(layer, "scale", 1), numbers(layer, "shift", 0)
+    if op != "Mul":
+        if scales.size != 3:
+            raise MappingError(f"scale_value should be three numbers, not {scales.tolist()}", "R110")
+        x, y = b.op("Mul", x, b.like(x, scales[1])), b.op("Mul", y, b.like(y, scales[2]))
+    return activated(layer, b, b.op(op, x, y), q, (scales[:1] * 2.0 ** -shift[:1]).astype(np.float32))
+
+
+@integer("Concat")
+def concat(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    scales, shifts, (low, high) = numbers(layer, "scale", 1), numbers(layer, "shift", 0), q.limits()
+    count, axis = len(layer.inputs), need_int(layer, "axis")
+    if "scale_value" not in layer.attrs and "scale" not in layer.blobs:
+        return b.op("Concat", *layer.inputs, axis=axis)
+    if scales.size != count or shifts.size != count:
+        raise MappingError(f"{count} inputs, but {scales.size} scales and {shifts.size} shifts", "R110")
+    parts = [rescale(b, real(b, operand(layer, i), q.inputs[i]), scales[i] * 2.0 ** -shifts[i], q.outputs[0], low, high) for i in range(count)]
+    return stored(b, b.op("Concat", *parts, axis=axis), q.types[0])
+
+
+@integer("Cast")
+def cast(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """From one zero point (and, with a scale, one scale) to another."""
+    low, high = q.limits()
+    return stored(b, rescale(b, real(b, operand(layer), q.inputs[0]), factor(layer), q.outputs[0], low, high), q.types[0])
+
+
+TABLES = "Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"
+ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
+
+
+@integer("Activation", *TABLES.split())
+def table(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """A look-up table, or arithmetic for the piecewise linear ones."""
+    x, method = operand(layer), str(layer.attrs.get("method", "")).upper()
+    if layer.kind == "Activation" and method in ARITHMETIC and "lut" not in layer.blobs:
+        layer.attrs["with_activation"] = method
+        return activated(layer, b, real(b, x, q.inputs[0]), q, factor(layer))
+    if "lut" not in layer.blobs or "scale_value" in layer.attrs or "scale" in layer.blobs:
+        raise MappingError(f"{layer.kind} {method} without a plain look-up table has no integer form here")
+    bits, signed = bits_of(x)
+    return stored(b, look_up(b, x, blob(layer, "lut").reshape(-1), bits, signed), q.types[0])
+
+
+@integer("Softmax")
+def softmax(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """A table of exponentials, then a quotient with 31 bits; the vendor's two ways, by the size of the data."""
+    x, (low, high) = operand(layer), q.limits()
+    shape = static(x)
+    axis = axis_of(need_int(layer, "axis", -1), len(shape))
+    lut, scale, shift = blob(layer, "lut").reshape(-1), need_int(layer, "scale_value"), need_int(layer, "shift_value")
+    bits, _ = bits_of(x)
+    if 1 << bits != lut.size:
+        raise MappingError(f"a table of {lut.size} exponentials for {bits} bits has no counterpart")
+    wide = b.op("Cast", x, to=int(ir.DataType.INT64))
+    below = b.op("Sub", wide, b.op("ReduceMax", wide, [axis]))
+    y = b.op("Gather", b.const(lut.astype(np.int64), "lut"), b.op("Add", below, b.like(below, (1 << bits) - 1)))
+    total = b.op("Max", b.op("ReduceSum", y, [axis]), b.like(y, 1))
+    if shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
+        extra = 31 - int(np.ceil(np.log2(float(lut.max()))))
+        z = b.op("Div", b.op("Add", b.op("Mul", y, b.like(y, 1 << extra)), b.op("Div", total, b.like(y, 2))), total)
+        by = scale * 2.0 ** -(shift + extra)
+    else:
+        extra = 31 - int(np.ceil(np.log2(float(scale))))
+        z = b.op("Mul", y, b.op("Div", b.like(y, scale << extra), total))
+        by = 2.0 ** -(shift + extra)
+    return stored(b, rescale(b, real(b, z), by, q.outputs[0], low, high), q.types[0])

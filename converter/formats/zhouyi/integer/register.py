@@ -1,0 +1,123 @@
+"""Where integer layers are entered, and their common arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.zhouyi.special.register import blob
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.mapping.node import Layer, MappingError
+
+FLOAT = int(ir.DataType.FLOAT)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What the file says about the tensors around a layer: zero points by port, types of the outputs."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    types: Sequence[ir.DataType] = field(default=())
+
+    def limits(self, port: int = 0) -> tuple[int, int]:
+        info = np.iinfo(self.types[port].numpy())
+        return int(info.min), int(info.max)
+
+
+IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Value]"]
+INTEGER: dict[str, IntegerLift] = {}
+# layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
+_MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
+ArgMinMax BatchToSpace Repeat"""
+MOVING = frozenset(_MOVING.split())
+
+
+def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:
+    def enter(f: IntegerLift) -> IntegerLift:
+        for kind in kinds:
+            INTEGER[kind] = f
+        return f
+
+    return enter
+
+
+def real(b: Builder, x: ir.Value, zero: int = 0) -> ir.Value:
+    """Stored integers as floats, their zero point added."""
+    y = x if x.dtype == ir.DataType.FLOAT else b.op("Cast", x, to=FLOAT)
+    return b.op("Add", y, b.like(y, zero)) if zero else y
+
+
+def numbers(layer: Layer, name: str, default: float) -> Array:
+    """`NAME_value` or the constant NAME: one number, or one per channel."""
+    if name in layer.blobs:
+        return blob(layer, name).reshape(-1).astype(np.float64)
+    value = layer.attrs.get(f"{name}_value", default)
+    return np.asarray(value, np.float64).reshape(-1)
+
+
+def factor(layer: Layer) -> Array:
+    """scale * 2 ** -shift: exact in a float32, as the scale has at most 16 bits."""
+    return (numbers(layer, "scale", 1) * 2.0 ** -numbers(layer, "shift", 0)).astype(np.float32)
+
+
+def rescale(b: Builder, x: ir.Value, by: Any, zero: int, low: float, high: float) -> ir.Value:
+    """clamp(round(x * by) - zero, low, high)."""
+    by = np.asarray(by, np.float32)
+    y = b.op("Round", b.op("Mul", x, b.const(by.reshape(()) if by.size == 1 else by)))
+    if zero:
+        y = b.op("Sub", y, b.like(y, zero))
+    return b.op("Clip", y, b.like(y, low), b.like(y, high))
+
+
+def stored(b: Builder, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+    return y if y.dtype == dtype else b.op("Cast", y, to=int(dtype))
+
+
+def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> ir.Value:
+    """The value of a table of 2 ** n entries for integers of `bits` bits: the high bits choose, the low bits interpolate (rounded down)."""
+    size = int(math.log2(table.size))
+    if 1 << size != table.size:
+        raise MappingError(f"a look-up table of {table.size} entries, a power of two is needed", "R105")
+    table = np.append(table, table[-1]).astype(np.float32)
+    at = real(b, x, 1 << (bits - 1) if signed else 0)
+    entries = b.const(table, "lut")
+    if bits <= size:
+        return b.op("Gather", entries, b.op("Cast", at, to=int(ir.DataType.INT32)))
+    step = 1 << (bits - size)
+    high = b.op("Floor", b.op("Div", at, b.like(at, step)))
+    rest = b.op("Sub", at, b.op("Mul", high, b.like(at, step)))
+    index = b.op("Cast", high, to=int(ir.DataType.INT32))
+    first, slope = b.op("Gather", entries, index), b.op("Gather", b.const(np.diff(table, append=table[-1]), "slope"), index)
+    return b.op("Add", first, b.op("Floor", b.op("Div", b.op("Mul", slope, rest), b.like(at, step))))
+
+
+def bits_of(x: ir.Value) -> tuple[int, bool]:
+    """Width and sign of the integers that a tensor stores."""
+    if x.dtype is None or not x.dtype.is_integer():
+        raise MappingError("the input does not store integers", "R105")
+    return x.dtype.bitwidth, x.dtype.is_signed()
+
+
+def activated(layer: Layer, b: Builder, x: ir.Value, q: Quantised, by: Array) -> ir.Value:
+    """The activation that the layer carries, and the step from the accumulator to the output's integers."""
+    name, (low, high) = str(layer.attrs.get("with_activation", "NONE")).upper(), q.limits()
+    zero = q.outputs[0]
+    if name in ("RELU", "RELU6"):
+        x = b.op("Relu", x)
+    elif name == "LEAKYRELU":
+        slope = float(layer.attrs["negative_slope_value"]) * 2.0 ** -float(layer.attrs.get("negative_slope_shift", q.types[0].bitwidth))
+        below = b.op("Round", b.op("Mul", b.op("Min", x, b.like(x, 0)), b.like(x, slope)))
+        x = b.op("Add", b.op("Relu", x), below)
+    elif name == "CLIP":
+        first = rescale(b, x, by * (256 if q.types[0].bitwidth <= 8 else 1), 0, layer.attrs["clip_min"], layer.attrs["clip_max"])
+        return stored(b, rescale(b, first, 1 / 256 if q.types[0].bitwidth <= 8 else 1, zero, low, high), q.types[0])
+    elif name != "NONE":
+        raise MappingError(f"with_activation={name} has no integer form here")
+    return stored(b, rescale(b, x, by, zero, low, high), q.types[0])

@@ -1,0 +1,38 @@
+"""NAME.map.json beside a written file: the names that the format could not carry, so that reading gives them back.
+
+    {"tensors": {"name in the file": "name in the source"}}
+
+Only inputs and outputs of the graph stand in it. A file without such names gets no map.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from converter.files import Output
+from converter.graph.names import public_name, set_public_name
+from converter.model import Model
+
+SUFFIX = ".map.json"
+
+
+def write_map(renamed: dict[str, str], out: Output) -> None:
+    """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so that none is stale."""
+    if renamed or out.path(SUFFIX).is_file():
+        with out.open(SUFFIX) as f:
+            f.write(json.dumps({"tensors": renamed}, indent=1, ensure_ascii=False).encode())
+
+
+def restore_names(model: Model, path: Path) -> None:
+    """Gives inputs and outputs their public names back; a map that cannot be read is as good as none."""
+    try:
+        found = json.loads(path.with_suffix(SUFFIX).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    names = found.get("tensors") if isinstance(found, dict) else None
+    if isinstance(names, dict):
+        for value in [*model.ir.graph.inputs, *model.ir.graph.outputs]:
+            name = names.get(public_name(value))
+            if isinstance(name, str):
+                set_public_name(value, name)

@@ -1,0 +1,139 @@
+"""Where special pairs are entered, and what they share: operands, keys, types that the format lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph.build import Builder
+from converter.graph.infer import Array, constant, shape_of
+from converter.mapping.drive import LiftSpecial, Lowering, LowerSpecial
+from converter.mapping.node import Layer, MappingError, Node
+
+LIFT: dict[str, LiftSpecial] = {}
+LOWER: dict[tuple[str, str], LowerSpecial] = {}
+
+
+def lifts(*kinds: str) -> Callable[[LiftSpecial], LiftSpecial]:
+    def enter(f: LiftSpecial) -> LiftSpecial:
+        for kind in kinds:
+            assert kind not in LIFT, kind
+            LIFT[kind] = f
+        return f
+
+    return enter
+
+
+def lowers(*ops: str, domain: str = "") -> Callable[[LowerSpecial], LowerSpecial]:
+    def enter(f: LowerSpecial) -> LowerSpecial:
+        for name in ops:
+            assert (domain, name) not in LOWER, name
+            LOWER[domain, name] = f
+        return f
+
+    return enter
+
+
+def operand(layer: Layer | Node, index: int = 0) -> ir.Value:
+    value = layer.inputs[index] if index < len(layer.inputs) else None
+    if value is None:
+        raise MappingError(f"input {index} is absent", "R105")
+    return value
+
+
+def need(layer: Layer, key: str, default: Any = None) -> Any:
+    value = layer.attrs.get(key, default)
+    if value is None:
+        raise MappingError(f"required attribute {key!r} is absent", "R110")
+    return value
+
+
+def need_int(layer: Layer, key: str, default: int | None = None) -> int:
+    value = need(layer, key, default)
+    if not isinstance(value, int):
+        raise MappingError(f"{key}={value!r} is not an integer", "R110")
+    return int(value)
+
+
+def need_number(layer: Layer, key: str, default: float | None = None) -> float:
+    value = need(layer, key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise MappingError(f"{key}={value!r} is not a number", "R110")
+    return float(value)
+
+
+def need_ints(layer: Layer, key: str, default: Sequence[int] | None = None) -> list[int]:
+    value = need(layer, key, default)
+    value = [value] if isinstance(value, int) else value
+    if not isinstance(value, list | tuple | range) or not all(isinstance(v, int) for v in value):
+        raise MappingError(f"{key}={value!r} is not a list of integers", "R110")
+    return [int(v) for v in value]
+
+
+def choose(layer: Layer, key: str, table: dict[str, Any], default: str | None = None) -> Any:
+    """The canonical counterpart of a word; words are compared in upper case."""
+    value = str(need(layer, key, default)).upper()
+    if value not in table:
+        raise MappingError(f"{key}={value} has no counterpart (known: {', '.join(table)})", "R110")
+    return table[value]
+
+
+def blob(layer: Layer, name: str) -> Array:
+    array = layer.blobs.get(name)
+    if array is None:
+        raise MappingError(f"the constant {name!r} is absent", "R110")
+    return np.asarray(array)
+
+
+def static(value: ir.Value) -> tuple[int, ...]:
+    shape = shape_of(value)
+    if shape is None:
+        raise MappingError(f"the shape of {value.name} must be static", "X203")
+    return shape
+
+
+def fixed(node: Node, index: int, what: str) -> Array:
+    """The array of a constant input; refused where it is computed or left out."""
+    array = constant(node.input(index))
+    if array is None:
+        raise MappingError(f"{what} must be constant: the target stores {what} with the layer")
+    return array
+
+
+def twin(b: Builder, op: str, *inputs: Any, outputs: int = 1, base: str = "", **attrs: Any) -> tuple[ir.Value, ...]:
+    """An operator whose data are stored N, spatial..., C."""
+    more = {"base_domain": base} if base else {}
+    return b.ops(op, *inputs, domain=CHANNELS_LAST_DOMAIN, outputs=outputs, **attrs, **more)
+
+
+def cast_of(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """`value` in a type that the format lacks. A value that was cast from that type on the way in is taken from before its Cast."""
+    if value.dtype == dtype:
+        return value
+    array = constant(value)
+    if array is not None:
+        return b.const((array != 0) if dtype == ir.DataType.BOOL else array.astype(dtype.numpy()), str(value.name))
+    node = value.producer()
+    if node is not None and node.op_type == "Cast" and node.domain == "" and node.inputs[0] is not None and node.inputs[0].dtype == dtype:
+        return node.inputs[0]
+    return b.op("Cast", value, to=int(dtype))
+
+
+def truth_of(b: Builder, value: ir.Value) -> ir.Value:
+    return cast_of(b, value, ir.DataType.BOOL)
+
+
+def index_of(b: Builder, value: ir.Value) -> ir.Value:
+    return cast_of(b, value, ir.DataType.INT64)
+
+
+def constant_value(low: Lowering, array: Array, name: str = "const") -> ir.Value:
+    """A constant that becomes a Constant layer."""
+    value = low.value(name, None, array.shape)
+    value.const_value = ir.Tensor(np.asarray(array))
+    value.type = ir.TensorType(value.const_value.dtype)
+    return value

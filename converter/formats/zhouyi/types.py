@@ -1,0 +1,55 @@
+"""Types: those of the shared graph and those of the format."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.zhouyi.values import DType
+from converter.mapping.node import MappingError
+
+# what the vendor's tools do with types that their hardware lacks
+NARROW = {
+    ir.DataType.INT64: ir.DataType.INT32,
+    ir.DataType.UINT64: ir.DataType.UINT32,
+    ir.DataType.DOUBLE: ir.DataType.FLOAT,
+    ir.DataType.BOOL: ir.DataType.UINT8,
+}
+_IR = {
+    DType.FLOAT64: ir.DataType.DOUBLE,
+    DType.FLOAT32: ir.DataType.FLOAT,
+    DType.FLOAT16: ir.DataType.FLOAT16,
+    DType.BFLOAT16: ir.DataType.BFLOAT16,
+    DType.FLOAT8_E5M2: ir.DataType.FLOAT8E5M2,
+    DType.FLOAT8_E4M3FN: ir.DataType.FLOAT8E4M3FN,
+    DType.BOOL: ir.DataType.BOOL,
+    DType.INT64: ir.DataType.INT64,
+    DType.UINT64: ir.DataType.UINT64,
+    DType.INT32: ir.DataType.INT32,
+    DType.UINT32: ir.DataType.UINT32,
+    DType.INT16: ir.DataType.INT16,
+    DType.UINT16: ir.DataType.UINT16,
+    DType.INT8: ir.DataType.INT8,
+    DType.UINT8: ir.DataType.UINT8,
+}
+_NAME = {v: k for k, v in _IR.items()}
+# 4 and 12 bits are kept in 8 and 16
+_WIDE = {"int4": DType.INT8, "uint4": DType.UINT8, "int12": DType.INT16, "uint12": DType.UINT16}
+
+
+def ir_dtype(dtype: DType) -> ir.DataType:
+    found = _IR.get(_WIDE.get(dtype.value.removeprefix("aligned_"), dtype))
+    if found is None:
+        raise MappingError(f"the type {dtype} has no counterpart", "X201")
+    return found
+
+
+def dtype_name(dtype: ir.DataType) -> DType:
+    """The format's name of a type that it has (see NARROW for those it lacks)."""
+    found = _NAME.get(dtype)
+    if found is None:
+        raise MappingError(f"the type {dtype} has no counterpart", "X201")
+    return found
+
+
+def is_float(dtype: ir.DataType | None) -> bool:
+    return dtype is not None and dtype.is_floating_point()

@@ -1,0 +1,11 @@
+"""Canonical operators written with simpler canonical operators, by theme. Importing this package enters all of them.
+
+No rewrite leads back to its own operator: activations end in Relu, Exp, Log and arithmetic, reductions in ReduceSum and
+ReduceMax, movements of data in Reshape, Transpose, Slice and Concat.
+"""
+
+from __future__ import annotations
+
+from converter.passes.decompositions import activations, einsum, linear, movement, normalisation, quantisation, reductions
+
+__all__ = ["activations", "einsum", "linear", "movement", "normalisation", "quantisation", "reductions"]

@@ -1,0 +1,37 @@
+"""Products of tensors of any rank by products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.infer import rank_of, shape_of
+from converter.passes.decompose import decomposes
+from converter.passes.decompositions.activations import x_of
+
+
+@decomposes("MatMul")
+def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Vectors become matrices; tensor times matrix runs over all rows at once; tensors of batches have equal rank."""
+    x, w, ranks = x_of(node), x_of(node, 1), (rank_of(x_of(node)), rank_of(x_of(node, 1)))
+    out = shape_of(node.outputs[0])
+    if None in ranks or out is None or ranks == (2, 2):
+        return None
+    if 1 in ranks:
+        left = b.op("Unsqueeze", x, [0]) if ranks[0] == 1 else x
+        right = b.op("Unsqueeze", w, [1]) if ranks[1] == 1 else w
+        return b.op("Reshape", b.op("MatMul", left, right), list(out))
+    if ranks[1] == 2:
+        rows = shape_of(x)
+        return None if rows is None else b.op("Reshape", b.op("MatMul", b.op("Reshape", x, [int(np.prod(rows[:-1])), rows[-1]]), w), list(out))
+    return _batches(b, x, w, out)
+
+
+def _batches(b: Builder, x: ir.Value, w: ir.Value, out: tuple[int, ...]) -> ir.Value | None:
+    """Batch axes that differ are written out: onnx broadcasts them, others do not."""
+    shapes = shape_of(x), shape_of(w)
+    if shapes[0] is None or shapes[1] is None or shapes[0][:-2] == shapes[1][:-2]:
+        return None
+    operands = [b.op("Expand", v, [*out[:-2], *s[-2:]]) if s[:-2] != out[:-2] else v for v, s in ((x, shapes[0]), (w, shapes[1]))]
+    return b.op("MatMul", *operands)

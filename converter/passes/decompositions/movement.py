@@ -1,0 +1,150 @@
+"""Movements of data in Reshape, Transpose, Slice, Concat and Expand, where the shapes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.passes.decompose import decomposes
+from converter.passes.decompositions.activations import x_of
+
+
+@decomposes("Split")
+def split(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """One Slice for each part."""
+    x, axis = x_of(node), int(attrs_of(node).get("axis", 0))
+    sizes = [o.shape[axis] if o.shape is not None else None for o in node.outputs]
+    if not all(isinstance(s, int) for s in sizes):
+        return None
+    ends = np.cumsum([int(s) for s in sizes if isinstance(s, int)])
+    return [b.op("Slice", x, [int(e - s)], [int(e)], [axis]) for s, e in zip(sizes, ends, strict=True) if isinstance(s, int)]
+
+
+@decomposes("DepthToSpace")
+def depth_to_space(node: ir.Node, b: Builder) -> ir.Value | None:
+    shape, attrs = shape_of(x_of(node)), attrs_of(node)
+    if shape is None:
+        return None
+    (n, c, h, w), s = shape, int(attrs["blocksize"])
+    first = attrs.get("mode", "DCR") == "DCR"
+    split = b.op("Reshape", x_of(node), [n, s, s, c // s**2, h, w] if first else [n, c // s**2, s, s, h, w])
+    turned = b.op("Transpose", split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
+    return b.op("Reshape", turned, [n, c // s**2, h * s, w * s])
+
+
+@decomposes("SpaceToDepth")
+def space_to_depth(node: ir.Node, b: Builder) -> ir.Value | None:
+    shape, s = shape_of(x_of(node)), int(attrs_of(node)["blocksize"])
+    if shape is None:
+        return None
+    n, c, h, w = shape
+    split = b.op("Reshape", x_of(node), [n, c, h // s, s, w // s, s])
+    return b.op("Reshape", b.op("Transpose", split, perm=[0, 3, 5, 1, 2, 4]), [n, c * s * s, h // s, w // s])
+
+
+@decomposes("Expand")
+def expand(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Leading axes of one, then Tile."""
+    before, after = shape_of(x_of(node)), shape_of(node.outputs[0])
+    if before is None or after is None:
+        return None
+    ones = (1,) * (len(after) - len(before)) + before
+    x = x_of(node) if ones == before else b.op("Reshape", x_of(node), list(ones))
+    repeats = [a // o if o else 1 for o, a in zip(ones, after, strict=True)]
+    if any(a % o for o, a in zip(ones, after, strict=True) if o):
+        return None
+    return b.op("Tile", x, repeats) if any(r != 1 for r in repeats) else b.op("Identity", x)
+
+
+@decomposes("Tile")
+def tile(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The tensor beside itself, axis after axis."""
+    repeats = known(node.inputs[1])
+    if repeats is None or repeats.max(initial=0) > 64 or repeats.min(initial=1) < 1:
+        return None
+    x = x_of(node)
+    for axis, count in enumerate(repeats.tolist()):
+        if count > 1:
+            x = b.op("Concat", *[x] * count, axis=axis)
+    return x if x is not node.inputs[0] else b.op("Identity", x)
+
+
+@decomposes("Trilu")
+def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
+    shape = shape_of(x_of(node))
+    offset = constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(0)
+    if shape is None or offset is None:
+        return None
+    k, ones = int(offset.reshape(())), np.ones(shape[-2:], bool)
+    mask = np.triu(ones, k) if attrs_of(node).get("upper", 1) else np.tril(ones, k)
+    return b.op("Where", mask, x_of(node), b.like(x_of(node), 0))
+
+
+@decomposes("EyeLike")
+def eye_like(node: ir.Node, b: Builder) -> ir.Value | None:
+    shape, dtype = shape_of(x_of(node)), node.outputs[0].dtype
+    if shape is None or dtype is None:
+        return None
+    return b.op("Identity", b.const(np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy())))
+
+
+@decomposes("Pad")
+def pad(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative."""
+    x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
+    value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.array(0)
+    chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
+    if shape is None or amounts is None or value is None or attrs_of(node).get("mode", "constant") != "constant" or x.dtype is None:
+        return None
+    axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
+    extents, dtype = list(shape), x.dtype.numpy()
+    for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
+        if before < 0 or after < 0:
+            x = b.op("Slice", x, [max(-before, 0)], [extents[axis] - max(-after, 0)], [axis])
+        blocks = [np.full([*extents[:axis], n, *extents[axis + 1 :]], value.reshape(()), dtype) if n > 0 else None for n in (before, after)]
+        if any(block is not None for block in blocks):
+            x = b.op("Concat", *[v for v in (blocks[0], x, blocks[1]) if v is not None], axis=axis)
+        extents[axis] += before + after
+    return x if x is not node.inputs[0] else b.op("Identity", x)
+
+
+@decomposes("Concat")
+def concat(node: ir.Node, b: Builder) -> ir.Value | None:
+    return b.op("Identity", x_of(node)) if len(node.inputs) == 1 else None
+
+
+@decomposes("Resize")
+def resize(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Nearest by whole factors: each element beside itself.
+
+    before:  Resize(x[1,2,3,3], scales 1,1,2,2)     after:  Reshape(Expand(Reshape(x, [1,2,3,1,3,1]), [1,2,3,2,3,2]), [1,2,6,6])
+    """
+    before, after, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
+    if before is None or after is None or attrs.get("mode", "nearest") != "nearest" or any(a % o for o, a in zip(before, after, strict=True)):
+        return None
+    if len(node.inputs) > 2 and (scales := known(node.inputs[2])) is not None and not np.all(scales == np.round(scales)):
+        return None
+    place = (attrs.get("coordinate_transformation_mode", "half_pixel"), attrs.get("nearest_mode", "round_prefer_floor"))
+    centred = place[0] in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and place[1] in ("round_prefer_floor", "round_prefer_ceil")
+    if place != ("asymmetric", "floor") and not centred:
+        return None
+    pairs = [(o, a // o) for o, a in zip(before, after, strict=True)]
+    apart = b.op("Reshape", x_of(node), [n for o, f in pairs for n in ((o, 1) if f > 1 else (o,))])
+    wide = b.op("Expand", apart, [n for o, f in pairs for n in ((o, f) if f > 1 else (o,))])
+    return b.op("Reshape", wide, list(after))
+
+
+@decomposes("GatherElements")
+def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Along the last axis of one row, or where all other extents are one: Gather."""
+    shape, rank = shape_of(x_of(node)), rank_of(x_of(node))
+    axis = int(attrs_of(node).get("axis", 0))
+    index = node.inputs[1]
+    if shape is None or rank is None or index is None or any(n != 1 for i, n in enumerate(shape) if i != axis % rank):
+        return None
+    out = shape_of(node.outputs[0])
+    return None if out is None else b.op("Reshape", b.op("Gather", x_of(node), b.op("Reshape", index, [-1]), axis=axis), list(out))

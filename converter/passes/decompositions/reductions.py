@@ -1,0 +1,130 @@
+"""Reductions, and functions over an axis, in ReduceSum, ReduceMax and arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.passes.decompose import decomposes
+from converter.passes.decompositions.activations import is_float, scaled, x_of
+
+
+def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
+    """The axes operand and the attributes, for another reduction over the same axes."""
+    return (node.inputs[1] if len(node.inputs) > 1 else None), attrs_of(node)
+
+
+@decomposes("ReduceL1")
+def reduce_l1(node: ir.Node, b: Builder) -> ir.Value:
+    axes, attrs = _over(node)
+    return b.op("ReduceSum", b.op("Abs", x_of(node)), axes, **attrs)
+
+
+@decomposes("ReduceL2")
+def reduce_l2(node: ir.Node, b: Builder) -> ir.Value | None:
+    axes, attrs = _over(node)
+    return b.op("Sqrt", b.op("ReduceSumSquare", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+
+
+@decomposes("ReduceSumSquare")
+def reduce_sum_square(node: ir.Node, b: Builder) -> ir.Value:
+    axes, attrs = _over(node)
+    return b.op("ReduceSum", b.op("Mul", x_of(node), x_of(node)), axes, **attrs)
+
+
+@decomposes("ReduceLogSum")
+def reduce_log_sum(node: ir.Node, b: Builder) -> ir.Value | None:
+    axes, attrs = _over(node)
+    return b.op("Log", b.op("ReduceSum", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+
+
+@decomposes("ReduceLogSumExp")
+def reduce_log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
+    """max + log(sum(exp(x - max))): nothing overflows."""
+    x, (axes, attrs) = x_of(node), _over(node)
+    if not is_float(x) or attrs.get("noop_with_empty_axes", 0):
+        return None
+    top = b.op("ReduceMax", x, axes, keepdims=1)
+    total = b.op("ReduceSum", b.op("Exp", b.op("Sub", x, top)), axes, **attrs)
+    return b.op("Add", b.op("Log", total), b.op("ReduceMax", x, axes, **attrs))
+
+
+@decomposes("ReduceMean")
+def reduce_mean(node: ir.Node, b: Builder) -> ir.Value | None:
+    x, (axes, attrs), shape = x_of(node), _over(node), shape_of(x_of(node))
+    chosen = known(axes) if axes is not None else None
+    if shape is None or (axes is not None and chosen is None) or not is_float(x):
+        return None
+    if axes is None and attrs.get("noop_with_empty_axes", 0):
+        return b.op("Identity", x)
+    count = np.prod([shape[int(a)] for a in chosen.reshape(-1)]) if chosen is not None and chosen.size else np.prod(shape)
+    return scaled(b, b.op("ReduceSum", x, axes, **attrs), 1 / float(count)) if count else None
+
+
+@decomposes("ReduceMin")
+def reduce_min(node: ir.Node, b: Builder) -> ir.Value | None:
+    axes, attrs = _over(node)
+    return b.op("Neg", b.op("ReduceMax", b.op("Neg", x_of(node)), axes, **attrs)) if is_float(x_of(node)) else None
+
+
+@decomposes("ArgMin")
+def arg_min(node: ir.Node, b: Builder) -> ir.Value | None:
+    return b.op("ArgMax", b.op("Neg", x_of(node)), **attrs_of(node)) if is_float(x_of(node)) else None
+
+
+@decomposes("LogSoftmax")
+def log_softmax(node: ir.Node, b: Builder) -> ir.Value:
+    x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
+    shifted = b.op("Sub", x, b.op("ReduceMax", x, [axis]))
+    return b.op("Sub", shifted, b.op("Log", b.op("ReduceSum", b.op("Exp", shifted), [axis])))
+
+
+@decomposes("Softmax")
+def softmax(node: ir.Node, b: Builder) -> ir.Value:
+    x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
+    powers = b.op("Exp", b.op("Sub", x, b.op("ReduceMax", x, [axis])))
+    return b.op("Div", powers, b.op("ReduceSum", powers, [axis]))
+
+
+@decomposes("Hardmax")
+def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
+    """1 at the first maximum of the axis, 0 elsewhere."""
+    x, axis, shape = x_of(node), int(attrs_of(node).get("axis", -1)), x_of(node).shape
+    if shape is None or not isinstance(shape[axis], int) or x.dtype is None:
+        return None
+    place = b.op("ArgMax", x, axis=axis, keepdims=0)
+    return b.op("OneHot", place, [shape[axis]], np.array([0, 1], x.dtype.numpy()), axis=axis)
+
+
+@decomposes("OneHot")
+def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
+    """(index == place) ? on : off, with negative indices counted from the end."""
+    depth, rank = constant(node.inputs[1]), rank_of(x_of(node))
+    if depth is None or rank is None:
+        return None
+    count = int(depth.reshape(-1)[0])
+    axis = int(attrs_of(node).get("axis", -1)) % (rank + 1)
+    index = b.op("Cast", x_of(node), to=ir.DataType.INT64) if x_of(node).dtype != ir.DataType.INT64 else x_of(node)
+    index = b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(count)), index)
+    places = np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
+    off, on = b.ops("Split", node.inputs[2], outputs=2, axis=0, num_outputs=2)
+    return b.op("Where", b.op("Equal", b.op("Unsqueeze", index, [axis]), places), on, off)
+
+
+@decomposes("CumSum")
+def cum_sum(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A product with a triangle of ones, the axis turned to the end."""
+    x, axis, shape = x_of(node), constant(node.inputs[1]), shape_of(x_of(node))
+    if axis is None or shape is None or not is_float(x) or x.dtype is None or not shape:
+        return None
+    place, attrs = int(axis.reshape(())) % len(shape), attrs_of(node)
+    triangle = np.triu(np.ones((shape[place],) * 2), 1 if attrs.get("exclusive", 0) else 0)
+    triangle = (triangle.T if attrs.get("reverse", 0) else triangle).astype(x.dtype.numpy())
+    perm = [i for i in range(len(shape)) if i != place] + [place]
+    if place == len(shape) - 1:
+        return b.op("MatMul", x, triangle)
+    return b.op("Transpose", b.op("MatMul", b.op("Transpose", x, perm=perm), triangle), perm=[int(i) for i in np.argsort(perm)])

@@ -1,0 +1,134 @@
+"""Every decomposition against the operator tests of the onnx package: the operator is taken away, the results stay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from converter.errors import ConverterError
+from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.lift import lift
+from converter.graph.invariants import violations
+from converter.graph.walk import all_nodes
+from converter.model import Model
+from converter.passes.decompose import DECOMPOSITIONS
+from converter.passes.legalise import legalise
+from onnx_node_cases import as_arrays, differences, expected_difference, node_cases
+
+KINDS = {kind for domain, kind in DECOMPOSITIONS if domain == ""}
+Case = tuple[onnx.ModelProto, list[Any], list[Any]]
+
+
+def own_case(kind: str, inputs: list[np.ndarray], outputs: int = 1, **attributes: Any) -> Case:
+    """A model of one operator, the first input fed and the others constant; what it gives is computed by itself."""
+    names = [f"i{i}" for i in range(len(inputs))]
+    feeds = [helper.make_tensor_value_info("i0", helper.np_dtype_to_tensor_dtype(inputs[0].dtype), inputs[0].shape)]
+    results = [helper.make_tensor_value_info(f"o{i}", TensorProto.UNDEFINED, None) for i in range(outputs)]
+    node = helper.make_node(kind, names, [f"o{i}" for i in range(outputs)], **attributes)
+    constants = [numpy_helper.from_array(x, n) for x, n in zip(inputs[1:], names[1:], strict=True)]
+    proto = helper.make_model(helper.make_graph([node], "g", feeds, results, constants), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    expected = lift(proto, Weights(Path("model"))).run({"i0": inputs[0]})
+    return proto, inputs[:1], list(expected.values())
+
+
+X = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
+ONES = np.ones(4, np.float32)
+OWN = {
+    "GlobalLpPool": lambda: own_case("GlobalLpPool", [X], p=3),
+    "GlobalLpPool 2": lambda: own_case("GlobalLpPool", [X]),
+    "BatchNormalization": lambda: own_case("BatchNormalization", [X, ONES * 2, ONES, ONES / 2, ONES * 3]),
+    "Concat": lambda: own_case("Concat", [X], axis=1),
+    "Identity": lambda: own_case("Relu", [X]),
+    "GatherElements": lambda: own_case("GatherElements", [X[:1, :1, :1], np.array([[[[1, 0, -1]]]])], axis=3),
+    "Resize": lambda: own_case("Resize", [X, np.zeros(0, np.float32), np.array([1, 1, 3, 2], np.float32)], mode="nearest"),
+    "MatMul 3": lambda: own_case("MatMul", [X, X.transpose(0, 1, 3, 2)[:1]]),
+    "MatMul 2": lambda: own_case("MatMul", [X, X[0, 0]]),
+    "Tile": lambda: own_case("Tile", [X, np.array([1, 2, 1, 3])]),
+    "Expand": lambda: own_case("Expand", [X[:, :1], np.array([2, 4, 6, 6])]),
+    "Sub": lambda: own_case("Sub", [X, X[0]]),
+    "Pow 2": lambda: own_case("Pow", [X, np.array(3, np.float32)]),
+    "Mod": lambda: own_case("Mod", [X.astype(np.float32) * 3, np.array(0.7, np.float32)], fmod=0),
+}
+
+
+def frozen(case: Any) -> Case:
+    """The case with all inputs but the first as constants."""
+    proto, (inputs, outputs) = onnx.ModelProto(), case.data_sets[0]
+    proto.CopyFrom(case.model)
+    arrays = [as_arrays(x) for x in inputs]
+    for info, array in list(zip(proto.graph.input, arrays, strict=True))[1:]:
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray(array), info.name))
+    del proto.graph.input[1:]
+    return proto, arrays[:1], [as_arrays(y) for y in outputs]
+
+
+def cases() -> list[tuple[str, str, Case]]:
+    """(name, operator, case), each operator test as it is and frozen."""
+    found: list[tuple[str, str, Case]] = [(n, n.split()[0], make()) for n, make in OWN.items()]
+    for name, case in node_cases().items():
+        kinds = {n.op_type for n in case.model.graph.node} & KINDS
+        if len(case.model.graph.node) == 1 and kinds and not expected_difference(name):
+            inputs, outputs = case.data_sets[0]
+            found.append((name, kinds.pop(), (case.model, [as_arrays(x) for x in inputs], [as_arrays(y) for y in outputs])))
+            if len(inputs) > 1 and all(isinstance(as_arrays(x), np.ndarray | np.generic) for x in inputs):
+                found.append((f"{name} frozen", found[-1][1], frozen(case)))
+    return found
+
+
+def plain_product(node: ir.Node) -> bool:
+    """A product of matrices, or of batches of them that need no broadcasting."""
+    a, b = (v.shape for v in node.inputs if v is not None)
+    return a is not None and b is not None and len(a) == len(b) > 1 and list(a)[:-2] == list(b)[:-2]
+
+
+def problems(kind: str, case: Case) -> list[str] | None:
+    """What differs without the operator; None when no decomposition applies."""
+    proto, inputs, outputs = case
+    model = lift(proto, Weights(Path("model"))).ir
+
+    def refused(node: ir.Node) -> bool:
+        return node.op_type == kind and not (kind == "MatMul" and plain_product(node))
+
+    if not any(refused(n) for n in all_nodes(model.graph)):
+        return None
+    legalise(model, refused, {})
+    if any(refused(n) for n in all_nodes(model.graph)):
+        return None
+    feeds = {i.name: x for i, x in zip(proto.graph.input, inputs, strict=True)}
+    results = Model(model, "onnx").run(feeds)
+    wrong = [d for y, (name, found) in zip(outputs, results.items(), strict=True) for d in differences(name, y, found, 1e-3, 1e-5)]
+    return violations(model) + wrong
+
+
+def test_decompositions_compute_the_operator() -> None:
+    applied: Counter[str] = Counter()
+    failures = []
+    for name, kind, case in cases():
+        try:
+            found = problems(kind, case)
+        except ConverterError as e:
+            found = None if expected_refusal_of(e) else [str(e)]
+        applied[kind] += found is not None
+        failures += [f"{name} ({kind}): {p}" for p in found or ()]
+    assert failures == []
+    assert sorted(KINDS - {k for k, n in applied.items() if n} - {"Identity", "Dropout"}) == []  # these two vanish when read
+
+
+def expected_refusal_of(error: ConverterError) -> bool:
+    return any(d.code in ("X201",) for d in error.diagnostics)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_no_decomposition_leads_back(name: str) -> None:
+    """With every decomposable operator refused, rewriting ends, and soon."""
+    proto, _, _ = OWN[name]()
+    model = lift(proto, Weights(Path("model"))).ir
+    legalise(model, lambda n: n.op_type in KINDS and not (n.op_type == "MatMul" and plain_product(n)), {})
+    assert len(list(all_nodes(model.graph))) < 200
