@@ -91,8 +91,8 @@ class Model:
             return False
         channels, height, width = info.shape[-3:]
         if info.name in self.interface.get("images", ()):
-            return array.shape[-1] == channels and array.shape[0] != channels
-        return array.dtype == np.uint8 and array.shape == (height, width, channels) and array.shape != (channels, height, width)
+            return bool(array.shape[-1] == channels and array.shape[0] != channels)
+        return bool(array.dtype == np.uint8 and array.shape == (height, width, channels) and array.shape != (channels, height, width))
 
     def save(self, path: Any, format: str | None = None) -> None:
         from converter.api import save
