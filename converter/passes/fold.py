@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.graph.build import builder_before
 from converter.graph.infer import constant, evaluate, known, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, public_name, set_public_name
 from converter.graph.walk import all_graphs, subgraphs
 from converter.passes.tidy import tidy
 
@@ -55,6 +55,7 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
                 continue
             value = b.op("Identity", b.const(array, str(out.name)), name=str(out.name))
             value.metadata_props.update(out.metadata_props)
+            set_public_name(value, public_name(out))
         else:
             value = b.const(array, str(out.name))
         out.replace_all_uses_with(value, replace_graph_outputs=True)

@@ -102,6 +102,8 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
         return None
     if attrs.get("direction", "forward") == "bidirectional":
         return _both(node, b, attrs)
+    if shape[0] == 1 and attrs.get("direction", "forward") == "forward" and lengths is None:
+        return None
     names = ("direction", "hidden_size", "activations", "activation_alpha", "activation_beta", "clip", "linear_before_reset", "input_forget")
     kept = {k: attrs[k] for k in names if k in attrs and k != "direction"}
     count, hidden = (2 if node.op_type == "LSTM" else 1), (shape_of(r) or (0, 0, 0))[2]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -67,7 +67,7 @@ def without_cast(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @cache
 def mapping_for_writing() -> FormatMapping:
-    for module in ("write_windows", "write_arithmetic", "write_statistics", "write_arrangement", "write_selection", "write_recurrent"):
+    for module in ("write_windows", "write_arithmetic", "write_statistics", "write_arrangement", "write_selection", "write_recurrent", "legalise_images"):
         import_module(f"converter.formats.openvino.legacy.{module}")
     both = mapping()
     return FormatMapping(both.table, both.lift_special, register.LOWER)
@@ -140,7 +140,11 @@ class NetWriter:
             out = low.value(name, value.dtype, value.shape)
             low._name = name
             start = len(low.layers)
-            copy(low, value, out)
+            try:
+                copy(low, value, out)
+            except MappingError as e:
+                self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
+                continue
             low.layers[-1].name = name
             self.outputs.add(id(low.layers[-1]))
             layers.extend(low.layers[start:])
@@ -211,8 +215,6 @@ class BodyWriter:
                 return self._loop(layer, layer.extra)
             return self._layer(layer)
         except MappingError as e:
-            from converter.diagnostics import Where
-
             self.net.problems.append(Diagnostic(e.code, str(e), where=Where(layer=layer.name, kind=layer.kind), help=e.help))
             return None
 
@@ -272,7 +274,9 @@ class BodyWriter:
 
         sub = SubNet()
         inner = BodyWriter(sub, self.net)
-        externals = write_loop(inner, plan, alive(self.net.layers(plan.body), plan.body.outputs))
+        layers = self.net.layers(plan.body)
+        refuse(self.net.problems)
+        externals = write_loop(inner, plan, alive(layers, plan.body.outputs))
         layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
         made = self._layer(layer)
         externals.complete(sub, made)

@@ -235,6 +235,8 @@ def lower_resize(node: Node, low: Lowering) -> None:
         raise MappingError("only the two spatial axes of images can be resized")
     mode, where = node.attrs.get("mode", "nearest"), node.attrs.get("coordinate_transformation_mode", "half_pixel")
     scales = known(node.input(2)) if node.input(2) is not None else None
+    if node.input(2) is not None and scales is None:
+        raise MappingError("the scales must be constant")
     factors = list(scales[-2:]) if scales is not None and scales.size >= 2 else [w / n for n, w in zip(size[2:], wanted[2:], strict=True)]
     sides = list(zip(size[2:], wanted[2:], (float(f) for f in factors), strict=True))
     if mode == "nearest":

@@ -106,12 +106,21 @@ def lower_pool(node: Node, low: Lowering) -> None:
         raise MappingError("indices of a pooling are not known to the target")
     if not is_float(need(node, 0)):
         raise MappingError("pooling of integers is not known to the target")
+    _all_begin_inside(node)
     attrs = window(node, list(node.attrs["kernel_shape"]))
     del attrs["dilations"]
     include = bool(node.attrs.get("count_include_pad", 0)) and average
     attrs |= {"pool-method": "avg" if average else "max", "exclude-pad": "false" if include else "true"}
     attrs["rounding_type"] = "ceil" if node.attrs.get("ceil_mode") else "floor"
     around(Node(node.op, node.domain, node.attrs, node.inputs, node.outputs[:1]), low, "Pooling", attrs, {}, [need(node, 0)])
+
+
+def _all_begin_inside(node: Node) -> None:
+    """A window that rounding up lets begin in the end pad is dropped by ONNX; a shape that counts it contradicts the operator."""
+    size, out = static(need(node, 0))[2:], static(node.outputs[0])[2:]
+    pads, strides = node.attrs.get("pads") or [0] * (2 * len(size)), node.attrs.get("strides") or [1] * len(size)
+    if node.attrs.get("ceil_mode") and any((o - 1) * s >= n + p for o, s, n, p in zip(out, strides, size, pads, strict=False)):
+        raise MappingError("the declared shape counts a window that begins in the padding")
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")
