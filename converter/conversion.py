@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from converter import api, formats
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError, WriteError
+from converter.diagnostics import Diagnostic, Where, in_file
+from converter.errors import UnsupportedError, UsageError, WriteError
 from converter.format import Flavour
 from converter.model import Model
 
@@ -71,7 +71,7 @@ def convert(request: Request) -> Written:
     except OSError as e:
         raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(request.target)))) from None
     try:
-        notes = formats.get(flavour.format).write(model, work / request.target.name, flavour)
+        notes = _write(model, work / request.target.name, flavour, request.source)
         made = sorted(work.iterdir(), key=lambda p: p.name == request.target.name)
         final = [folder / p.name for p in made]
         _refuse_overwriting(final, request)
@@ -82,6 +82,14 @@ def convert(request: Request) -> Written:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return Written(model, flavour, tuple(reversed(final)), (*model.notes, *notes))
+
+
+def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:
+    """Writes; refusals and warnings tell places in the source file."""
+    try:
+        return in_file(formats.get(flavour.format).write(model, path, flavour), str(source))
+    except UnsupportedError as e:
+        raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
 
 
 def _refuse_overwriting(files: Sequence[Path], request: Request) -> None:
@@ -122,9 +130,8 @@ class Coverage:
         return len({(d.code, d.message) for d in self.diagnostics if d.level == "error"})
 
 
-def check(model: Model, target: str, io_layout: str = "") -> Coverage:
+def check(model: Model, target: str, source: Path, io_layout: str = "") -> Coverage:
     """Converts without keeping anything: the same code as `convert`, so that its promise is exact."""
-    from converter.errors import UnsupportedError
     from converter.graph.walk import all_nodes
 
     flavour = formats.parse_flavour(target, io_layout)
@@ -132,7 +139,7 @@ def check(model: Model, target: str, io_layout: str = "") -> Coverage:
     found: list[Diagnostic] = [*model.notes]
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         try:
-            found.extend(chosen.write(model, Path(folder) / f"model{chosen.suffixes[0]}", flavour))
+            found.extend(_write(model, Path(folder) / f"model{chosen.suffixes[0]}", flavour, source))
         except UnsupportedError as e:
             found.extend(e.diagnostics)
     blocked = {(d.where.layer, d.where.kind) for d in found if d.level == "error"}

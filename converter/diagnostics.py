@@ -6,7 +6,8 @@ Codes are grouped by their letter: R reading, X expression and mapping, W writin
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
@@ -50,6 +51,11 @@ class Diagnostic:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def in_file(diagnostics: Iterable[Diagnostic], file: str) -> tuple[Diagnostic, ...]:
+    """The diagnostics with `file` where they name a layer, a line or a path but no file."""
+    return tuple(replace(d, where=replace(d.where, file=file)) if d.where != Where() and not d.where.file else d for d in diagnostics)
 
 
 @dataclass(frozen=True)

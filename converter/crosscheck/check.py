@@ -73,7 +73,7 @@ class Check:
         outputs = [o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared]
         failed = not all(o.passed for o in outputs)
         units: list[Unit] = []
-        hidden = not failed and all(o.difference.equal for o in outputs) and self._hidden()
+        hidden = not failed and self._hidden(outputs)
         if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
             units = self._isolated()
         elif request.tensors != ("outputs",):
@@ -203,10 +203,15 @@ class Check:
         certain = u.name in {r for r, _ in self.alignment.outputs} or self.alignment.how.get(u.name) == "map"
         return a is not None and b is not None and not certain and (a.op_type != b.op_type or rewritten(a, b))
 
-    def _hidden(self) -> bool:
-        """Whether layers have other weights though the outputs are the same, bit for bit: no input may have shown it."""
+    def _hidden(self, outputs: Sequence[Output]) -> bool:
+        """Whether layers have other weights though the outputs are the same: perhaps no input shows it.
+
+        Weights that are others altogether are the work of a rewrite, unless the outputs are equal bit for bit.
+        """
+        exact = all(o.difference.equal for o in outputs)
         pairs = ((self.mine.source.node(r), self.theirs.source.node(c)) for r, c in self.alignment.pairs.items())
-        return any(a is not None and b is not None and a.op_type == b.op_type and other_weights(a, b, MULTIPLE * self.step) for a, b in pairs)
+        same = ((a, b) for a, b in pairs if a is not None and b is not None and a.op_type == b.op_type)
+        return any(other_weights(a, b, MULTIPLE * self.step) and (exact or not rewritten(a, b)) for a, b in same)
 
     def _lockstep(self, alignment: Alignment) -> list[Unit]:
         steps = LockStep(self.mine, self.theirs, alignment, self.step, self.limits.tolerance, self.steps)

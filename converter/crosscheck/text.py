@@ -51,9 +51,9 @@ def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
     inherited = f"   inherited {f.inherited:.2g}" if f.inherited else ""
     error = f.own.note if f.own.note and f.own.max_abs == float("inf") else f"own error {f.own.max_abs:.3g}{tolerance}"
     yield f'FIRST  layer {f.index} "{f.layer}" {f.kind}   {error}{inherited}'
-    for place in f.where:
-        if place:
-            yield f"       {place}"
+    places = [f"{model}{':' if place.isdigit() else '  '}{place}" for model, place in zip(models, f.where, strict=True) if place]
+    if places:
+        yield f"       {'   '.join(places)}"
     for text in f.causes[:CAUSES]:
         yield f"       {text}" + ("   <- the only difference" if len(f.causes) == 1 else "")
     if len(f.causes) > CAUSES:

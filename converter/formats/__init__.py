@@ -16,6 +16,7 @@ FORMATS = {
     "openvino": "converter.formats.openvino.format",
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
+    "tflite": "converter.formats.nnapi.tflite_format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096
@@ -31,7 +32,8 @@ def get(name: str) -> Format:
     return found
 
 
-def _present() -> list[str]:
+def present() -> list[str]:
+    """The names of the formats that this installation has."""
     return [n for n, module in FORMATS.items() if importlib.util.find_spec(module) and hasattr(importlib.import_module(module), "FORMAT")]
 
 
@@ -62,7 +64,7 @@ def detect(path: Path) -> Format:
             head = f.read(HEAD)
     except OSError as e:
         raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
-    found = [f for f in map(get, _present()) if f.sniff(head, path)]
+    found = [f for f in map(get, present()) if f.sniff(head, path)]
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
     if len(found) != 1:
@@ -74,7 +76,7 @@ def detect(path: Path) -> Format:
 
 def of_suffix(path: Path) -> str | None:
     """The format whose suffix the path has; of several the one with the longest."""
-    found = [(len(s), n) for n in _present() for s in get(n).suffixes if path.name.endswith(s)]
+    found = [(len(s), n) for n in present() for s in get(n).suffixes if path.name.endswith(s)]
     return max(found)[1] if found else None
 
 

@@ -19,7 +19,8 @@ from converter.mapping.table import Table
 
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
-MAX_REFUSALS = 1000
+# what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Lifting:
                 self.refuse(layer, str(e), e.code, e.help)
             except InferenceError as e:
                 self.refuse(layer, f"inputs do not fit: {e}", "R105")
+            except MALFORMED as e:
+                self.refuse(layer, f"the layer does not make sense ({type(e).__name__}: {str(e)[:200]})", "R110")
         return None
 
     def _row(self, layer: Layer) -> Sequence[ir.Value]:
@@ -151,7 +154,9 @@ def reason_against(mapping: FormatMapping, node: ir.Node, version: int = 0) -> M
 
 def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     props = node.metadata_props
-    where = Where(layer=props.get("netconv.layer") or node.name or "", kind=props.get("netconv.type") or node.op_type, path=props.get("netconv.where", ""))
+    place = props.get("netconv.where", "")  # a line, or a path inside the file
+    line, path = (int(place), "") if place.isdigit() else (0, place)
+    where = Where(line=line, path=path, layer=props.get("netconv.layer") or node.name or "", kind=props.get("netconv.type") or node.op_type)
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     return Diagnostic(error.code, f"{node.op_type}: {error}", where=where, evidence=shapes, help=error.help)
 

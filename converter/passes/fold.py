@@ -7,6 +7,8 @@ Shape arithmetic is known from inference; other nodes with constant inputs are c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -19,11 +21,12 @@ from converter.passes.tidy import tidy
 _KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 
-def fold(model: ir.Model, limit: int = 1 << 20) -> None:
+def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:
+    """Folds in place; nodes for which `keep` is true stay (compact weights, say)."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            if node.op_type in _KEEP or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
+            if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             arrays = _values(node, limit)
             if arrays is not None:

@@ -34,7 +34,7 @@ def command(
     from converter import conversion
 
     model = conversion.read(conversion.Request(file, file, source, target, weights, dict(inputs)))
-    found = conversion.check(model, target, io_layout or "")
+    found = conversion.check(model, target, file, io_layout or "")
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)

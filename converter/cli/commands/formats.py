@@ -14,7 +14,7 @@ def command(console: Console, name: str | None) -> None:
     """The formats that netconv knows; for one FORMAT its versions and flavours."""
     from converter import formats
 
-    chosen = [formats.get(n) for n in ([name] if name else formats.FORMATS)]
+    chosen = [formats.get(n) for n in ([name] if name else formats.present())]
     console.result = [
         {
             "name": f.name,

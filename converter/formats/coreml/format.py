@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.format import Flavour, Format, Option
+
+if TYPE_CHECKING:
+    from converter.diagnostics import Diagnostic
+    from converter.model import Model
 
 # Model: everything beside the kinds (all from 200), with the wire types they have
 _COMMON = {(1, 0), (2, 2), (10, 0)}
@@ -33,3 +42,52 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     except (OSError, ValueError):  # a pipe cannot be mapped
         return False
     return kind
+
+
+def read(path: Path, weights: Path | None) -> Model:
+    from converter.formats.coreml.codec import read_mlmodel
+    from converter.formats.coreml.reading import lift
+
+    return lift(read_mlmodel(path))
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.files import Output
+    from converter.formats.coreml.codec import write_mlmodel
+    from converter.formats.coreml.writing import lower
+
+    notes: list[Diagnostic] = []
+    written = lower(model, flavour, notes)
+    with Output(path) as out:
+        write_mlmodel(written, out)
+    return notes
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is returned."""
+    return read(path, weights).notes
+
+
+def kinds() -> Mapping[str, str]:
+    """Every layer of the specification, with the operator of its row; control flow and what several operators say is `(special)`."""
+    from converter.formats.coreml.lift import CONTROL, mapping
+
+    table = mapping()
+    return {**{k: "(special)" for k in (*table.lift_special, *CONTROL)}, **{r.far: r.near for r in table.table.rules}}
+
+
+FORMAT = Format(
+    name="coreml",
+    title="Core ML neural network",
+    suffixes=(".mlmodel",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    options=(
+        Option("spec", "the highest specificationVersion to write", values=("4", "5"), default="5"),
+        Option("fp16", "half-precision weights"),
+    ),
+    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, pipelines); writes 4 and 5",
+)

@@ -1,0 +1,160 @@
+"""Inputs and outputs: declared features <-> values of the graph.
+
+Rank-5 networks (RANK5_ARRAY_MAPPING) declare (C) or (C,H,W) and see [Seq,Batch,C,H,W]: the adapter between the two is here and
+nowhere else. Inputs of recurrent ones are sequences in truth and are given all five axes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.blobs import cast, floats
+from converter.formats.coreml.lift import Regime
+from converter.graph.build import Builder
+from converter.graph.infer import Array, rank_of, set_type, shape_of
+from converter.graph.names import set_public_name
+from converter.mapping.node import MappingError
+
+DTYPES = {65568: ir.DataType.FLOAT, 65600: ir.DataType.DOUBLE, 131104: ir.DataType.INT32, 65552: ir.DataType.FLOAT16, 131080: ir.DataType.INT8}
+COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
+REMEMBERED = "netconv.coreml"  # key of the graph's metadata
+_DEFAULTS = {"intDefaultValue": np.int32, "floatDefaultValue": np.float32, "doubleDefaultValue": np.float64}
+
+
+def declared_shape(feature: Any) -> list[int | str]:
+    """The shape of a multi-array: fixed sizes are numbers, flexible ones names."""
+    array = feature.type.multiArrayType
+    shape: list[int | str] = [int(d) for d in array.shape]
+    flexible = array.WhichOneof("ShapeFlexibility")
+    if flexible == "shapeRange":
+        ranges = list(array.shapeRange.sizeRanges)
+        shape = [_dim(feature.name, i, r, shape) for i, r in enumerate(ranges)] or shape
+    elif flexible == "enumeratedShapes":
+        shapes = [list(s.shape) for s in array.enumeratedShapes.shapes] + ([list(array.shape)] if array.shape else [])
+        if shapes and len({len(s) for s in shapes}) == 1:
+            shape = [int(c[0]) if len(set(c)) == 1 else f"{feature.name}_{i}" for i, c in enumerate(zip(*shapes, strict=True))]
+    return shape
+
+
+def _dim(name: str, index: int, size: Any, shape: list[int | str]) -> int | str:
+    if int(size.lowerBound) == int(size.upperBound):
+        return int(size.lowerBound)
+    return f"{name}_{index}"
+
+
+def default_value(feature: Any) -> Array | None:
+    """What an optional input is when it is not given."""
+    array = feature.type.multiArrayType
+    chosen = array.WhichOneof("defaultOptionalValue")
+    if not feature.type.isOptional or chosen is None:
+        return None
+    return np.full([int(d) for d in array.shape], getattr(array, chosen), _DEFAULTS[chosen])
+
+
+def image_shape(feature: Any) -> list[int | str]:
+    """[C,H,W]; flexible sizes are names."""
+    image = feature.type.imageType
+    channels = 1 if image.colorSpace in (10, 40) else 3
+    flexible = image.WhichOneof("SizeFlexibility")
+    size: list[int | str] = [int(image.height), int(image.width)]
+    if flexible == "imageSizeRange":
+        ranges = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+        size = [int(r.lowerBound) if int(r.lowerBound) == int(r.upperBound) else f"{feature.name}_{n}" for r, n in zip(ranges, "HW", strict=True)]
+    elif flexible == "enumeratedSizes":
+        sizes = [(int(s.height), int(s.width)) for s in image.enumeratedSizes.sizes] + [(int(image.height), int(image.width))]
+        size = [c[0] if len(set(c)) == 1 else f"{feature.name}_{n}" for c, n in zip(zip(*sizes, strict=True), "HW", strict=True)]
+    return [channels, *size]
+
+
+def input_value(b: Builder, feature: Any, regime: Regime, interface: dict[str, Any]) -> tuple[ir.Value, ir.Value]:
+    """The graph input of a feature, and the blob that the layers see."""
+    kind = feature.type.WhichOneof("Type")
+    if kind == "imageType":
+        shape = [*[1] * max(1, regime.image_lead), *image_shape(feature)]
+        value = graph_input(b, feature.name, ir.DataType.FLOAT, shape)
+        interface.setdefault("images", {})[feature.name] = {"colour": COLOURS.get(feature.type.imageType.colorSpace, "RGB")}
+        return value, value
+    if kind != "multiArrayType":
+        raise MappingError(f"inputs of type {kind} are not supported: a network takes multi-arrays and images", "X201")
+    declared = declared_shape(feature)
+    dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT)
+    default = default_value(feature)
+    if default is not None:
+        interface.setdefault("defaults", {})[feature.name] = default
+    if regime.lead == 0:
+        value = graph_input(b, feature.name, dtype, declared)
+        return value, value if dtype in (ir.DataType.INT32, ir.DataType.INT8) else floats(b, value)
+    return _rank5_input(b, feature.name, dtype, declared, regime, interface)
+
+
+def _rank5_input(b: Builder, name: str, dtype: ir.DataType, declared: list[Any], regime: Regime, interface: dict[str, Any]) -> tuple[ir.Value, ir.Value]:
+    if len(declared) not in (1, 3, 5):
+        raise MappingError(f"a rank-5 network declares inputs of 1 or 3 axes, not {len(declared)}", "R110")
+    image = declared if len(declared) == 3 else [declared[0], 1, 1]
+    if regime.recurrent or len(declared) == 5:
+        whole = declared if len(declared) == 5 else [f"{name}_seq", f"{name}_batch", *image]
+        value = graph_input(b, name, dtype, whole)
+        interface.setdefault("channel_inputs", {})[name] = 2
+        return value, floats(b, value)
+    value = graph_input(b, name, dtype, declared)
+    x = floats(b, value)
+    lead = list(range(regime.lead))
+    if len(declared) == 1:
+        return value, b.op("Unsqueeze", x, [*lead, regime.lead + 1, regime.lead + 2])
+    return value, b.op("Unsqueeze", x, lead)
+
+
+def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> ir.Value:
+    value = ir.Value(name=b.names.fresh(name))
+    set_type(value, dtype, shape)
+    b.graph.inputs.append(value)
+    set_public_name(value, name)
+    return value
+
+
+def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
+    """Scaler: channelScale * x + bias of the colour; mean image: x - mean [C,H,W]."""
+    if entry.WhichOneof("preprocessor") == "meanImage":
+        array = np.array(entry.meanImage.meanImage, np.float32)
+        shape = [int(d) for d in list(x.shape or ())[-3:] if isinstance(d, int)]
+        if array.size != np.prod(shape) or len(shape) != 3:
+            raise MappingError(f"the mean image has {array.size} elements, the image is {x.shape}", "R103")
+        return b.op("Sub", x, b.const(array.reshape(shape), "mean_image"))
+    s = entry.scaler
+    bias = {"grayscale": [s.grayBias], "grayscale16": [s.grayBias], "BGR": [s.blueBias, s.greenBias, s.redBias]}.get(
+        colour, [s.redBias, s.greenBias, s.blueBias]
+    )
+    y = x if s.channelScale == 1.0 else b.op("Mul", x, float(s.channelScale))
+    if not any(bias):
+        return y
+    channels = x.shape[-3] if x.shape is not None and len(x.shape) >= 3 else len(bias)
+    if isinstance(channels, int) and channels != len(bias):
+        bias = [bias[0]] * channels if len(set(bias)) == 1 else bias
+    return b.op("Add", y, b.const(np.array(bias, np.float32).reshape(-1, 1, 1), "channel_bias"))
+
+
+def output_value(b: Builder, feature: Any, blob: ir.Value, regime: Regime) -> ir.Value:
+    """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and Batch."""
+    kind = feature.type.WhichOneof("Type")
+    if kind == "imageType":
+        pixels = b.op("Clip", b.op("Round", floats(b, blob)), 0.0, 255.0)
+        return _without_lead(b, pixels, regime, [])
+    dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT) if kind == "multiArrayType" else ir.DataType.FLOAT
+    return cast(b, _without_lead(b, blob, regime, [int(d) for d in feature.type.multiArrayType.shape]), dtype)
+
+
+def _without_lead(b: Builder, blob: ir.Value, regime: Regime, declared: list[int]) -> ir.Value:
+    if regime.lead == 0 or regime.recurrent:
+        return blob
+    shape, extra = shape_of(blob), (rank_of(blob) or 0) - 3
+    if shape is None:
+        known = [i for i in range(max(0, extra)) if blob.shape is not None and blob.shape[i] == 1]
+        return b.op("Squeeze", blob, known) if known and len(known) == extra else blob
+    if len(declared) == 1 and shape[-2:] == (1, 1) and np.prod(shape) == declared[0]:
+        return b.op("Reshape", blob, declared)
+    if extra > 0 and all(d == 1 for d in shape[:extra]):
+        return b.op("Squeeze", blob, list(range(extra)))
+    return blob

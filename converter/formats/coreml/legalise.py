@@ -1,0 +1,284 @@
+"""Canonical operators rewritten for Core ML, where no row or pair says them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.folding import evaluate_constant
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import Array, constant, evaluate, known, rank_of, shape_of
+from converter.passes.legalise import Rewrites
+
+Value = ir.Value
+
+
+def _x(node: ir.Node, index: int = 0) -> Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _input(node: ir.Node, index: int) -> Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def prelu(node: ir.Node, b: Builder) -> Value:
+    """max(x, 0) + slope * min(x, 0)."""
+    x, slope = _x(node), _x(node, 1)
+    negative = b.op("Mul", b.op("Neg", b.op("Relu", b.op("Neg", x))), slope)
+    return b.op("Add", b.op("Relu", x), negative)
+
+
+def dequantize(node: ir.Node, b: Builder) -> Value | None:
+    """(x - zero) * scale of an activation; per-axis operands are given their axis."""
+    x = _x(node)
+    attrs, rank = attrs_of(node), rank_of(x)
+    if evaluate_constant(node.outputs[0]) is not None or attrs.get("block_size", 0) or rank is None:
+        return None
+    y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
+    zero = _input(node, 2)
+    if zero is not None:
+        y = b.op("Sub", y, _per_axis(b, b.op("Cast", zero, to=int(ir.DataType.FLOAT)), rank, attrs.get("axis", 1)))
+    return b.op("Mul", y, _per_axis(b, _x(node, 1), rank, attrs.get("axis", 1)))
+
+
+def _per_axis(b: Builder, value: Value, rank: int, axis: int) -> Value:
+    return value if rank_of(value) != 1 or rank == 0 else b.op("Reshape", value, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def quantize(node: ir.Node, b: Builder) -> Value | None:
+    """clip(round(x / scale) + zero) as whole numbers."""
+    x, out = _x(node), node.outputs[0]
+    attrs, rank = attrs_of(node), rank_of(x)
+    if out.dtype not in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16) or rank is None or attrs.get("block_size", 0):
+        return None
+    y = b.op("Round", b.op("Div", x, _per_axis(b, _x(node, 1), rank, attrs.get("axis", 1))))
+    zero = _input(node, 2)
+    if zero is not None:
+        y = b.op("Add", y, _per_axis(b, b.op("Cast", zero, to=int(ir.DataType.FLOAT)), rank, attrs.get("axis", 1)))
+    limits = np.iinfo(out.dtype.numpy())
+    return b.op("Cast", b.op("Clip", y, float(limits.min), float(limits.max)), to=int(out.dtype))
+
+
+_NO_MATRIX = ("tf_crop_and_resize", "half_pixel_symmetric")  # depend on more than the one axis, or are not computed by the reference
+
+
+def resize(node: ir.Node, b: Builder) -> Value | None:
+    """Any resizing of static shapes, axis by axis, as a product with the matrix of its weights."""
+    x = _x(node)
+    size, result = shape_of(x), shape_of(node.outputs[0])
+    attrs = attrs_of(node)
+    if size is None or result is None or attrs.get("antialias", 0) or attrs.get("coordinate_transformation_mode") in _NO_MATRIX:
+        return None
+    given = constant(_input(node, 2))
+    axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
+    for axis in range(len(size)):
+        scale = float(given.reshape(-1)[axes.index(axis)]) if given is not None and given.size and axis in axes else None
+        if size[axis] == result[axis] and scale in (None, 1.0):
+            continue
+        matrix = _matrix(size[axis], result[axis], scale, attrs)
+        if matrix is None:
+            return None
+        x = _along(b, x, matrix, axis, len(size))
+    return b.op("Identity", x) if x is _x(node) else x
+
+
+def _matrix(size: int, result: int, scale: float | None, attrs: dict[str, Any]) -> Array | None:
+    """The weights [result, size] of a resizing of one axis: what it makes of the unit vectors."""
+    kept = {k: v for k, v in attrs.items() if k != "axes"}
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 21}, name="resize")
+    from converter.graph.names import Names
+
+    b = Builder(graph, Names())
+    unit = np.eye(size, dtype=np.float32)
+    x = b.const(unit)
+    operands: list[Any] = [x, None, b.const(np.array([1.0, scale], np.float32))] if scale is not None else [x, None, None, b.const([size, result])]
+    node = ir.Node("", "Resize", operands, [a for a in _attributes(kept)], num_outputs=1)
+    found = evaluate(node, [constant(v) if v is not None else None for v in operands])
+    return None if not found or found[0].shape != (size, result) else np.asarray(found[0], np.float32).T
+
+
+def _attributes(attrs: dict[str, Any]) -> list[ir.Attr]:
+    from converter.graph.build import attribute
+
+    return [attribute(k, v) for k, v in attrs.items()]
+
+
+def _along(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
+    """Nearest neighbours are a Gather, weighted ones a matrix product on that axis."""
+    if ((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all():
+        return b.op("Gather", x, b.const(matrix.argmax(1).astype(np.int64)), axis=axis)
+    if axis == rank - 1:
+        return b.op("MatMul", x, b.const(np.ascontiguousarray(matrix.T)))
+    if axis == rank - 2:
+        return b.op("MatMul", b.const(matrix), x)
+    order = [*(i for i in range(rank) if i != axis), axis]
+    y = b.op("MatMul", b.op("Transpose", x, perm=order), b.const(np.ascontiguousarray(matrix.T)))
+    return b.op("Transpose", y, perm=[order.index(i) for i in range(rank)])
+
+
+def instance_norm(node: ir.Node, b: Builder) -> Value | None:
+    x = _x(node)
+    rank = rank_of(x)
+    if rank is None or rank < 3:
+        return None
+    axes, epsilon = list(range(2, rank)), attrs_of(node).get("epsilon", 1e-5)
+    centred = b.op("Sub", x, b.op("ReduceMean", x, axes, keepdims=1))
+    variance = b.op("ReduceMean", b.op("Mul", centred, centred), axes, keepdims=1)
+    y = b.op("Div", centred, b.op("Sqrt", b.op("Add", variance, float(epsilon))))
+    scale, bias = (b.op("Reshape", _x(node, i), [-1, *[1] * (rank - 2)]) for i in (1, 2))
+    return b.op("Add", b.op("Mul", y, scale), bias)
+
+
+def auto_padded(node: ir.Node, b: Builder) -> Value | None:
+    """SAME_UPPER and SAME_LOWER as explicit pads."""
+    attrs, size, result = attrs_of(node), shape_of(_x(node)), shape_of(node.outputs[0])
+    mode = attrs.pop("auto_pad", "NOTSET")
+    if mode not in ("SAME_UPPER", "SAME_LOWER") or size is None or result is None:
+        return None
+    weights = shape_of(_x(node, 1)) if node.op_type.startswith("Conv") else None
+    kernel = [int(k) for k in attrs.get("kernel_shape") or (weights or ())[2:]]
+    stride = attrs.get("strides") or [1] * len(kernel)
+    dilation = attrs.get("dilations") or [1] * len(kernel)
+    begin, end = [], []
+    for i, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True)):
+        reach = (k - 1) * d + 1
+        small, big = (size[2 + i], result[2 + i]) if node.op_type != "ConvTranspose" else (result[2 + i], size[2 + i])
+        total = max(0, (big - 1) * s + reach - small)
+        begin.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+        end.append(total - begin[-1])
+    return b.op(node.op_type, *node.inputs, **attrs, pads=[*begin, *end])
+
+
+def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
+    """Zeros that copy a dimension, in a shape of another rank: taken from the shape of the operand."""
+    target = known(_input(node, 1))
+    if target is None or attrs_of(node).get("allowzero", 0) or 0 not in target.tolist():
+        return None
+    shape = b.op("Shape", _x(node))
+    parts = [b.op("Slice", shape, [i], [i + 1]) if d == 0 else b.const([int(d)]) for i, d in enumerate(target.tolist())]
+    return b.op("Reshape", _x(node), b.op("Concat", *parts, axis=0))
+
+
+def flatten(node: ir.Node, b: Builder) -> Value | None:
+    """Into one row or one column."""
+    axis = attrs_of(node).get("axis", 1)
+    return b.op("Reshape", _x(node), [1, -1] if axis == 0 else [-1, 1])
+
+
+def is_inf(node: ir.Node, b: Builder) -> Value:
+    attrs, x = attrs_of(node), _x(node)
+    if attrs.get("detect_positive", 1) and attrs.get("detect_negative", 1):
+        return b.op("Equal", b.op("Abs", x), float("inf"))
+    return b.op("Equal", x, float("inf") if attrs.get("detect_positive", 1) else float("-inf"))
+
+
+def dynamic_clip(node: ir.Node, b: Builder) -> Value:
+    """Limits that are not constant."""
+    y = _x(node)
+    for index, op in ((1, "Max"), (2, "Min")):
+        limit = _input(node, index)
+        y = y if limit is None else b.op(op, y, limit)
+    return y
+
+
+def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
+    """A bidirectional RNN or GRU as two of one direction."""
+    attrs = attrs_of(node)
+    if attrs.get("direction") != "bidirectional":
+        return None
+    halves = []
+    names = attrs.get("activations")
+    for d, direction in enumerate(("forward", "reverse")):
+        operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
+        operands = [b.const(a, "half") if (a := evaluate_constant(v)) is not None and i in (1, 2, 3) else v for i, v in enumerate(operands)]
+        part = {**attrs, "direction": direction}
+        if names:
+            part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
+        halves.append(b.ops(node.op_type, *operands, outputs=2, **part))
+    return [b.op("Concat", halves[0][i], halves[1][i], axis=i ^ 1) for i in (0, 1)]
+
+
+def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
+    total = _x(node)
+    for v in node.inputs[1:]:
+        total = b.op("Add", total, v)
+    return b.op("Mul", total, 1.0 / len(node.inputs))
+
+
+def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
+    """A permutation of more than 5 axes with those merged that stay together, and without those of size 1."""
+    x = _x(node)
+    shape, perm = shape_of(x), list(attrs_of(node).get("perm") or [])
+    if shape is None or len(shape) <= 5 or not perm:
+        return None
+    order = [p for p in perm if shape[p] != 1]
+    kept = sorted(order)
+    groups: list[list[int]] = []
+    for p in order:
+        before = kept.index(p) - 1
+        if groups and before >= 0 and groups[-1][-1] == kept[before]:
+            groups[-1].append(p)
+        else:
+            groups.append([p])
+    if len(groups) > 5:
+        return None
+    ranked = sorted(groups)
+    small = b.op("Reshape", x, [int(np.prod([shape[p] for p in g])) for g in ranked] or [1])
+    turned = b.op("Transpose", small, perm=[ranked.index(g) for g in groups] or [0])
+    return b.op("Reshape", turned, [int(shape[p]) for p in perm])
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
+    bias, rank = _input(node, 2), rank_of(_x(node))
+    if bias is None or rank is None or evaluate_constant(bias) is not None:
+        return auto_padded(node, b)
+    y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
+    return b.op("Add", y, b.op("Reshape", bias, [-1, *[1] * (rank - 2)]))
+
+
+def batch_norm(node: ir.Node, b: Builder) -> Value | None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with operands known only at run time."""
+    rank, attrs = rank_of(_x(node)), attrs_of(node)
+    if rank is None or attrs.get("training_mode", 0) or all(evaluate_constant(v) is not None for v in node.inputs[1:]):
+        return None
+    scale, bias, mean, variance = (b.op("Reshape", _x(node, i), [-1, *[1] * (rank - 2)]) for i in range(1, 5))
+    y = b.op("Div", b.op("Sub", _x(node), mean), b.op("Sqrt", b.op("Add", variance, float(attrs.get("epsilon", 1e-5)))))
+    return b.op("Add", b.op("Mul", y, scale), bias)
+
+
+def last_extreme(node: ir.Node, b: Builder) -> Value | None:
+    """The last of several extremes is the first one backwards."""
+    attrs, x = attrs_of(node), _x(node)
+    shape, axis = shape_of(x), int(attrs.get("axis", 0))
+    if not attrs.get("select_last_index", 0) or shape is None:
+        return None
+    backwards = b.op("Slice", x, [-1], [-(1 << 62)], [axis], [-1])
+    found = b.op(node.op_type, backwards, axis=axis, keepdims=attrs.get("keepdims", 1))
+    return b.op("Sub", b.const(np.array(shape[axis] - 1, np.int64)), found)
+
+
+REWRITES: Rewrites = {
+    ("", "Transpose"): merged_transpose,
+    ("", "BatchNormalization"): batch_norm,
+    ("", "ArgMax"): last_extreme,
+    ("", "ArgMin"): last_extreme,
+    ("", "PRelu"): prelu,
+    ("", "DequantizeLinear"): dequantize,
+    ("", "QuantizeLinear"): quantize,
+    ("", "Resize"): resize,
+    ("", "InstanceNormalization"): instance_norm,
+    ("", "Reshape"): reshape_with_copies,
+    ("", "Flatten"): flatten,
+    ("", "IsInf"): is_inf,
+    ("", "Clip"): dynamic_clip,
+    ("", "RNN"): split_directions,
+    ("", "GRU"): split_directions,
+    ("", "Mean"): mean_of_shapes,
+    **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
+    **{("", op): auto_padded for op in ("MaxPool", "AveragePool", "LpPool")},
+}

@@ -1,0 +1,169 @@
+"""What the lowering functions write with: far layers, aliases, variables, and the version that a layer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.stored import of_array, stored_form
+from converter.formats.coreml.weights import WeightData
+from converter.graph.infer import Array, known
+from converter.mapping.drive import FormatMapping, Lowering
+from converter.mapping.node import Layer, MappingError, Node
+from converter.mapping.table import defaults
+
+Value = ir.Value
+REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
+FLOAT = ir.DataType.FLOAT
+EXACT_INTEGERS = 1 << 24  # beyond this float32 skips integers
+_FAR = 1 << 30
+_SPEC5 = {"oneHot", "cumSum", "clampedReLU", "argSort", "pooling3d", "globalPooling3d", "sliceBySize", "convolution3d"}
+
+
+def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
+    """The lowest specificationVersion that has this layer with these parameters (4 is the least that is written)."""
+    newer = (
+        kind in _SPEC5
+        or (kind == "reorganizeData" and attrs.get("mode") == "PIXEL_SHUFFLE")
+        or (kind == "upsample" and (attrs.get("fractionalScalingFactor") or attrs.get("linearUpsampleMode", "DEFAULT") != "DEFAULT"))
+        or attrs.get("int8DynamicQuantize")
+        or attrs.get("interleave")
+        or (kind == "sliceDynamic" and (inputs > 6 or any(attrs.get("squeezeMasks", []))))
+    )
+    return 5 if newer else 4
+
+
+class CoreLowering(Lowering):
+    """Collects layers. `half`: weights become float16. Values may be aliases of others, or variables (written more than once)."""
+
+    def __init__(self, mapping: FormatMapping, version: int = 5, half: bool = False) -> None:
+        super().__init__(mapping, version)
+        self.half = half
+        self.aliases: dict[Value, Value] = {}
+        self.spec = 4
+        self.dry = False
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value],
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
+        extra: Any = None,
+    ) -> Layer:
+        spec = spec_of(kind, attrs or {}, len(inputs))
+        if spec > self.version:
+            raise MappingError(f"the layer {kind} needs specificationVersion {spec}", "X206", "coreml+spec=5 allows it")
+        for value in outputs:
+            if (r := value.shape.rank() if value.shape is not None else 0) > 5:
+                raise MappingError(f"{value.name} has rank {r}, Core ML's tensors have at most 5 axes")
+        self.spec = max(self.spec, spec)
+        return super().add(kind, inputs, outputs, attrs, blobs, extra)
+
+    def node(self, node: ir.Node) -> None:
+        """As always; but a refusal counts only if somebody needs the node's results (a later layer may have taken it over)."""
+        count = len(self.problems)
+        super().node(node)
+        if len(self.problems) > count:
+            self.layers.append(Layer(REFUSED, node.op_type, inputs=list(node.inputs), outputs=list(node.outputs), extra={"problems": self.problems[count:]}))
+            del self.problems[count:]
+
+    def one(
+        self,
+        kind: str,
+        inputs: Sequence[Value | None],
+        shape: Sequence[Any] | None = None,
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
+    ) -> Value:
+        """A layer with one new output of `shape` (None: not known)."""
+        out = self.value(kind, FLOAT, shape)
+        self.add(kind, inputs, [out], attrs, blobs)
+        return out
+
+    def alias(self, out: Value, value: Value) -> None:
+        """`out` is the same blob as `value`."""
+        self.aliases[out] = value
+
+    def const(self, array: Any) -> Value:
+        """A constant blob (at least rank 1)."""
+        data = np.asarray(array, np.float32)
+        value = self.value("const", FLOAT, data.shape)
+        value.const_value = ir.Tensor(data)
+        return value
+
+    def weights(self, value: Value | None, what: str = "weights", axis: int = 0) -> WeightData:
+        """How a constant operand is stored; MappingError when it is computed at run time."""
+        data = stored_form(value, self.half, axis)
+        if data is None:
+            raise MappingError(f"the {what} ({value.name if value is not None else 'absent'}) must be constant: Core ML stores them with the layer")
+        return data
+
+    def plain(self, array: Array) -> WeightData:
+        return of_array(np.asarray(array, np.float32), self.half)
+
+
+def numbers(value: Value | None, what: str) -> Array:
+    """The array of a constant operand, dequantised where it is compact."""
+    array = evaluate_constant(value)
+    if array is None:
+        raise MappingError(f"{what} must be constant")
+    return array
+
+
+def small(value: Value | None) -> list[Any] | None:
+    """A known operand (axes, sizes ...) as a flat list; None when it is known only at run time."""
+    array = known(value)
+    if array is None:
+        array = evaluate_constant(value)
+    return None if array is None else array.reshape(-1).tolist()
+
+
+def attrs_with_defaults(near: Node) -> dict[str, Any]:
+    return {**defaults(near.op, near.domain), **near.attrs}
+
+
+def x_of(near: Node, index: int = 0) -> Value:
+    value = near.input(index)
+    if value is None:
+        raise MappingError(f"input {index} is absent")
+    return value
+
+
+def rank_of_value(value: Value) -> int:
+    if value.shape is None:
+        raise MappingError(f"the rank of {value.name} is not known")
+    return value.shape.rank()
+
+
+def shape_list(value: Value) -> list[Any] | None:
+    return None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
+
+
+def is_float(value: Value | None) -> bool:
+    return value is None or value.dtype is None or value.dtype in (FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def checked(array: Array, name: str) -> Array:
+    """A constant as float32; MappingError X204 where an integer does not survive."""
+    if array.dtype.kind in "iu" and array.size:
+        # the ends of the integers stand for "to the end" in slices
+        bounds = np.iinfo(array.dtype)
+        array = np.where(array >= bounds.max, _FAR, array) if bounds.max > _FAR else array
+        array = np.where(array <= bounds.min, -_FAR, array) if bounds.min < -_FAR else array
+    far = np.abs(array) == _FAR if array.dtype.kind in "iu" else np.zeros(array.shape, bool)
+    if array.dtype.kind in "iu" and array.size and not far.all() and int(np.abs(array[~far]).max()) > EXACT_INTEGERS:
+        raise MappingError(f"{name} holds {int(np.abs(array[~far]).max())}; integers beyond 2^24 do not survive Core ML's float32 blobs", "X204")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
+        if np.isinf(narrow).sum() > np.isinf(array).sum():
+            raise MappingError(f"{name} holds numbers beyond float32", "X204")
+    if array.dtype.kind not in "iufb":
+        raise MappingError(f"{name} is of type {array.dtype}, which Core ML's tensors cannot hold", "X204")
+    return array

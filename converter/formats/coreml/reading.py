@@ -1,0 +1,185 @@
+"""A Core ML model -> a Model: networks, classifiers, regressors, and pipelines of them as one graph."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.errors import unreadable
+from converter.formats.coreml.blobs import floats, ints
+from converter.formats.coreml.boundary import REMEMBERED, graph_input, input_value, output_value, preprocess
+from converter.formats.coreml.control import Flow
+from converter.formats.coreml.lift import Env, NetworkLift, Regime, mapping
+from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
+from converter.graph.build import Builder, new_model
+from converter.graph.names import set_public_name
+from converter.mapping.drive import Lifting, refuse
+from converter.mapping.node import MappingError
+from converter.model import Model
+from converter.passes.fold import fold
+from converter.passes.tidy import tidy
+
+
+def lift(source: MLModel) -> Model:
+    """The whole model as one graph; UnsupportedError with every layer that cannot be carried."""
+    model, b = new_model("main")
+    reading = Reading(source, b)
+    env = reading.inputs(source.proto)
+    reading.member(source.proto, source.kind, env)
+    reading.outputs(source.proto, env)
+    refuse(reading.lifting.problems)
+    tidy(model)
+    fold(model, limit=4096, keep=_is_compact)
+    remember(model, reading.interface)
+    return Model(model, "coreml", reading.notes, reading.interface)
+
+
+def remember(model: ir.Model, interface: dict[str, Any]) -> None:
+    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that keep metadata."""
+    kept = {**interface["coreml"], **({"images": interface["images"]} if "images" in interface else {})}
+    if any(kept.values()):
+        model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
+
+
+class Reading:
+    """One pass over a model and its members."""
+
+    def __init__(self, source: MLModel, b: Builder) -> None:
+        self.source, self.b = source, b
+        self.lifting = Lifting(mapping(), b, "coreml")
+        self.notes: list[Diagnostic] = []
+        self.interface: dict[str, Any] = {"coreml": {}}
+        self.regimes: dict[str, Regime] = {}
+
+    def refuse(self, e: MappingError, path: str, name: str = "") -> None:
+        self.lifting.problems.append(Diagnostic(e.code, str(e), where=Where(self.source.path, path=path, layer=name), help=e.help))
+
+    def inputs(self, proto: Any) -> Env:
+        """Blobs of the model's inputs, by feature name."""
+        env: Env = {}
+        regime = self._regime_of_inputs(proto)
+        for index, feature in enumerate(proto.description.input):
+            try:
+                if feature.type.WhichOneof("Type") in ("doubleType", "int64Type"):
+                    dtype = ir.DataType.DOUBLE if feature.type.WhichOneof("Type") == "doubleType" else ir.DataType.INT64
+                    env[feature.name] = floats(self.b, graph_input(self.b, feature.name, dtype, [1]))
+                else:
+                    env[feature.name] = input_value(self.b, feature, regime, self.interface)[1]
+            except MappingError as e:
+                self.refuse(e, f"description.input[{index}]", feature.name)
+        self._describe(proto)
+        return env
+
+    def _describe(self, proto: Any) -> None:
+        meta = proto.description.metadata
+        fields = {k: getattr(meta, k) for k in ("shortDescription", "versionString", "author", "license") if getattr(meta, k)}
+        self.interface["coreml"]["metadata"] = {**fields, "userDefined": dict(meta.userDefined)}
+
+    def _regime_of_inputs(self, proto: Any) -> Regime:
+        kind = proto.WhichOneof("Type")
+        while kind in PIPELINES:
+            holder = getattr(proto, kind)
+            members = holder.models if kind == "pipeline" else holder.pipeline.models
+            if not members:
+                raise unreadable("R103", "a pipeline without models", Where(self.source.path))
+            proto = members[0]
+            kind = proto.WhichOneof("Type")
+        return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
+
+    def member(self, proto: Any, kind: str, env: Env, path: str = "") -> None:
+        """Lifts one model; its output features are added to `env`."""
+        if kind in PIPELINES:
+            holder = getattr(proto, kind)
+            members = holder.models if kind == "pipeline" else holder.pipeline.models
+            for i, inner in enumerate(members):
+                self.member(inner, inner.WhichOneof("Type") or "", env, f"{path}{kind}.models[{i}].")
+        elif kind in NETWORKS:
+            self._network(proto, kind, env, f"{path}{kind}")
+        elif kind == "nonMaximumSuppression":
+            from converter.formats.coreml.suppression import lift_suppression_model
+
+            lift_suppression_model(self.b, proto.nonMaximumSuppression, env)
+        else:
+            raise unreadable("R106", f"a pipeline with a model of kind {kind or '(none)'} in it", Where(self.source.path, path=path.rstrip(".")))
+
+    def _network(self, proto: Any, kind: str, env: Env, path: str) -> None:
+        network = getattr(proto, kind)
+        regime = Regime.of(network)
+        if network.HasField("updateParams") or proto.isUpdatable:
+            where = Where(self.source.path, path=f"{path}.updateParams")
+            self.notes.append(Diagnostic("X207", "the parameters for training on the device are dropped", level="warning", where=where))
+        net = NetworkLift(self.source, self.lifting, regime, path)
+        blobs = {f.name: env[f.name] for f in proto.description.input if f.name in env}
+        net.refused.update(f.name for f in proto.description.input if f.name not in env)
+        self._preprocess(network, proto, blobs, path)
+        wanted = {f.name for f in proto.description.output}
+        if kind == "neuralNetworkClassifier":
+            wanted.add(self._score_name(network))
+        Flow(net).run(list(network.layers), blobs, path, wanted)
+        refuse(self.lifting.problems)
+        if kind == "neuralNetworkClassifier":
+            self._classify(proto, network, blobs, path)
+        for index, feature in enumerate(proto.description.output):
+            if feature.name not in blobs:
+                raise unreadable("R105", f"no layer writes the output {feature.name!r}", Where(self.source.path, path=f"description.output[{index}]"))
+            env[feature.name] = blobs[feature.name]
+            self.regimes[feature.name] = regime
+
+    def _preprocess(self, network: Any, proto: Any, blobs: Env, path: str) -> None:
+        for i, entry in enumerate(network.preprocessing):
+            name = entry.featureName or (proto.description.input[0].name if proto.description.input else "")
+            if name not in blobs:
+                continue
+            colour = self.interface.get("images", {}).get(name, {}).get("colour", "RGB")
+            try:
+                with self.b.provenance(format="coreml", type="preprocessing", where=f"{path}.preprocessing[{i}]"):
+                    blobs[name] = preprocess(self.b, entry, blobs[name], colour)
+            except MappingError as e:
+                self.refuse(e, f"{path}.preprocessing[{i}]", name)
+
+    def _score_name(self, network: Any) -> str:
+        return network.labelProbabilityLayerName or (network.layers[-1].output[0] if network.layers and network.layers[-1].output else "")
+
+    def _classify(self, proto: Any, network: Any, blobs: Env, path: str) -> None:
+        """The best label from a table, and the scores as a vector in the order of the labels."""
+        b, description = self.b, proto.description
+        name = self._score_name(network)
+        if name not in blobs:
+            raise unreadable("R105", f"no layer writes the scores {name!r}", Where(self.source.path, path=f"{path}.labelProbabilityLayerName"))
+        labels = labels_of(network)
+        scores = b.op("Reshape", floats(b, blobs[name]), [-1])
+        if labels:
+            table = b.const(ir.StringTensor(np.array([s.encode() for s in labels], object))) if isinstance(labels[0], str) else b.const(labels)
+            best = b.op("Gather", table, b.op("ArgMax", scores, axis=0, keepdims=1), axis=0)
+        else:
+            best = ints(b, b.op("ArgMax", scores, axis=0, keepdims=1))
+        blobs[description.predictedFeatureName or "classLabel"] = best
+        if description.predictedProbabilitiesName:
+            blobs[description.predictedProbabilitiesName] = scores
+        self.interface["coreml"]["classifier"] = {
+            "labels": labels, "label": description.predictedFeatureName, "probabilities": description.predictedProbabilitiesName,
+        }  # fmt: skip
+
+    def outputs(self, proto: Any, env: Env) -> None:
+        for index, feature in enumerate(proto.description.output):
+            if feature.name not in env:
+                raise unreadable("R105", f"nothing writes the output {feature.name!r}", Where(self.source.path, path=f"description.output[{index}]"))
+            kind, value = feature.type.WhichOneof("Type"), env[feature.name]
+            if kind in ("multiArrayType", "imageType"):
+                value = output_value(self.b, feature, value, self.regimes.get(feature.name, Regime(0, False, 1)))
+            self.b.output(value)
+            set_public_name(self.b.graph.outputs[-1], feature.name)
+
+
+def labels_of(network: Any) -> list[Any]:
+    chosen = network.WhichOneof("ClassLabels")
+    return list(getattr(network, chosen).vector) if chosen else []
+
+
+def _is_compact(node: ir.Node) -> bool:
+    """Half-precision weights stay what they are: a constant and a Cast."""
+    return node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.FLOAT16

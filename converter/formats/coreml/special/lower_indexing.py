@@ -1,0 +1,79 @@
+"""Gathering and scattering -> layers."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.coreml.lowering import numbers, rank_of_value, shape_list, small, x_of
+from converter.formats.coreml.special.lower_arithmetic import core
+from converter.formats.coreml.special.registry import lowers
+from converter.graph.infer import shape_of
+from converter.mapping.drive import Lowering
+from converter.mapping.node import MappingError, Node
+
+Value = ir.Value
+
+
+@lowers("Gather")
+def lower_gather(near: Node, low: Lowering) -> None:
+    """A scalar index takes its axis away. A lookup in a constant table is an embedding."""
+    x, indices, out = x_of(near), x_of(near, 1), near.outputs[0]
+    axis = int(near.attrs.get("axis", 0))
+    if x.dtype == ir.DataType.STRING:
+        raise MappingError("texts have no place in Core ML's tensors")
+    shape = shape_list(out)
+    if rank_of_value(indices) == 0 and rank_of_value(x) > 1:
+        inner = list(shape) if shape is not None else None
+        if inner is not None:
+            inner.insert(axis % rank_of_value(x), 1)
+        y = core(low).one("gather", [x, indices], inner, {"axis": axis})
+        low.add("squeeze", [y], near.outputs, {"axes": [axis % rank_of_value(x)]})
+    else:
+        low.add("gather", [x, indices], near.outputs, {"axis": axis})
+
+
+@lowers("GatherElements")
+def lower_gather_elements(near: Node, low: Lowering) -> None:
+    low.add("gatherAlongAxis", [x_of(near), x_of(near, 1)], near.outputs, {"axis": int(near.attrs.get("axis", 0))})
+
+
+@lowers("GatherND")
+def lower_gather_nd(near: Node, low: Lowering) -> None:
+    if near.attrs.get("batch_dims", 0):
+        raise MappingError("batch_dims of GatherND")
+    low.add("gatherND", [x_of(near), x_of(near, 1)], near.outputs)
+
+
+_MODES = {"none": "SCATTER_UPDATE", "add": "SCATTER_ADD", "mul": "SCATTER_MUL", "max": "SCATTER_MAX", "min": "SCATTER_MIN"}
+
+
+@lowers("ScatterND ScatterElements")
+def lower_scatter(near: Node, low: Lowering) -> None:
+    mode = _MODES[near.attrs.get("reduction", "none")]
+    values = [x_of(near, i) for i in range(3)]
+    rows = _rows(values[1])
+    if near.op == "ScatterND" and rows is not None:
+        low.add("scatter", [values[0], rows, values[2]], near.outputs, {"mode": mode, "axis": 0})
+    elif near.op == "ScatterND":
+        low.add("scatterND", values, near.outputs, {"mode": mode})
+    else:
+        low.add("scatterAlongAxis", values, near.outputs, {"mode": mode, "axis": int(near.attrs.get("axis", 0))})
+
+
+def _rows(indices: Value) -> Value | None:
+    """Indices of whole rows, [..,1], without their last axis where a node added it."""
+    node = indices.producer()
+    if node is None or node.op_type not in ("Unsqueeze", "Reshape") or node.domain or node.inputs[0] is None:
+        return None
+    before, after = shape_of(node.inputs[0]), shape_of(indices)
+    return node.inputs[0] if before and after is not None and after == (*before, 1) else None
+
+
+@lowers("OneHot")
+def lower_one_hot(near: Node, low: Lowering) -> None:
+    values, depth = numbers(near.input(2), "the values of OneHot").reshape(-1), small(near.input(1))
+    attrs = {"axis": int(near.attrs.get("axis", -1)), "offValue": float(values[0]), "onValue": float(values[1])}
+    if depth is not None:
+        low.add("oneHot", [x_of(near)], near.outputs, {**attrs, "oneHotVectorSize": int(depth[0])})
+    else:
+        low.add("oneHot", [x_of(near), near.input(1)], near.outputs, attrs)

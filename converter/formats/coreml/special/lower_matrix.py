@@ -1,0 +1,201 @@
+"""Matrix products and convolutions -> layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults, numbers, rank_of_value, shape_list, x_of
+from converter.formats.coreml.special.lower_arithmetic import core
+from converter.formats.coreml.special.registry import lowers
+from converter.formats.coreml.stored import dynamic_int8
+from converter.formats.coreml.weights import WeightData
+from converter.graph.infer import constant, shape_of
+from converter.mapping.drive import Lowering
+from converter.mapping.node import MappingError, Node
+
+Value = ir.Value
+
+
+def turned(low: CoreLowering, weights: Value) -> WeightData:
+    """The transpose of a constant matrix [K,N] as stored [N,K]: what a Transpose was made of, or a view."""
+    node = weights.producer()
+    if weights.const_value is None and node is not None and node.op_type == "Transpose" and rank_of_value(weights) == 2:
+        return low.weights(node.inputs[0])
+    array = evaluate_constant(weights)
+    if array is None:
+        raise MappingError("the matrix must be constant")
+    return low.plain(array.T)
+
+
+def dense(low: CoreLowering, x: Value, weights: WeightData, size: tuple[int, int], bias: Any, outputs: list[Value], dynamic: WeightData | None = None) -> None:
+    """x [..,K] times the stored [N,K], as innerProduct up to rank 3 (which would contract three axes from rank 4 on)."""
+    out, into = size
+    blobs: dict[str, Any] = {"weights": weights}
+    extra: dict[str, Any] = {}
+    if dynamic is not None and bias is None and low.version >= 5:
+        blobs, extra = {"weights": dynamic}, {"int8DynamicQuantize": True}
+    if bias is not None:
+        blobs["bias"] = low.plain(bias)
+    if rank_of_value(x) <= 3:
+        low.add("innerProduct", [x], outputs, {"inputChannels": into, "outputChannels": out, "hasBias": bias is not None, **extra}, blobs)
+    else:
+        attrs = {"weightMatrixFirstDimension": into, "weightMatrixSecondDimension": out, "hasBias": bias is not None, **extra}
+        low.add("batchedMatmul", [x], outputs, attrs, blobs)
+
+
+def product_with_bias(node: ir.Node, bias: Value, outputs: list[Value], low: CoreLowering) -> bool:
+    """MatMul by a constant, plus a constant vector."""
+    x, weights = node.inputs[0], node.inputs[1]
+    array, size = constant(bias), shape_of(weights) if weights is not None else None
+    if x is None or weights is None or array is None or size is None or len(size) != 2 or rank_of_value(x) < 1:
+        return False
+    if array.size != size[1] or (array.ndim and array.shape[-1] != size[1]) or evaluate_constant(weights) is None or array.ndim > rank_of_value(x):
+        return False
+    dense(low, x, turned(low, weights), (size[1], size[0]), array.reshape(-1), outputs)
+    return True
+
+
+@lowers("MatMul")
+def lower_matmul(near: Node, low: Lowering) -> None:
+    x, y = x_of(near, 0), x_of(near, 1)
+    size = shape_of(y)
+    if size is not None and len(size) == 2 and rank_of_value(x) >= 1 and evaluate_constant(y) is not None and evaluate_constant(x) is None:
+        dense(core(low), x, turned(core(low), y), (size[1], size[0]), None, near.outputs, _dynamic(y))
+    else:
+        low.add("batchedMatmul", [x, y], near.outputs)
+
+
+def _dynamic(weights: Value | None) -> WeightData | None:
+    """Weights that a Core ML file held as int8 for dynamic quantisation."""
+    node = weights.producer() if weights is not None else None
+    if node is not None and node.op_type == "Transpose":
+        weights = node.inputs[0]
+        node = weights.producer() if weights is not None else None
+    return dynamic_int8(weights) if node is not None and node.metadata_props.get("netconv.format") == "coreml" else None
+
+
+@lowers("Gemm")
+def lower_gemm(near: Node, low: Lowering) -> None:
+    attrs = attrs_with_defaults(near)
+    weights, bias = x_of(near, 1), near.input(2)
+    if attrs["alpha"] != 1.0 or attrs["beta"] != 1.0 or attrs["transA"]:
+        raise MappingError("alpha, beta or transA of Gemm")
+    size = shape_of(weights)
+    if size is None:
+        raise MappingError("weights of unknown shape")
+    out, into = size if attrs["transB"] else size[::-1]
+    array = numbers(bias, "the bias of Gemm") if bias is not None else None
+    if array is not None and array.size not in (1, out):
+        raise MappingError("a bias that is not one number per output")
+    data = core(low).weights(weights) if attrs["transB"] else turned(core(low), weights)
+    full = None if array is None else np.broadcast_to(array.reshape(-1), (out,))
+    dense(core(low), x_of(near), data, (int(out), int(into)), full, near.outputs, _dynamic(weights) if attrs["transB"] else None)
+
+
+def borders(pads: list[int]) -> dict[str, Any]:
+    """[H start, W start, H end, W end] as BorderAmounts."""
+    return {"borderAmounts": [{"startEdgeSize": pads[i], "endEdgeSize": pads[2 + i]} for i in (0, 1)]}
+
+
+def flat(low: CoreLowering, x: Value, out: Value) -> tuple[Value, Value]:
+    """One-dimensional windows: [N,C,L] as [N,C,1,L], and the value that becomes the result's [N,C,1,L']."""
+    shape, result = shape_list(x), shape_list(out)
+    wide = low.one("expandDims", [x], [*shape[:2], 1, *shape[2:]] if shape else None, {"axes": [2]})
+    inner = low.value("flat", out.dtype, [*result[:2], 1, *result[2:]] if result else None)
+    return wide, inner
+
+
+@lowers("Conv ConvTranspose")
+def lower_conv(near: Node, low: Lowering) -> None:
+    c, weights, out = core(low), x_of(near, 1), near.outputs[0]
+    shape = shape_of(weights)
+    if shape is None or len(shape) not in (3, 4, 5):
+        raise MappingError("the weights of a convolution need a static shape of one to three spatial axes")
+    n = len(shape) - 2
+    transposed = near.op == "ConvTranspose"
+    attrs = attrs_with_defaults(near)
+    window: dict[str, list[int]] = {k: [int(v) for v in attrs.get(k) or [1] * n] for k in ("strides", "dilations")}
+    window["pads"] = [int(v) for v in attrs.get("pads") or [0] * (2 * n)]
+    window["kernel"] = [int(k) for k in shape[2:]]
+    if attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise MappingError("automatic padding (explicit pads are needed)")
+    group = int(attrs["group"])
+    bias = None if near.input(2) is None else numbers(near.input(2), "the bias of a convolution")
+    channels = shape[1] * group if transposed else shape[0]
+    blobs = {} if bias is None else {"bias": c.plain(bias)}
+    if evaluate_constant(weights) is not None:
+        blobs["weights"] = c.weights(weights, axis=1 if transposed else 0)
+        inputs = [x_of(near)]
+    elif transposed or n != 2:
+        raise MappingError("weights computed at run time (two-dimensional convolutions take them)")
+    else:
+        inputs = [x_of(near), weights]
+    target = _target(near, window) if transposed else None
+    common = {"hasBias": bias is not None, "nGroups": group, "outputChannels": channels}
+    if n == 3:
+        _conv3(c, near, inputs, window, common | {"inputChannels": shape[0] if transposed else shape[1] * group}, blobs, target)
+        return
+    common |= {"kernelChannels": shape[0] if transposed else shape[1], "isDeconvolution": transposed}
+    if n == 1:
+        x, inner = flat(c, inputs[0], out)
+        _conv2(c, [x], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
+        low.add("squeeze", [inner], [out], {"axes": [2]})
+    else:
+        _conv2(c, inputs, [out], window, common, blobs, target)
+
+
+def _lead(key: str) -> list[int]:
+    return [] if key == "pads" else [1]
+
+
+def _widened(key: str, values: list[int]) -> list[int]:
+    return [0, values[0], 0, values[1]] if key == "pads" else values
+
+
+def _conv2(
+    low: CoreLowering, inputs: list[Value], outputs: list[Value], window: dict[str, list[int]], common: dict[str, Any], blobs: dict[str, Any], target: Any
+) -> None:
+    attrs = {
+        "kernelSize": window["kernel"],
+        "stride": window["strides"],
+        "dilationFactor": window["dilations"],
+        "valid": {"paddingAmounts": borders(window["pads"])},
+        **common,
+    }
+    if target:
+        attrs["outputShape"] = target
+    low.add("convolution", inputs, outputs, attrs, blobs)
+
+
+def _target(near: Node, window: dict[str, list[int]]) -> list[int] | None:
+    """The output's spatial size, where output padding makes it other than strides and pads do; it says where the output ends."""
+    extra = near.attrs.get("output_padding") or []
+    if not any(extra) and not near.attrs.get("output_shape"):
+        return None
+    shape = shape_of(near.outputs[0])
+    if shape is None:
+        raise MappingError("output padding needs static shapes", "X203", "fix the inputs with --inputs")
+    return [int(d) for d in shape[2:]]
+
+
+def _conv3(
+    low: CoreLowering,
+    near: Node,
+    inputs: list[Value],
+    window: dict[str, list[int]],
+    common: dict[str, Any],
+    blobs: dict[str, Any],
+    target: Any,
+) -> None:
+    names = ("Depth", "Height", "Width")
+    attrs: dict[str, Any] = {**common, "paddingType": "CUSTOM", "isDeconvolution": near.op == "ConvTranspose"}
+    for key, name in (("kernel", "kernel"), ("strides", "stride"), ("dilations", "dilation")):
+        attrs |= {f"{name}{axis}": v for axis, v in zip(names, window[key], strict=True)}
+    attrs |= {f"customPadding{side}": v for side, v in zip(("Front", "Top", "Left", "Back", "Bottom", "Right"), window["pads"], strict=True)}
+    if target:
+        attrs["outputShape"] = target
+    low.add("convolution3d", inputs, near.outputs, attrs, blobs)

@@ -1,0 +1,216 @@
+"""The shared graph -> a Core ML model in N-dimensional form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic
+from converter.errors import UnsupportedError
+from converter.format import Flavour
+from converter.formats.coreml.declaring import declare
+from converter.formats.coreml.legalise import REWRITES
+from converter.formats.coreml.lift import mapping
+from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
+from converter.formats.coreml.model import MLModel
+from converter.formats.coreml.params import message_at, write_params
+from converter.formats.coreml.stored import of_array
+from converter.formats.coreml.weights import WeightData
+from converter.graph.names import Names, public_name
+from converter.mapping.drive import refuse
+from converter.mapping.node import Layer, MappingError
+from converter.model import Model
+from converter.passes.fold import fold
+from converter.passes.legalise import legalise
+
+Value = ir.Value
+
+
+def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
+    """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
+    version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
+    clone = model.ir.clone()
+    fold(clone, limit=4096, keep=lambda n: n.op_type in ("Cast", "Gather", "Add", "Transpose", "Concat", "Unsqueeze"))
+    written = MLModel()
+    boundary = declare(model, clone, written, notes)
+    legalise(clone, lambda n: _refused(n, version), REWRITES)
+    if boundary.labels is not None:
+        boundary.labels.scores = clone.graph.outputs[-1]
+    low = CoreLowering(mapping(), version, half)
+    for node in clone.graph:
+        low.node(node)
+    network = getattr(written.proto, boundary.kind)
+    writer = NetworkWriter(written, low, clone)
+    writer.boundary(clone.graph, boundary)
+    try:
+        layers = _needed(low, writer.outputs)
+        refuse([*low.problems, *_refusals(layers)])
+        writer.network(network, layers)
+        writer.results(network)
+    except MappingError as e:
+        raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
+    network.arrayInputShapeMapping = 1
+    network.imageInputShapeMapping = boundary.image_mapping
+    boundary.finish(writer.name, low.spec)
+    return written
+
+
+def _refused(node: ir.Node, version: int) -> bool:
+    """Whether the layers have no place for `node` as it is. Control flow is looked into by the nodes inside."""
+    if node.op_type in ("If", "Loop") and not node.domain:
+        return False
+    low = CoreLowering(mapping(), version)
+    try:
+        low.lower(node)
+    except MappingError:
+        return True
+    return False
+
+
+def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
+    """The layers that contribute to `roots`; bodies of control flow are thinned out likewise (in place)."""
+    writers: dict[Value, list[Layer]] = {}
+
+    def collect(layers: list[Layer]) -> None:
+        for layer in layers:
+            for out in [*layer.outputs, *_written_inside(layer)]:
+                writers.setdefault(out, []).append(layer)
+            for body in _bodies(layer):
+                collect(body)
+
+    collect(low.layers)
+    live: set[int] = set()
+    pending = list(roots)
+    seen: set[Value] = set()
+    while pending:
+        value = low.aliases.get(pending[-1])
+        if value is not None:
+            pending[-1] = value
+            continue
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for layer in writers.get(value, []):
+            if id(layer) not in live:
+                live.add(id(layer))
+                pending += [v for v in layer.inputs if v is not None]
+                pending += [v for v in [layer.attrs.get("conditionVar")] if isinstance(v, Value)]
+    return _thinned(low.layers, live)
+
+
+def _refusals(layers: list[Layer]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for layer in layers:
+        if layer.kind == REFUSED:
+            found += layer.extra["problems"]
+        else:
+            found += [d for body in (layer.extra or {}).values() for d in _refusals(body)]
+    return found
+
+
+def _bodies(layer: Layer) -> list[list[Layer]]:
+    return [] if layer.kind == REFUSED else list((layer.extra or {}).values())
+
+
+def _written_inside(layer: Layer) -> list[Value]:
+    return [o for body in _bodies(layer) for inner in body for o in [*inner.outputs, *_written_inside(inner)]]
+
+
+def _thinned(layers: list[Layer], live: set[int]) -> list[Layer]:
+    kept = [layer for layer in layers if id(layer) in live]
+    for layer in kept:
+        for key, body in (layer.extra or {}).items() if layer.kind != REFUSED else ():
+            layer.extra[key] = _thinned(body, live)
+    return kept
+
+
+class NetworkWriter:
+    """Names blobs and layers and fills the messages; constants are written in front of their first user in each network."""
+
+    def __init__(self, model: MLModel, low: CoreLowering, graph: ir.Model) -> None:
+        self.model, self.low = model, low
+        self.names, self.layer_names = Names(), Names()
+        self.named: dict[Value, str] = {}
+        self.outputs: list[Value] = []
+        self._results: list[tuple[Value, str]] = []
+
+    def boundary(self, graph: ir.Graph, boundary: Any) -> None:
+        """Inputs and outputs keep their public names; an output that is already named, or a constant, is a copy."""
+        for value in graph.inputs:
+            self.named[value] = self.names.fresh(public_name(value))
+        for value in graph.outputs:
+            source = self.resolve(value)
+            self.outputs.append(value)
+            name = public_name(value)
+            if source in self.named or source.const_value is not None or self._variable(source):
+                self._results.append((source, name))
+                if name not in self.named.values():
+                    self.names.fresh(name)
+            elif name in self.named.values():
+                self._results.append((source, name))
+            else:
+                self.named[source] = self.names.fresh(name)
+
+    def _variable(self, value: Value) -> bool:
+        return value.producer() is None and value not in self.named
+
+    def resolve(self, value: Value) -> Value:
+        while value in self.low.aliases:
+            value = self.low.aliases[value]
+        return value
+
+    def name(self, value: Value) -> str:
+        value = self.resolve(value)
+        if value not in self.named:
+            self.named[value] = self.names.fresh(value.name or "blob")
+        return self.named[value]
+
+    def network(self, network: Any, layers: list[Layer], made: frozenset[Value] = frozenset()) -> None:
+        here = set(made)
+        for layer in layers:
+            for value in layer.inputs:
+                source = self.resolve(value) if value is not None else None
+                if source is not None and source.const_value is not None and source not in here:
+                    self._constant(network, source)
+                    here.add(source)
+            self._layer(network, layer, frozenset(here))
+
+    def results(self, network: Any) -> None:
+        """Outputs that are copies: of inputs, constants, other outputs, or under the name of an input."""
+        for source, name in self._results:
+            if source.const_value is not None:
+                self._constant(network, source)
+            message = network.layers.add(name=self.layer_names.fresh(name))
+            message.input.append(self.name(source))
+            message.output.append(name)
+            message.copy.SetInParent()
+
+    def _constant(self, network: Any, value: Value) -> None:
+        assert value.const_value is not None
+        array = checked(value.const_value.numpy(), value.name or "constant")
+        if array.size == 0:
+            raise MappingError(f"the constant {value.name} has no elements; Core ML's tensors have at least one")
+        if array.ndim > 5:
+            raise MappingError(f"the constant {value.name} has {array.ndim} axes; Core ML's tensors have at most 5")
+        # a name per network: a body may not reach what another body has written
+        self.named[value] = self.names.fresh(value.name or "const")
+        message = network.layers.add(name=self.layer_names.fresh(value.name or "const"))
+        message.output.append(self.named[value])
+        write_params(message.loadConstantND, {"shape": list(array.shape) or [1]})
+        self.model.set_weights(message.loadConstantND.data, of_array(array, self.low.half))
+
+    def _layer(self, network: Any, layer: Layer, made: frozenset[Value]) -> None:
+        message = network.layers.add(name=self.layer_names.fresh(layer.name or layer.kind))
+        message.input.extend(self.name(v) for v in layer.inputs if v is not None)
+        message.output.extend(self.name(v) for v in layer.outputs)
+        params = getattr(message, layer.kind)
+        write_params(params, {k: self.name(v) if isinstance(v, Value) else v for k, v in layer.attrs.items()})
+        for path, data in layer.blobs.items():
+            assert isinstance(data, WeightData)
+            self.model.set_weights(message_at(params, path), data)
+        for key, body in (layer.extra or {}).items():
+            inner = getattr(params, key)
+            inner.SetInParent()
+            self.network(inner, body, made)

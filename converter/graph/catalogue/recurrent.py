@@ -1,0 +1,120 @@
+"""Recurrent networks that ONNX's own operators do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.extensions import extension
+from converter.mapping.node import MappingError
+
+Value = ir.Value
+Function = tuple[str, dict[str, Any]]
+_NAMES = ("Sigmoid", "Tanh", "Tanh")
+
+
+@extension
+def CellClippedLSTM(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    hidden: Value | None = None,
+    cell: Value | None = None,
+    peepholes: Value | None = None,
+    *,
+    hidden_size: int,
+    cell_clip: float,
+    direction: str = "forward",
+    input_forget: int = 0,
+    activations: Sequence[str] = (),
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+) -> tuple[Value, Value, Value]:
+    """ONNX's LSTM (same inputs, outputs and layouts, without sequence lengths) with every cell state c_t limited to +-`cell_clip`."""
+    if lengths is not None:
+        raise MappingError("CellClippedLSTM with sequence lengths")
+    directions = 2 if direction == "bidirectional" else 1
+    names = list(activations) or list(_NAMES) * directions
+    functions = _functions(names, list(activation_alpha), list(activation_beta))
+    results = []
+    for d in range(directions):
+        backwards = direction == "reverse" or d == 1
+        part = [v if v is None else b.op("Squeeze", b.op("Slice", v, [d], [d + 1]), [0]) for v in (w, r, bias, peepholes)]
+        batch = b.op("Slice", b.op("Shape", x), [1], [2])
+        zero = b.op("Expand", 0.0, b.op("Concat", batch, [hidden_size], axis=0))
+        initial = [zero if v is None else b.op("Squeeze", b.op("Slice", v, [d], [d + 1]), [0]) for v in (hidden, cell)]
+        results.append(_direction(b, x, part, initial, functions[3 * d : 3 * d + 3], cell_clip, input_forget, backwards))
+    y = b.op("Concat", *(b.op("Unsqueeze", v[0], [1]) for v in results), axis=1)
+    return y, *(b.op("Concat", *(b.op("Unsqueeze", v[i], [0]) for v in results), axis=0) for i in (1, 2))  # type: ignore[return-value]
+
+
+def _functions(names: list[str], alphas: list[float], betas: list[float]) -> list[Function]:
+    """(operator, its attributes) per activation; alphas and betas go to those that take them, in order."""
+    found = []
+    for name in names:
+        parameters: dict[str, Any] = {}
+        if name in ("Affine", "HardSigmoid", "ScaledTanh") and alphas and betas:
+            parameters = {"alpha": alphas.pop(0), "beta": betas.pop(0)}
+        found.append((name, parameters))
+    return found
+
+
+def _apply(b: Builder, function: Function, x: Value) -> Value:
+    name, p = function
+    if name == "Affine":
+        return b.op("Add", b.op("Mul", x, p["alpha"]), p["beta"])
+    if name == "ScaledTanh":
+        return b.op("Mul", b.op("Tanh", b.op("Mul", x, p["beta"])), p["alpha"])
+    return b.op(name, x, **p)
+
+
+def _direction(
+    b: Builder,
+    x: Value,
+    part: list[Value | None],
+    initial: list[Value],
+    functions: list[Function],
+    clip: float,
+    coupled: int,
+    backwards: bool,
+) -> list[Value]:
+    """All time steps of one direction: y [Seq,Batch,H], the last h and c."""
+    w, r, bias, peepholes = part
+    assert w is not None and r is not None
+    steps = b.op("Squeeze", b.op("Slice", b.op("Shape", x), [0], [1]), [0])
+    if backwards:
+        x = b.op("Slice", x, [-1], [-(1 << 62)], [0], [-1])
+    inputs = b.op("MatMul", x, b.op("Transpose", w, perm=[1, 0]))
+    if bias is not None:
+        both = b.ops("Split", bias, outputs=2, axis=0, num_outputs=2)
+        inputs = b.op("Add", inputs, b.op("Add", both[0], both[1]))
+    recursion = b.op("Transpose", r, perm=[1, 0])
+    peeps = b.ops("Split", peepholes, outputs=3, axis=0, num_outputs=3) if peepholes is not None else None
+    body = b.body("lstm")
+    i = body.input("i", ir.DataType.INT64, [])
+    keep = body.input("keep", ir.DataType.BOOL, [])
+    h, c = (body.input(n, ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None) for n, v in zip(("h", "c"), initial, strict=True))
+    gates = body.op("Add", body.op("Gather", inputs, i, axis=0), body.op("MatMul", h, recursion))
+    h1, c1 = _cell(body, gates, c, peeps, functions, clip, coupled)
+    body.output(body.op("Identity", keep), h1, c1, body.op("Identity", h1))
+    last, cell, y = b.ops("Loop", steps, None, *initial, outputs=3, body=body.graph)
+    return [b.op("Slice", y, [-1], [-(1 << 62)], [0], [-1]) if backwards else y, last, cell]
+
+
+def _cell(b: Builder, gates: Value, c: Value, peeps: tuple[Value, ...] | None, functions: list[Function], clip: float, coupled: int) -> tuple[Value, Value]:
+    f, g, h = functions
+    i, o, forget, z = b.ops("Split", gates, outputs=4, axis=1, num_outputs=4)
+    if peeps is not None:
+        i, forget = b.op("Add", i, b.op("Mul", c, peeps[0])), b.op("Add", forget, b.op("Mul", c, peeps[2]))
+    i = _apply(b, f, i)
+    forget = b.op("Sub", 1.0, i) if coupled else _apply(b, f, forget)
+    cell = b.op("Clip", b.op("Add", b.op("Mul", forget, c), b.op("Mul", i, _apply(b, g, z))), -clip, clip)
+    if peeps is not None:
+        o = b.op("Add", o, b.op("Mul", cell, peeps[1]))
+    return b.op("Mul", _apply(b, f, o), _apply(b, h, cell)), cell
