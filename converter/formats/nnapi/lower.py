@@ -10,7 +10,8 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
-from converter.formats.nnapi.legalise import prepare, rewrites
+from converter.formats.nnapi.legalise import rewrites
+from converter.formats.nnapi.legalise_shapes import prepare
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
