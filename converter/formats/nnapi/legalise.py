@@ -111,9 +111,10 @@ def cos(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x - floor(x / y) * y takes the sign of the divisor."""
+    """x - floor(x / y) * y takes the sign of the divisor, which has to be an ordinary number."""
     x, y = x_of(node), x_of(node, 1)
-    if x.dtype not in FLOATS or attrs_of(node).get("fmod", 0):
+    divisor = constant(y)
+    if x.dtype not in FLOATS or attrs_of(node).get("fmod", 0) or divisor is None or not (np.isfinite(divisor) & (divisor != 0)).all():
         return None
     return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
 
