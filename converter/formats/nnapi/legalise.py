@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_shapes import SHAPES
+from converter.formats.nnapi.legalise_recurrent import RECURRENT
+from converter.formats.nnapi.legalise_shapes import SHAPES, merged
 from converter.formats.nnapi.unroll import copied
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.passes.legalise import Rewrite, Rewrites
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -20,7 +21,7 @@ LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: sm
 
 def rewrites(level: int) -> Rewrites:
     """Below level 3 some of them trade an operation that is missing for several that are there."""
-    return {**REWRITES, **SHAPES, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
+    return {**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
 
 
 def x_of(node: ir.Node, index: int = 0) -> ir.Value:
@@ -123,6 +124,21 @@ def hyperbolic(node: ir.Node, b: Builder) -> ir.Value:
     x = x_of(node)
     other = b.op("Exp", times(b, x, -1))
     return times(b, b.op("Sub" if node.op_type == "Sinh" else "Add", b.op("Exp", x), other), 0.5)
+
+
+_ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def erf(node: ir.Node, b: Builder) -> ir.Value:
+    """Abramowitz and Stegun 7.1.26, off by at most 1.5e-7: 1 - t * p(t) * exp(-x^2) with t = 1 / (1 + 0.3275911 |x|)."""
+    x = x_of(node)
+    size = b.op("Abs", x)
+    t = b.op("Div", b.like(x, 1), plus(b, times(b, size, 0.3275911), 1))
+    total = times(b, t, _ERF[-1])
+    for c in _ERF[-2::-1]:
+        total = b.op("Mul", plus(b, total, c), t)
+    positive = plus(b, times(b, b.op("Mul", total, b.op("Exp", times(b, b.op("Mul", x, x), -1))), -1), 1)
+    return b.op("Where", b.op("Less", x, b.like(x, 0)), times(b, positive, -1), positive)
 
 
 def is_nan(node: ir.Node, b: Builder) -> ir.Value:
@@ -230,13 +246,19 @@ def crd(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("DepthToSpace", b.op("Gather", x_of(node), order, axis=1), blocksize=block, mode="DCR")
 
 
+def or_merged(rewrite: Rewrite) -> Rewrite:
+    """A rewrite for up to four dimensions, else the merging of more."""
+    return lambda node, b: merged(node, b) if (rank_of(x_of(node)) or 0) > 4 else rewrite(node, b)
+
+
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
-    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "LpNormalization"): lp_normalization,
+    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Transpose", "Concat", "Slice", "Gather", "Expand", "Tile", "Split")},
 }  # fmt: skip
 BELOW_3: dict[tuple[str, str], Rewrite] = {
-    ("", "Clip"): clip, ("", "PRelu"): prelu, ("", "ReduceMean"): reduce_plane, ("", "ReduceMax"): reduce_plane, ("", "ReduceSum"): reduce_plane,
+    ("", "Clip"): or_merged(clip), ("", "PRelu"): prelu,
+    **{("", op): or_merged(reduce_plane) for op in ("ReduceMean", "ReduceMax", "ReduceSum")},
 }  # fmt: skip
 BELOW_4: dict[tuple[str, str], Rewrite] = {("", "HardSwish"): hard_swish, ("", "Elu"): elu}
