@@ -73,10 +73,10 @@ class Model:
         return {name: self._feed(info, np.asarray(given[name])) if tensors[name] else given[name] for name, info in infos.items()}
 
     def _feed(self, info: TensorInfo, array: Array) -> Array:
-        if info.name in self.interface.get("images", ()) and array.ndim == 3 and info.shape is not None:
-            channels = info.shape[-3]
-            if array.shape[-1] == channels and array.shape[0] != channels:  # height, width, channel -> channel, height, width
-                array = array.transpose(2, 0, 1)
+        if self._is_picture(info, array):  # height, width, channel -> channel, height, width
+            array = array.transpose(2, 0, 1)
+        if array.ndim == 1 and info.name in self.interface.get("channel_inputs", ()):  # a vector of channels for [S,B,C,H,W]
+            array = array.reshape(-1, 1, 1)
         if info.dtype.kind in "OUS":
             return array.astype(object)
         array = array.astype(info.dtype, copy=False)
@@ -84,6 +84,15 @@ class Model:
         if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         return array
+
+    def _is_picture(self, info: TensorInfo, array: Array) -> bool:
+        """Whether `array` has the order height, width, channel although [..,C,H,W] is declared: an image input, or bytes whose shape says so."""
+        if array.ndim != 3 or info.shape is None or len(info.shape) < 3:
+            return False
+        channels, height, width = info.shape[-3:]
+        if info.name in self.interface.get("images", ()):
+            return bool(array.shape[-1] == channels and array.shape[0] != channels)
+        return bool(array.dtype == np.uint8 and array.shape == (height, width, channels) and array.shape != (channels, height, width))
 
     def save(self, path: Any, format: str | None = None) -> None:
         from converter.api import save

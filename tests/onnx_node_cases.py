@@ -22,7 +22,6 @@ REFUSED = {
 # pattern -> why the engine's results are not the expected ones, or it refuses
 DIFFERENT = {
     r"image_decoder_.*": "onnxruntime has no image decoder",
-    r"strnormalizer_export_monday_.*": "onnxruntime needs a locale that the system may lack",
     r"convinteger_with_padding": "onnxruntime takes no zero point for each channel here",
     r"reduce_max_empty_set_bool": "onnxruntime refuses an empty set of truth values",
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",

@@ -19,6 +19,7 @@ from converter.graph import OPSET
 
 Kernel = dict[str, frozenset[ir.DataType]]
 _FILE = Path(__file__).with_name("onnxruntime_kernels.json")
+_NO_DOUBLE = ("GRU", "LSTM", "RNN")  # registered for doubles, but refuse them when they run
 _OTHER = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}
 TYPES = {_OTHER.get(t.name, t.name.lower()): t for t in ir.DataType}
 
@@ -27,7 +28,10 @@ TYPES = {_OTHER.get(t.name, t.name.lower()): t for t in ir.DataType}
 def kernels() -> dict[str, list[Kernel]]:
     """Operator -> kernels, each parameter -> types. An operator that is absent has no kernel of its own."""
     data = json.loads(_FILE.read_text())["kernels"]
-    return {op: [{p: frozenset(TYPES[t] for t in types.split()) for p, types in k.items()} for k in found] for op, found in data.items()}
+    table = {op: [{p: frozenset(TYPES[t] for t in types.split()) for p, types in k.items()} for k in found] for op, found in data.items()}
+    for op in _NO_DOUBLE:
+        table[op] = [{p: types - {ir.DataType.DOUBLE} for p, types in k.items()} for k in table[op]]
+    return table
 
 
 def measured() -> dict[str, Any]:

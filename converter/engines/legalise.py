@@ -6,16 +6,20 @@ computes in wider ones between Casts; inputs and outputs of types that cannot be
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.engines.kernels import Kernel, kernels
-from converter.graph.build import Builder, attrs_of, builder_before
-from converter.graph.extensions import can_expand, expand, replace
+from converter.graph.build import Builder, attrs_of
+from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs, all_nodes, subgraphs
-from converter.passes.legalise import expand_function
+from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.decompositions.normalisation import local_response as lrn
+from converter.passes.legalise import onnx_function, rewritten
 from converter.passes.widen import parameters, widen
 
 _T = ir.DataType
@@ -38,18 +42,15 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
 
 
 def _legalise(node: ir.Node, names: Names) -> None:
-    if (rewrite := DEVIATING.get(node.op_type)) is not None:
-        b = builder_before(node, names)
-        result = rewrite(node, b)
-        if result is not None:
-            replace(node, [result], b)
-            return
     table = kernels().get(node.op_type)
-    types = parameters(node)
-    if table is None:
-        for inner in expand_function(node, names) if not any(subgraphs(node)) else ():
+    rewrite = DEVIATING.get(node.op_type) or (onnx_function if table is None else None)
+    if rewrite is not None and (made := rewritten(node, names, rewrite)):
+        for inner in made:
             _legalise(inner, names)
         return
+    if table is None:
+        return
+    types = parameters(node)
     if any(_takes(k, types) for k in table):
         return
     widen(node, table, names)
@@ -108,17 +109,19 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _lrn_of_even_window(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel takes odd windows only: the mean of squares over channels as an average pool that counts its padding."""
-    attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
-    x, size = node.inputs[0], int(attrs["size"])
-    if x is None or size % 2:
-        return None
-    before = (size - 1) // 2
-    flat = b.op("Reshape", b.op("Mul", x, x), b.op("Concat", [0, 1], b.op("Slice", b.op("Shape", x), [1], [2]), [-1], axis=0))
-    padded = b.op("Pad", flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
-    mean = b.op("AveragePool", padded, kernel_shape=[size, 1])
-    total = b.op("Add", b.op("Mul", b.op("Reshape", mean, b.op("Shape", x)), b.like(x, attrs["alpha"])), b.like(x, attrs["bias"]))
-    return b.op("Div", x, b.op("Pow", total, b.like(x, attrs["beta"])))
+    """The kernel takes odd windows only."""
+    return None if node.attributes["size"].as_int() % 2 else lrn(node, b)
 
 
-DEVIATING = {"LRN": _lrn_of_even_window, "Mod": _mod, "Pad": _pad_every_axis}
+def _string_normalizer(node: ir.Node, b: Builder) -> None:
+    """The default locale, en_US, is not on every Linux; C.UTF-8 is, and folds the same letters."""
+    if "locale" not in node.attributes and sys.platform == "linux":
+        node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
+
+
+DEVIATING: dict[str, Callable[[ir.Node, Builder], ir.Value | None]] = {
+    "LRN": _lrn_of_even_window,
+    "Mod": _mod,
+    "Pad": _pad_every_axis,
+    "StringNormalizer": _string_normalizer,
+}

@@ -16,6 +16,7 @@ FORMATS = {
     "openvino": "converter.formats.openvino.format",
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
+    "tflite": "converter.formats.nnapi.tflite_format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096

@@ -231,8 +231,8 @@ def unbind(model: ir.Model) -> None:
 
 def expand_all(model: ir.Model, names: Names, keep: Callable[[ir.Node], bool] = lambda n: False) -> None:
     """Expands every extension operator that has a definition and that `keep` does not claim."""
-    for node in list(all_nodes(model.graph)):
-        if can_expand(node) and not keep(node):
+    while found := [n for n in all_nodes(model.graph) if can_expand(n) and not keep(n)]:  # definitions may use other extension operators
+        for node in found:
             expand(node, names)
 
 

@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
+_LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 _NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 
 
@@ -101,6 +102,9 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
 def _infer_standard(node: ir.Node) -> None:
     schema = schema_of(node.op_type, node.domain)
     if schema is None or any(v is not None and v.type is None for v in node.inputs):
+        return
+    if node.op_type in _LIKE_INPUT and node.inputs and node.inputs[0] is not None:  # onnx has no inference for these two
+        node.outputs[0].type, node.outputs[0].shape = node.inputs[0].type, node.inputs[0].shape
         return
     proto, names = onnx.NodeProto(op_type=node.op_type, domain=node.domain), {}
     for i, v in enumerate(node.inputs):  # positional names: foreign names may be empty or repeated

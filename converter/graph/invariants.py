@@ -43,7 +43,7 @@ def _value(value: ir.Value, seen: set[str], found: list[str]) -> None:
 
 
 def _node(node: ir.Node, found: list[str]) -> None:
-    if node.domain == "" and schema_of(node.op_type) is None:
+    if node.domain == "" and ((schema := schema_of(node.op_type)) is None or schema.deprecated):
         found.append(f"{node.op_type} is not an operator of opset {OPSET}")
     if node.domain == EXTENSION_DOMAIN and lookup(node.op_type) is None:
         found.append(f"{node.op_type} is not in the extension catalogue")

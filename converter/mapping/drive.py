@@ -19,7 +19,8 @@ from converter.mapping.table import Table
 
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
-MAX_REFUSALS = 1000
+# what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Lifting:
                 self.refuse(layer, str(e), e.code, e.help)
             except InferenceError as e:
                 self.refuse(layer, f"inputs do not fit: {e}", "R105")
+            except MALFORMED as e:
+                self.refuse(layer, f"the layer does not make sense ({type(e).__name__}: {str(e)[:200]})", "R110")
         return None
 
     def _row(self, layer: Layer) -> Sequence[ir.Value]:

@@ -67,15 +67,20 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     return []
 
 
-def expand_function(node: ir.Node, names: Names) -> list[ir.Node]:
-    """Replaces a standard operator by the function that ONNX defines it with; the new nodes, or none when it has no function."""
+def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    """The function that ONNX defines a standard operator with; None when it has none that could be written out."""
+    return _onnx_function(node, b)
+
+
+def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
+    """Replaces a node by what one rewrite gives; the new nodes, none when it does not apply."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     b = _Recording(graph, names, node)
-    results = _onnx_function(node, b)
+    results = rewrite(node, b)
     if results is None:
         return []
-    replace(node, list(results), b)
+    replace(node, [results] if isinstance(results, ir.Value) else list(results), b)
     return [n for n in b.made if n.graph is not None]
 
 

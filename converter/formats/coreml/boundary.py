@@ -20,6 +20,7 @@ from converter.mapping.node import MappingError
 
 DTYPES = {65568: ir.DataType.FLOAT, 65600: ir.DataType.DOUBLE, 131104: ir.DataType.INT32, 65552: ir.DataType.FLOAT16, 131080: ir.DataType.INT8}
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
+REMEMBERED = "netconv.coreml"  # key of the graph's metadata
 _DEFAULTS = {"intDefaultValue": np.int32, "floatDefaultValue": np.float32, "doubleDefaultValue": np.float64}
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
+from converter.formats.coreml.boundary import REMEMBERED
 from converter.formats.coreml.model import MLModel
 from converter.graph.infer import constant
 from converter.graph.names import public_name
@@ -43,6 +45,8 @@ class Boundary:
     image_mapping: int = 1
     labels: Labels | None = None
     defaults: bool = False
+    said: dict[str, Any] = field(default_factory=dict)  # what a Core ML file said beside its tensors
+    images: dict[str, Any] = field(default_factory=dict)
 
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
         """Fills in what is known only when blobs have names."""
@@ -70,7 +74,10 @@ def _dictionary(feature: Any, labels: Labels) -> None:
 def declare(model: Model, clone: ir.Model, written: MLModel, notes: list[Diagnostic]) -> Boundary:
     """Writes the features; takes the outputs of a classifier out of `clone`."""
     boundary = Boundary(written)
-    boundary.labels = _classifier(model, clone)
+    remembered = json.loads(clone.metadata_props.get(REMEMBERED, "{}"))
+    boundary.said = model.interface.get("coreml") or remembered
+    boundary.images = model.interface.get("images") or remembered.get("images", {})
+    boundary.labels = _classifier(boundary.said, clone)
     if boundary.labels is not None:
         boundary.kind = "neuralNetworkClassifier"
     getattr(written.proto, boundary.kind).SetInParent()
@@ -79,12 +86,12 @@ def declare(model: Model, clone: ir.Model, written: MLModel, notes: list[Diagnos
     for value in clone.graph.outputs[: -1 if boundary.labels is not None else None]:
         feature = written.proto.description.output.add(name=public_name(value))
         _array(feature.type.multiArrayType, value, notes)
-    _metadata(model, written.proto.description.metadata)
+    _metadata(boundary.said, written.proto.description.metadata)
     return boundary
 
 
-def _metadata(model: Model, meta: Any) -> None:
-    given = model.interface.get("coreml", {}).get("metadata", {})
+def _metadata(said: dict[str, Any], meta: Any) -> None:
+    given = said.get("metadata", {})
     for key in ("shortDescription", "versionString", "author", "license"):
         if key in given:
             setattr(meta, key, given[key])
@@ -95,7 +102,7 @@ def _metadata(model: Model, meta: Any) -> None:
 def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnostic]) -> None:
     name = public_name(value)
     feature = boundary.model.proto.description.input.add(name=name)
-    image = model.interface.get("images", {}).get(name)
+    image = boundary.images.get(name)
     shape = list(value.shape) if value.shape is not None else []
     if image is not None and len(shape) in (4, 5) and all(isinstance(d, int) for d in shape) and set(shape[:-3]) <= {1}:
         feature.type.imageType.height, feature.type.imageType.width = (d for d in shape[-2:] if isinstance(d, int))
@@ -136,9 +143,9 @@ def _array(array: Any, value: Value, notes: list[Diagnostic]) -> None:
             array.shapeRange.sizeRanges.add(lowerBound=d if d is not None else 1, upperBound=d if d is not None else -1)
 
 
-def _classifier(model: Model, clone: ir.Model) -> Labels | None:
+def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:
     """Recognises Gather(label table, ArgMax(scores)) at an output of texts, or at the one that a Core ML file declared."""
-    declared = model.interface.get("coreml", {}).get("classifier") or {}
+    declared = said.get("classifier") or {}
     graph = clone.graph
     for index, out in enumerate(graph.outputs):
         if out.dtype != T.STRING and public_name(out) != declared.get("label"):

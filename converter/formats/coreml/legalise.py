@@ -63,12 +63,15 @@ def quantize(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Cast", b.op("Clip", y, float(limits.min), float(limits.max)), to=int(out.dtype))
 
 
+_NO_MATRIX = ("tf_crop_and_resize", "half_pixel_symmetric")  # depend on more than the one axis, or are not computed by the reference
+
+
 def resize(node: ir.Node, b: Builder) -> Value | None:
     """Any resizing of static shapes, axis by axis, as a product with the matrix of its weights."""
     x = _x(node)
     size, result = shape_of(x), shape_of(node.outputs[0])
     attrs = attrs_of(node)
-    if size is None or result is None or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+    if size is None or result is None or attrs.get("antialias", 0) or attrs.get("coordinate_transformation_mode") in _NO_MATRIX:
         return None
     given = constant(_input(node, 2))
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
@@ -206,7 +209,64 @@ def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
     return b.op("Mul", total, 1.0 / len(node.inputs))
 
 
+def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
+    """A permutation of more than 5 axes with those merged that stay together, and without those of size 1."""
+    x = _x(node)
+    shape, perm = shape_of(x), list(attrs_of(node).get("perm") or [])
+    if shape is None or len(shape) <= 5 or not perm:
+        return None
+    order = [p for p in perm if shape[p] != 1]
+    kept = sorted(order)
+    groups: list[list[int]] = []
+    for p in order:
+        before = kept.index(p) - 1
+        if groups and before >= 0 and groups[-1][-1] == kept[before]:
+            groups[-1].append(p)
+        else:
+            groups.append([p])
+    if len(groups) > 5:
+        return None
+    ranked = sorted(groups)
+    small = b.op("Reshape", x, [int(np.prod([shape[p] for p in g])) for g in ranked] or [1])
+    turned = b.op("Transpose", small, perm=[ranked.index(g) for g in groups] or [0])
+    return b.op("Reshape", turned, [int(shape[p]) for p in perm])
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
+    bias, rank = _input(node, 2), rank_of(_x(node))
+    if bias is None or rank is None or evaluate_constant(bias) is not None:
+        return auto_padded(node, b)
+    y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
+    return b.op("Add", y, b.op("Reshape", bias, [-1, *[1] * (rank - 2)]))
+
+
+def batch_norm(node: ir.Node, b: Builder) -> Value | None:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with operands known only at run time."""
+    rank, attrs = rank_of(_x(node)), attrs_of(node)
+    if rank is None or attrs.get("training_mode", 0) or all(evaluate_constant(v) is not None for v in node.inputs[1:]):
+        return None
+    scale, bias, mean, variance = (b.op("Reshape", _x(node, i), [-1, *[1] * (rank - 2)]) for i in range(1, 5))
+    y = b.op("Div", b.op("Sub", _x(node), mean), b.op("Sqrt", b.op("Add", variance, float(attrs.get("epsilon", 1e-5)))))
+    return b.op("Add", b.op("Mul", y, scale), bias)
+
+
+def last_extreme(node: ir.Node, b: Builder) -> Value | None:
+    """The last of several extremes is the first one backwards."""
+    attrs, x = attrs_of(node), _x(node)
+    shape, axis = shape_of(x), int(attrs.get("axis", 0))
+    if not attrs.get("select_last_index", 0) or shape is None:
+        return None
+    backwards = b.op("Slice", x, [-1], [-(1 << 62)], [axis], [-1])
+    found = b.op(node.op_type, backwards, axis=axis, keepdims=attrs.get("keepdims", 1))
+    return b.op("Sub", b.const(np.array(shape[axis] - 1, np.int64)), found)
+
+
 REWRITES: Rewrites = {
+    ("", "Transpose"): merged_transpose,
+    ("", "BatchNormalization"): batch_norm,
+    ("", "ArgMax"): last_extreme,
+    ("", "ArgMin"): last_extreme,
     ("", "PRelu"): prelu,
     ("", "DequantizeLinear"): dequantize,
     ("", "QuantizeLinear"): quantize,
@@ -219,5 +279,6 @@ REWRITES: Rewrites = {
     ("", "RNN"): split_directions,
     ("", "GRU"): split_directions,
     ("", "Mean"): mean_of_shapes,
-    **{("", op): auto_padded for op in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")},
+    **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
+    **{("", op): auto_padded for op in ("MaxPool", "AveragePool", "LpPool")},
 }

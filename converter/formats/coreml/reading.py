@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import unreadable
 from converter.formats.coreml.blobs import floats, ints
-from converter.formats.coreml.boundary import graph_input, input_value, output_value, preprocess
+from converter.formats.coreml.boundary import REMEMBERED, graph_input, input_value, output_value, preprocess
 from converter.formats.coreml.control import Flow
 from converter.formats.coreml.lift import Env, NetworkLift, Regime, mapping
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
@@ -33,7 +34,15 @@ def lift(source: MLModel) -> Model:
     refuse(reading.lifting.problems)
     tidy(model)
     fold(model, limit=4096, keep=_is_compact)
+    remember(model, reading.interface)
     return Model(model, "coreml", reading.notes, reading.interface)
+
+
+def remember(model: ir.Model, interface: dict[str, Any]) -> None:
+    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that keep metadata."""
+    kept = {**interface["coreml"], **({"images": interface["images"]} if "images" in interface else {})}
+    if any(kept.values()):
+        model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
 
 
 class Reading:

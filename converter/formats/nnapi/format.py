@@ -85,8 +85,8 @@ def kinds() -> Mapping[str, str]:
 FORMAT = Format(
     name="nnapi",
     title="NNAPI operand table",
-    suffixes=(".nnapi.json", ".nnapi", ".nnapi.c", ".tflite"),
-    sniff=lambda head, path: bool(sniff(head, path)),
+    suffixes=(".nnapi.json", ".nnapi", ".nnapi.c"),
+    sniff=lambda head, path: sniff(head, path) in ("nnapi", "nnapi+blob"),
     read=read,
     write=write,
     check=check,

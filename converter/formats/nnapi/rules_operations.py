@@ -31,6 +31,11 @@ def check_operations(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime]
         _Check(table, subgraph, lifetimes, found, operation, f"operations[{i}]").run()
 
 
+def check_operation(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings, operation: Operation) -> None:
+    """The checks of one operation by itself, as it is about to be written."""
+    _Check(table, subgraph, lifetimes, found, operation, "").run()
+
+
 class _Check:
     """The checks of one operation; they share its place and operands."""
 
@@ -187,4 +192,4 @@ def _text(shape: Shape) -> str:
     return "?" if shape is None else str(shape)
 
 
-__all__ = ["Arguments", "check_operations", "fits"]
+__all__ = ["Arguments", "check_operation", "check_operations", "fits"]

@@ -150,7 +150,11 @@ class Lifter:
         previous, b.source = b.source, source if not self.calls else b.source
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         try:
-            return self.translate(proto, b, scope, opsets, path, bound)
+            results = self.translate(proto, b, scope, opsets, path, bound)
+            made = results[0].producer() if results and results[0] is not None else None
+            if made is not None and proto.name and made.op_type == proto.op_type and not self.calls:
+                made.name = proto.name
+            return results
         except UnsupportedError:
             raise
         except ReadError:
@@ -219,7 +223,7 @@ class Lifter:
 
     def standard(self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
         check_widened(op)
-        if op.domain == microsoft.DOMAIN:
+        if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:
             results = microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else missing(op)
             if results is not None:
                 return several(results)

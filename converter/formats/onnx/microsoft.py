@@ -16,11 +16,12 @@ from converter.graph.build import Builder
 from converter.mapping.node import MappingError
 
 DOMAIN = "com.microsoft"
+UNDECLARED = frozenset({"SimplifiedLayerNormalization"})  # onnxruntime keeps these in ai.onnx, where no opset has them
 ROWS = Rows()
 _POOL = ("auto_pad", "kernel_shape", "pads", "strides", "dilations", "ceil_mode", "count_include_pad", "storage_order")
 
 
-@ROWS.always("Gelu", "Trilu", "GatherND", "QuantizeLinear", "DequantizeLinear", "Pad", "Inverse_", "LayerNormalization", "Unique")
+@ROWS.always("Gelu", "Trilu", "GatherND", "QuantizeLinear", "DequantizeLinear", "Pad", "LayerNormalization", "Unique")
 def standard(op: Op, b: Builder) -> Results:
     """The same operator is in ai.onnx by now."""
     return None

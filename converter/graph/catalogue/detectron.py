@@ -77,7 +77,7 @@ def DetectronGenerateProposals(
     flat = b.op("Reshape", b.op("Transpose", scores, perm=[1, 2, 0]), [-1])
     flat = b.op("Mul", flat, b.op("Cast", large_enough(b, boxes, float(min_size), 1.0), to=int(ir.DataType.FLOAT)))
     boxes, flat = top(b, boxes, flat, pre_nms_count)
-    places = survivors(b, boxes, flat, post_nms_count, nms_threshold, 1.0)
+    places = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
     return filled(b, b.op("Gather", boxes, places), post_nms_count), filled(b, b.op("Gather", flat, places), post_nms_count)
 
 
@@ -111,6 +111,9 @@ def DetectronDetectionOutput(
     if not count:
         raise MappingError("detections need static shapes", "X203")
     kinds = 2 if class_agnostic_box_regression else num_classes
+    low, high = b.ops("Split", rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
+    flat = b.op("LessOrEqual", b.op("ReduceMin", b.op("Sub", high, low), [1], keepdims=1), 0.0)
+    scores = b.op("Where", flat, b.like(scores, 0), scores)
     weights = 1.0 / np.array(deltas_weights, np.float32)
     moves = b.op("Mul", b.op("Reshape", deltas, [count, kinds, 4]), weights)
     boxes = refine(b, b.op("Unsqueeze", rois, [1]), moves, 1.0, limit=max_delta_log_wh)

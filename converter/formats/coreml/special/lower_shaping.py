@@ -29,6 +29,8 @@ def lower_reshape(near: Node, low: Lowering) -> None:
         raise MappingError("tensors without elements have no place in Core ML")
     shape = shape_of(out)
     wanted = small(target)
+    if shape is not None and rank_of_value(x) > 5:
+        x = flattened(x)
     if shape is not None:
         to_static(low, x, near.outputs, list(shape))
     elif wanted is not None and 0 not in wanted:
@@ -39,6 +41,17 @@ def lower_reshape(near: Node, low: Lowering) -> None:
         raise MappingError("a Reshape that copies dimensions (0) to another rank")
     else:
         low.add("reshapeDynamic", [x, target], near.outputs)
+
+
+def flattened(x: Value) -> Value:
+    """The tensor of at most 5 axes that a tensor of more axes is a mere reshaping of, when there is one."""
+    source: Value | None = x
+    while source is not None and rank_of_value(source) > 5:
+        node = source.producer()
+        if node is None or node.domain or node.op_type not in ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"):
+            return x
+        source = node.inputs[0]
+    return x if source is None else source
 
 
 @lowers("Squeeze Unsqueeze")
@@ -92,7 +105,8 @@ def lower_split(near: Node, low: Lowering) -> None:
         raise MappingError("the sizes of a Split must be constant")
     count = len(near.outputs)
     if sizes is None:  # ONNX: the last part is shorter
-        length = (shape_list(x) or [])[axis]
+        size = shape_list(x)
+        length = size[axis] if size is not None else None
         part = -(-length // count) if length is not None else 0
         sizes = [min(part, max(0, length - i * part)) for i in range(count)] if length is not None else None
     if sizes is not None and 0 in sizes:

@@ -62,13 +62,19 @@ def lower_pool(near: Node, low: Lowering) -> None:
 
 
 def _ceil_pads(near: Node, kernel: list[int], stride: list[int], pads: list[int], exclude: bool) -> list[int]:
-    """Rounding up as padding after the end, where padding does not count."""
-    size, result = shape_of(x_of(near)), shape_of(near.outputs[0])
-    if size is None or result is None:
+    """Rounding up as padding after the end (less of it where a window goes), where padding does not count."""
+    size = shape_of(x_of(near))
+    if size is None:
         raise MappingError("ceil_mode needs static shapes", "X203", "fix the inputs with --inputs")
     n, more = len(kernel), list(pads)
     for i in range(n):
-        more[n + i] += max(0, (result[2 + i] - 1) * stride[i] + kernel[i] - size[2 + i] - pads[i] - pads[n + i])
+        whole = size[2 + i] + pads[i] + pads[n + i]
+        steps = -(-(whole - kernel[i]) // stride[i])
+        if steps * stride[i] >= size[2 + i] + pads[i]:  # a window may not begin in the padding after the end
+            steps -= 1
+        more[n + i] += steps * stride[i] + kernel[i] - whole
+    if min(more) < 0:
+        raise MappingError("rounding up that leaves padding out")
     if near.op == "AveragePool" and not exclude and more != pads:
         raise MappingError("ceil_mode of an average that counts padding")
     return more

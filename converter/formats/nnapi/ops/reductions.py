@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
+from converter.formats.nnapi.ops.elementwise import factor_of, scales_a_softmax
+from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.ops.shapes import axis, rank
+from converter.graph import EXTENSION_DOMAIN
 from converter.mapping.node import MappingError
 
 REDUCE = {"MEAN": "ReduceMean", "REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin", "REDUCE_PROD": "ReduceProd", "REDUCE_SUM": "ReduceSum"}
@@ -17,6 +21,16 @@ REDUCE = {"MEAN": "ReduceMean", "REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "Reduce
 def reduce(a: Args) -> ir.Value:
     axes = sorted({i % rank(a) for i in a.ints("axes")})
     return a.b.op(REDUCE[a.name], a.real("input"), axes, keepdims=int(a.flag("keep_dims")), noop_with_empty_axes=1)
+
+
+@lowers(*REDUCE.values())
+def lower_reduce(e: Emit) -> None:
+    axes = [i % len(e.shape()) for i in (e.ints(1) if e.has(1) else [])]
+    if not axes and not e.attrs.get("noop_with_empty_axes"):
+        axes = list(range(len(e.shape())))
+    kind = next(k for k, v in REDUCE.items() if v == e.op)
+    x, y = e.real(0), e.result()
+    e.put(kind, y, input=x, axes=axes, keep_dims=bool(e.attrs["keepdims"]))
 
 
 @lifts("REDUCE_ALL", "REDUCE_ANY")
@@ -33,10 +47,32 @@ def arg(a: Args) -> ir.Value:
     return a.b.op("Cast", a.b.op("ArgMax" if a.name == "ARGMAX" else "ArgMin", a.real("input"), axis=axis(a), keepdims=0), to=int(ir.DataType.INT32))
 
 
+@lowers("ArgMax", "ArgMin")
+def lower_arg(e: Emit) -> None:
+    if e.attrs.get("select_last_index"):
+        raise MappingError("of equal values the first is chosen there")
+    kind, axis = e.op.upper(), e.axis()
+    x, y = e.real(0), e.result()
+    if not e.attrs["keepdims"] or len(e.shape()) == 1:
+        e.put(kind, y, input=x, axis=axis)
+        return
+    dims = [n for i, n in enumerate(e.shape()) if i != axis]
+    found = e.step(kind, dims, y, input=x, axis=axis)
+    e.put("EXPAND_DIMS", y, input=found, axis=axis)
+
+
 @lifts("TOPK_V2")
 def top_k(a: Args) -> tuple[ir.Value, ir.Value]:
     values, indices = a.b.ops("TopK", a.real("input"), [a.integer("k")], axis=-1, outputs=2)
     return values, a.b.op("Cast", indices, to=int(ir.DataType.INT32))
+
+
+@lowers("TopK")
+def lower_top_k(e: Emit) -> None:
+    if e.axis(-1) != len(e.shape()) - 1 or not e.attrs.get("largest", 1):
+        raise MappingError("only the largest values of the last axis can be found")
+    x = e.real(0)
+    e.put("TOPK_V2", [e.result(0), e.result(1)], input=x, k=e.ints(1)[0])
 
 
 @lifts("SOFTMAX", "LOG_SOFTMAX")
@@ -44,6 +80,25 @@ def softmax(a: Args) -> ir.Value:
     x, beta = a.real("input"), a.number("beta", 1.0)
     scaled = x if beta == 1.0 else a.b.op("Mul", x, a.b.like(x, beta))
     return a.b.op("Softmax" if a.name == "SOFTMAX" else "LogSoftmax", scaled, axis=axis(a))
+
+
+@lowers("Softmax", "LogSoftmax")
+def lower_softmax(e: Emit) -> None:
+    """Along the last axis as rows of a matrix where the rank is none of level 1's; a factor before it is its beta."""
+    producer = e.value(0).producer()
+    factor = factor_of(producer) if producer is not None and scales_a_softmax(producer) else None
+    value, beta = factor or (e.value(0), 1.0)
+    x, axis, dims, kind = e.real(value), e.axis(-1), list(e.shape()), "SOFTMAX" if e.op == "Softmax" else "LOG_SOFTMAX"
+    if kind == "LOG_SOFTMAX" or axis != len(dims) - 1:
+        e.put(kind, e.result(), input=x, beta=beta, axis=axis)
+        return
+    y = e.result()
+    if len(dims) in (2, 4):
+        e.put(kind, y, input=x, beta=beta)
+        return
+    rows = [int(np.prod(dims[:-1])), dims[-1]]
+    z = e.step(kind, rows, y, input=e.reshaped(x, rows), beta=beta)
+    e.put("RESHAPE", y, input=z, shape=e.operand(y).dimensions)
 
 
 def on_channels(a: Args, x: ir.Value, i: int) -> tuple[ir.Value, list[int] | None]:
@@ -71,21 +126,62 @@ def lrn(a: Args) -> ir.Value:
     return a.b.op("Reshape", y, shape)
 
 
+@lowers("LRN")
+def lower_lrn(e: Emit) -> None:
+    size = int(e.attrs["size"])
+    if size % 2 == 0:
+        raise MappingError("a window of an even number of channels is not possible")
+    x, y = e.image(), e.result(image=True)
+    a = e.attrs
+    e.put("LOCAL_RESPONSE_NORMALIZATION", y, input=x, radius=size // 2, bias=a["bias"], alpha=a["alpha"] / size, beta=a["beta"])
+
+
+SMALLEST_NORM = 1e-6  # AOSP divides by the larger of this and the norm
+
+
 @lifts("L2_NORMALIZATION")
 def l2_normalization(a: Args) -> ir.Value:
     x = a.real("input")
-    norm = a.b.op("ReduceL2", x, [axis(a)], keepdims=1)
-    return a.b.op("Div", x, norm)
+    half = x.dtype == ir.DataType.FLOAT16  # its own square would vanish there
+    wide = a.b.op("Cast", x, to=int(ir.DataType.FLOAT)) if half else x
+    y = a.b.ext("NormalizeL2", wide, axes=[axis(a)], eps=SMALLEST_NORM**2, eps_mode="max")
+    return a.b.op("Cast", y, to=int(ir.DataType.FLOAT16)) if half else y
+
+
+@lowers("NormalizeL2", domain=EXTENSION_DOMAIN)
+def lower_normalize(e: Emit) -> None:
+    """Level 1 takes the last of four axes, level 3 any."""
+    axes, rank_ = [int(i) % len(e.shape()) for i in e.attrs["axes"]], len(e.shape())
+    limit = SMALLEST_NORM**2
+    if len(axes) != 1 or not (e.attrs["eps"] <= limit if e.attrs["eps_mode"] == "add" else np.isclose(e.attrs["eps"], limit, rtol=1e-3)):
+        raise MappingError("the smallest norm is 1e-6 there, and one axis is normalised")
+    more = {} if rank_ == 4 and axes[0] == 3 else {"axis": axes[0]}
+    x = e.real(0)
+    e.put("L2_NORMALIZATION", e.result(), input=x, **more)
 
 
 @lifts("INSTANCE_NORMALIZATION")
 def instance_normalization(a: Args) -> ir.Value:
     x, channels = a.real("input"), a.channels()
-    import numpy as np
-
     dtype = x.dtype.numpy() if x.dtype is not None else np.float32
     gamma, beta = (np.full(channels, a.number(n), dtype) for n in ("gamma", "beta"))
     return a.twin("InstanceNormalization", x, gamma, beta, epsilon=a.number("epsilon"))
+
+
+@lowers("InstanceNormalization")
+def lower_instance_normalization(e: Emit) -> None:
+    """One factor and one addend for all channels there; others follow as operations of their own."""
+    gamma, beta = e.constant(1), e.constant(2)
+    x, uniform = e.image(), bool((gamma == gamma[0]).all() and (beta == beta[0]).all())
+    factors = {"gamma": float(gamma[0]), "beta": float(beta[0])} if uniform else {"gamma": 1.0, "beta": 0.0}
+    more = {"input": x, "epsilon": e.attrs["epsilon"], "nchw": False, **factors}
+    y = e.result(fuse=not uniform, image=True)
+    if uniform:
+        e.put("INSTANCE_NORMALIZATION", y, **more)
+        return
+    z = e.step("INSTANCE_NORMALIZATION", e.operand(x).dimensions, x, **more)
+    z = e.step("MUL", e.operand(x).dimensions, x, a=z, b=e.number(gamma, x), activation=0)
+    e.put("ADD", y, a=z, b=e.number(beta, x), activation=e.activation)
 
 
 @lifts("BATCH_MATMUL")

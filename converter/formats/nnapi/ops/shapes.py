@@ -6,7 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
-from converter.graph.infer import rank_of, shape_of
+from converter.formats.nnapi.ops.emit import Emit, Ref, lowers
+from converter.formats.nnapi.table import OperandType
+from converter.graph.infer import known, rank_of
 from converter.mapping.node import MappingError
 
 
@@ -29,12 +31,40 @@ def axis(a: Args, name: str = "axis", default: int = -1) -> int:
 
 @lifts("RESHAPE")
 def reshape(a: Args) -> ir.Value:
-    return a.b.op("Reshape", a.real("input"), int64(a, "shape"))
+    """A shape that is only known at run time is the one that the output states, if it does."""
+    stated = a.output().dimensions
+    given = int64(a, "shape") if known(a.stored("shape")) is not None or not stated or 0 in stated else a.b.const(np.array(stated, np.int64), "shape")
+    return a.b.op("Reshape", a.real("input"), given)
+
+
+@lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def lower_reshape(e: Emit) -> None:
+    x = e.real(0)
+    if not e.quantised and e.operand(x).dimensions == (list(e.out) or [1]):
+        e.alias(e.node.outputs[0], e.value(0))
+    else:
+        put_reshape(e, x, e.result())
+
+
+def put_reshape(e: Emit, x: Ref, y: Ref) -> None:
+    """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+    dims, wanted = e.operand(x).dimensions, e.operand(y).dimensions
+    added = [i for i in range(len(wanted)) if wanted[i] == 1 and wanted[:i] + wanted[i + 1 :] == dims]
+    if e.operand(x).type is OperandType.TENSOR_INT32 and e.level < 6 and added:
+        e.put("EXPAND_DIMS", y, input=x, axis=added[0])
+    else:
+        e.put("RESHAPE", y, input=x, shape=wanted)
 
 
 @lifts("CONCATENATION")
 def concatenation(a: Args) -> ir.Value:
     return a.b.op("Concat", *a.reals_of("inputs"), axis=a.integer("axis"))
+
+
+@lowers("Concat")
+def lower_concat(e: Emit) -> None:
+    inputs = [e.real(i) for i in range(len(e.node.inputs))]
+    e.put("CONCATENATION", e.result(), inputs=inputs, axis=e.axis())
 
 
 @lifts("PACK")
@@ -45,6 +75,18 @@ def pack(a: Args) -> ir.Value:
 @lifts("TRANSPOSE")
 def transpose(a: Args) -> ir.Value:
     return a.b.op("Transpose", a.real("input"), perm=a.ints("permutation") if a.has("permutation") else list(range(rank(a)))[::-1])
+
+
+@lowers("Transpose")
+def lower_transpose(e: Emit) -> None:
+    """A RESHAPE where only axes of length 1 change places."""
+    perm = [int(i) for i in e.attrs.get("perm") or range(len(e.shape()))[::-1]]
+    x, dims = e.real(0), e.shape()
+    moved = [i for i in perm if dims[i] != 1]
+    if moved == sorted(moved) and len(dims) <= 4:
+        put_reshape(e, x, e.result())
+    else:
+        e.put("TRANSPOSE", e.result(), input=x, permutation=perm)
 
 
 @lifts("SQUEEZE")
@@ -68,6 +110,27 @@ def pad(a: Args) -> ir.Value:
         if operand.scale and a.operand("pad_value").type.name == "INT32":
             value = (value - operand.zero_point) * operand.scale
     return a.b.op("Pad", x, amounts.T.reshape(-1).astype(np.int64), a.b.like(x, value), mode="constant")
+
+
+@lowers("Pad")
+def lower_pad(e: Emit) -> None:
+    rank_ = len(e.shape())
+    axes = [i % rank_ for i in e.ints(3)] if e.has(3) else list(range(rank_))
+    amounts = np.zeros((rank_, 2), np.int32)
+    amounts[axes] = np.array(e.ints(1)).reshape(2, -1).T
+    value, mode = float(e.constant(2).reshape(-1)[0]) if e.has(2) else 0.0, e.attrs["mode"]
+    if amounts.min() < 0 or mode not in ("constant", "reflect"):
+        raise MappingError(f"mode {mode!r} or a negative amount is not possible")
+    x = e.real(0)
+    y = e.result()
+    if mode == "reflect":
+        e.put("MIRROR_PAD", y, input=x, paddings=amounts, mode=0)
+    elif value == 0 and (e.level < 3 or not np.signbit(value)):
+        e.put("PAD", y, input=x, paddings=amounts)
+    else:
+        operand = e.operand(x)
+        stored = round(value / operand.scale) + operand.zero_point if operand.scale else value
+        e.put("PAD_V2", y, input=x, paddings=amounts, pad_value=stored)
 
 
 @lifts("MIRROR_PAD")
@@ -111,105 +174,44 @@ def strided_slice(a: Args) -> ir.Value:
     return a.b.op("Squeeze", y, dropped) if dropped else y
 
 
+@lowers("Slice")
+def lower_slice(e: Emit) -> None:
+    shape = e.shape()
+    starts, ends = e.ints(1), e.ints(2)
+    axes = [i % len(shape) for i in e.ints(3)] if e.has(3) else list(range(len(starts)))
+    steps = e.ints(4) if e.has(4) else [1] * len(starts)
+    parts = [slice(0, n, 1) for n in shape]
+    for i, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        parts[i] = slice(*slice(start, end, step).indices(shape[i]))
+    x = e.real(0)
+    put_slice(e, x, e.result(), parts)
+
+
+def put_slice(e: Emit, x: Ref, y: Ref, parts: list[slice]) -> None:
+    """STRIDED_SLICE at level 2, SLICE at level 3 (integers, any rank); an end of -1 going down means the beginning."""
+    simple = all(p.step == 1 for p in parts)
+    if simple and e.level >= 3:
+        e.put("SLICE", y, input=x, begin=[p.start for p in parts], size=[p.stop - p.start for p in parts])
+        return
+    mask = sum(1 << i for i, p in enumerate(parts) if p.stop < 0)
+    bounds = {"begin": [p.start for p in parts], "end": [p.stop for p in parts], "strides": [p.step for p in parts]}
+    e.put("STRIDED_SLICE", y, input=x, **bounds, begin_mask=0, end_mask=mask, shrink_axis_mask=0)
+
+
 @lifts("SPLIT")
 def split(a: Args) -> tuple[ir.Value, ...]:
     return a.b.ops("Split", a.real("input"), axis=axis(a), num_outputs=a.integer("count"), outputs=a.integer("count"))
 
 
-@lifts("GATHER")
-def gather(a: Args) -> ir.Value:
-    return a.b.op("Gather", a.real("input"), a.stored("indices"), axis=axis(a))
-
-
-@lifts("TILE")
-def tile(a: Args) -> ir.Value:
-    return a.b.op("Tile", a.real("input"), int64(a, "multiples"))
-
-
-@lifts("REVERSE")
-def reverse(a: Args) -> ir.Value:
-    i = a.ints("axis")[0]
-    return a.b.op("Slice", a.real("input"), [-1], [np.iinfo(np.int64).min + 1], [i], [-1])
-
-
-@lifts("FILL", raw=True)
-def fill(a: Args) -> ir.Value:
-    return a.b.op("Expand", a.stored("value"), int64(a, "shape"))
-
-
-@lifts("RANK", raw=True)
-def rank_operation(a: Args) -> ir.Value:
-    return a.b.op("Cast", a.b.op("Size", a.b.op("Shape", a.stored("input"))), to=int(ir.DataType.INT32))
-
-
-@lifts("DEPTH_TO_SPACE")
-def depth_to_space(a: Args) -> ir.Value:
-    return a.twin("DepthToSpace", a.real("input"), blocksize=a.integer("block_size"), mode="DCR")
-
-
-@lifts("SPACE_TO_DEPTH")
-def space_to_depth(a: Args) -> ir.Value:
-    return a.twin("SpaceToDepth", a.real("input"), blocksize=a.integer("block_size"))
-
-
-@lifts("CHANNEL_SHUFFLE")
-def channel_shuffle(a: Args) -> ir.Value:
-    """Axis size = groups * m; seen as [groups, m] and transposed."""
-    shape, i, groups = list(a.shape()), axis(a), a.integer("groups")
-    if i == len(shape) - 1 and len(shape) == 4:
-        return a.twin("ShuffleChannels", a.real("input"), extension=True, group=groups)
-    split_ = a.b.op("Reshape", a.real("input"), [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]])
-    order = [*range(i), i + 1, i, *range(i + 2, len(shape) + 1)]
-    return a.b.op("Reshape", a.b.op("Transpose", split_, perm=order), shape)
-
-
-def first_layout(a: Args, x: ir.Value) -> ir.Value:
-    return x if a.domain == "" else a.b.op("Transpose", x, perm=[0, 3, 1, 2])
-
-
-def own_layout(a: Args, x: ir.Value) -> ir.Value:
-    return x if a.domain == "" else a.b.op("Transpose", x, perm=[0, 2, 3, 1])
-
-
-def static(x: ir.Value) -> tuple[int, ...]:
-    shape = shape_of(x)
-    if shape is None:
-        raise MappingError("the shape must be static", "X203")
-    return shape
-
-
-@lifts("BATCH_TO_SPACE_ND")
-def batch_to_space(a: Args) -> ir.Value:
-    """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]."""
-    bh, bw = a.ints("block_sizes")
-    x = first_layout(a, a.real("input"))
-    n, c, h, w = static(x)
-    y = a.b.op("Transpose", a.b.op("Reshape", x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
-    return own_layout(a, a.b.op("Reshape", y, [n // (bh * bw), c, h * bh, w * bw]))
-
-
-@lifts("SPACE_TO_BATCH_ND")
-def space_to_batch(a: Args) -> ir.Value:
-    """Pads height and width, then [N, C, H*bh, W*bw] -> [bh*bw*N, C, H, W]."""
-    (bh, bw), ((top, bottom), (left, right)) = a.ints("block_sizes"), a.array("paddings").reshape(2, 2).tolist()
-    x = a.b.op("Pad", first_layout(a, a.real("input")), [0, 0, top, left, 0, 0, bottom, right])
-    n, c, h, w = static(x)
-    y = a.b.op("Transpose", a.b.op("Reshape", x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
-    return own_layout(a, a.b.op("Reshape", y, [n * bh * bw, c, h // bh, w // bw]))
-
-
-@lifts("EMBEDDING_LOOKUP", raw=True)
-def embedding_lookup(a: Args) -> ir.Value:
-    return a.b.op("Gather", a.stored("values"), a.stored("lookups"), axis=0)
-
-
-@lifts("HASHTABLE_LOOKUP", raw=True)
-def hashtable_lookup(a: Args) -> tuple[ir.Value, ir.Value]:
-    """Rows of `values` whose key equals the lookup; a miss gives zero bytes and hit 0."""
-    equal = a.b.op("Equal", a.b.op("Unsqueeze", a.stored("lookups"), [1]), a.b.op("Unsqueeze", a.stored("keys"), [0]))
-    found = a.b.op("Cast", equal, to=int(ir.DataType.INT32))
-    hits = a.b.op("ReduceMax", found, [1], keepdims=0)
-    values = a.stored("values")
-    rows = a.b.op("Gather", values, a.b.op("ArgMax", found, axis=1, keepdims=0), axis=0)
-    hit = a.b.op("Reshape", a.b.op("Cast", hits, to=int(ir.DataType.BOOL)), [-1, *[1] * (rank(a, "values") - 1)])
-    return a.b.op("Where", hit, rows, a.b.like(values, 0)), a.b.op("Cast", hits, to=int(ir.DataType.UINT8))
+@lowers("Split")
+def lower_split(e: Emit) -> None:
+    """Equal parts are one operation at level 3, others a slice each."""
+    i, x, shape = e.axis(), e.real(0), e.shape()
+    sizes = [e.shape(y)[i] for y in e.node.outputs]
+    if len(set(sizes)) == 1 and e.level >= 3 and len(shape) <= 4:
+        e.put("SPLIT", [e.result(k) for k in range(len(sizes))], input=x, axis=i, count=len(sizes))
+        return
+    for k, size in enumerate(sizes):
+        parts = [slice(0, n, 1) for n in shape]
+        parts[i] = slice(sum(sizes[:k]), sum(sizes[:k]) + size, 1)
+        put_slice(e, x, e.result(k), parts)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
+from converter.formats.nnapi.ops.emit import Emit, Ref, lowers, only_user
+from converter.formats.nnapi.ops.weights import bias, weights
+from converter.formats.nnapi.table import Array
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
@@ -42,8 +47,6 @@ def bias_of(a: Args) -> ir.Value | None:
     operand, channel = a.operand("bias"), a.operand("filter").channel_quant
     if channel is None or operand.scale:
         return a.real("bias")
-    import numpy as np
-
     scales = np.float32(a.operand("input").scale) * np.array(channel.scales, np.float32)
     return a.b.op("DequantizeLinear", a.stored("bias"), scales, axis=0)
 
@@ -74,6 +77,57 @@ def depthwise_conv_2d(a: Args) -> ir.Value:
     return convolution(a, a.permuted("filter", (3, 0, 1, 2)), a.channels())
 
 
+def explicit(e: Emit, amounts: list[int]) -> dict[str, int]:
+    """pad and stride arguments of [top, left, bottom, right]."""
+    if min(amounts) < 0:
+        raise MappingError(f"the padding {amounts} is negative")
+    height, width = e.attrs.get("strides") or (1, 1)
+    names = ("pad_top", "pad_left", "pad_bottom", "pad_right")
+    return {**dict(zip(names, map(int, amounts), strict=True)), "stride_height": int(height), "stride_width": int(width)}
+
+
+def window_pads(e: Emit, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """The pads of a window, as an explicit list: automatic ones are computed, and rounding up becomes padding behind."""
+    auto, strides = e.attrs.get("auto_pad", "NOTSET"), e.attrs.get("strides") or (1, 1)
+    amounts = list(e.attrs.get("pads") or (0, 0, 0, 0))
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pairs = [same_pads(n, k, s, d) for n, k, s, d in zip(e.spatial(), kernel, strides, dilations, strict=True)]
+        pairs = pairs if auto == "SAME_UPPER" else [p[::-1] for p in pairs]
+        amounts = [pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]]
+    if e.attrs.get("ceil_mode"):
+        for i, (n, k, s, d, out) in enumerate(zip(e.spatial(), kernel, strides, dilations, e.spatial(e.node.outputs[0]), strict=True)):
+            if (out - 1) * s >= n + amounts[i]:
+                raise MappingError("a window begins in the padding behind")
+            needed = (out - 1) * s + (k - 1) * d + 1 - n - amounts[i]
+            amounts[i + 2] = max(needed, min(amounts[i + 2], needed + s - 1))  # windows that begin in the padding are none
+    return [int(n) for n in amounts]
+
+
+@lowers("Conv")
+def lower_conv(e: Emit) -> None:
+    x, shape, group = e.image(), e.shape(1), int(e.attrs.get("group", 1))
+    out, depth, kernel = shape[0], shape[1], shape[2:]
+    dilations = [int(n) for n in e.attrs.get("dilations") or (1, 1)]
+    more: dict[str, Any] = explicit(e, window_pads(e, kernel, dilations))
+    if dilations != [1, 1]:
+        more.update(dilation_height=dilations[0], dilation_width=dilations[1])
+    if group > 1 and depth == 1:
+        kind = "DEPTHWISE_CONV_2D"
+        w = weights(e, 1, (1, 2, 3, 0), None, x)
+        more["multiplier"] = out // group
+    elif group > 1:
+        kind = "GROUPED_CONV_2D"
+        if dilations != [1, 1]:
+            raise MappingError("a grouped convolution has no dilation there")
+        w = weights(e, 1, (0, 2, 3, 1), None, x)
+        more.update(groups=group, nchw=False)
+    else:
+        kind, w = "CONV_2D", weights(e, 1, (0, 2, 3, 1), None, x)
+    b = bias(e, e.value(2) if e.has(2) else None, out, x, w)
+    y = e.result(fuse=True, image=True)
+    e.put(kind, y, input=x, filter=w, bias=b, activation=e.activation, **more)
+
+
 @lifts("TRANSPOSE_CONV_2D")
 def transpose_conv_2d(a: Args) -> ir.Value:
     """Filter [out, H, W, in]. With an implicit padding the output has the size asked for and the padding follows."""
@@ -92,6 +146,69 @@ def transpose_conv_2d(a: Args) -> ir.Value:
     weights = a.permuted("filter", (3, 0, 1, 2))
     y = a.twin("ConvTranspose", a.real("input"), weights, bias_of(a), pads=amounts, strides=strides, kernel_shape=(kh, kw), output_padding=extra)
     return a.activated(y)
+
+
+@lowers("ConvTranspose")
+def lower_conv_transpose(e: Emit) -> None:
+    """Extra rows behind the output are rows less of padding, or rows of zeros more in the filter."""
+    x, (_, _, *kernel) = e.image(), e.shape(1)
+    if int(e.attrs.get("group", 1)) != 1:
+        raise MappingError("groups are not possible")
+    if any(d != 1 for d in e.attrs.get("dilations") or ()):
+        raise MappingError("dilations are not possible")
+    strides, size, target = e.attrs.get("strides") or (1, 1), e.spatial(), e.spatial(e.node.outputs[0])
+    amounts = list(e.attrs.get("pads") or (0, 0, 0, 0))
+    totals = [(n - 1) * s + k - t for n, s, k, t in zip(size, strides, kernel, target, strict=True)]
+    auto = e.attrs.get("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER") or e.attrs.get("output_shape"):
+        before = [t - t // 2 if auto == "SAME_LOWER" else t // 2 for t in totals]
+        amounts = [*before, 0, 0]
+    ends = [t - b for t, b in zip(totals, amounts, strict=False)]
+    w = weights(e, 1, (1, 2, 3, 0), None, x)
+    if min(ends) < 0:
+        w = longer(e, w, [max(0, -n) for n in ends])
+    out = e.operand(w).dimensions[0]
+    b = bias(e, e.value(2) if e.has(2) else None, out, x, w)
+    y = e.result(fuse=True, image=True)
+    pads_ = explicit(e, [*amounts[:2], *(max(0, n) for n in ends)])
+    e.put("TRANSPOSE_CONV_2D", y, input=x, filter=w, bias=b, activation=e.activation, nchw=False, **pads_)
+
+
+def longer(e: Emit, w: Ref, rows: list[int]) -> Ref:
+    """A constant filter with rows and columns of zeros behind."""
+    operand = e.operand(w)
+    if operand.value is None:
+        raise MappingError("the filter of an output with extra rows must be constant")
+    array: Array = np.pad(operand.array(), [(0, 0), (0, rows[0]), (0, rows[1]), (0, 0)], constant_values=operand.zero_point)
+    return e.writer.tensor(array, operand.type, operand.name, scale=operand.scale, zero_point=operand.zero_point, channel_quant=operand.channel_quant)
+
+
+@lowers("AveragePool", "MaxPool")
+def lower_pool(e: Emit) -> None:
+    """Padding never counts in an average; where it shall, it is a PAD in front."""
+    kernel = [int(n) for n in e.attrs["kernel_shape"]]
+    if any(d != 1 for d in e.attrs.get("dilations") or ()):
+        raise MappingError("a pool has no dilation there")
+    if any(v.uses() or v.is_graph_output() for v in e.node.outputs[1:]):
+        raise MappingError("the indices of the maxima are not available")
+    x, amounts = e.image(), window_pads(e, kernel, (1, 1))
+    if e.op == "AveragePool" and e.attrs.get("count_include_pad") and any(e.attrs.get("pads") or ()):
+        top, left, bottom, right = e.attrs["pads"]
+        n, h, w, c = e.operand(x).dimensions
+        x = e.step("PAD", [n, h + top + bottom, w + left + right, c], x, input=x, paddings=[[0, 0], [top, bottom], [left, right], [0, 0]])
+        amounts = [a - b for a, b in zip(amounts, (top, left, bottom, right), strict=True)]
+    put_pool(e, "AVERAGE_POOL_2D" if e.op == "AveragePool" else "MAX_POOL_2D", x, kernel, explicit(e, amounts))
+
+
+def put_pool(e: Emit, kind: str, x: Ref, kernel: Sequence[int], more: dict[str, int]) -> None:
+    y = e.result(fuse=True, image=True)
+    e.put(kind, y, input=x, filter_height=kernel[0], filter_width=kernel[1], activation=e.activation, **more)
+
+
+@lowers("GlobalAveragePool", "GlobalMaxPool")
+def lower_global_pool(e: Emit) -> None:
+    x, kind = e.image(), "AVERAGE_POOL_2D" if e.op == "GlobalAveragePool" else "MAX_POOL_2D"
+    put_pool(e, kind, x, e.spatial(), explicit(e, [0, 0, 0, 0]))
 
 
 def pool(a: Args, op_type: str, x: ir.Value) -> ir.Value:
@@ -120,19 +237,44 @@ def fully_connected(a: Args) -> ir.Value:
     return a.activated(a.b.op("Add", a.b.op("MatMul", x, a.permuted("weights", (1, 0))), a.real("bias")))
 
 
-@lifts("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-def resize(a: Args) -> ir.Value:
-    """Without flags a coordinate is i * in / out; sizes by factors are rounded down."""
-    height, width = a.spatial()
-    if "width" in a.binding.inputs:
-        target = [a.integer("height"), a.integer("width")]
-    else:
-        target = [int(height * a.number("height_scale")), int(width * a.number("width_scale"))]
-    corners, half = a.flag("align_corners"), a.flag("half_pixel_centers")
-    coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-    sizes = [a.shape()[0], a.channels(), *target]
-    if a.name == "RESIZE_BILINEAR":
-        return a.twin("Resize", a.real("input"), None, None, sizes, mode="linear", coordinate_transformation_mode=coordinates)
-    # nearest: floor(i * in / out), or the nearest source pixel with ties upwards where a flag is set
-    rounding = "round_prefer_ceil" if corners or half else "floor"
-    return a.twin("Resize", a.real("input"), None, None, sizes, mode="nearest", coordinate_transformation_mode=coordinates, nearest_mode=rounding)
+@lowers("MatMul", "Gemm")
+def lower_matmul(e: Emit) -> None:
+    """FULLY_CONNECTED for weights of rank 2 (a bias that follows is taken in), BATCH_MATMUL otherwise."""
+    if len(e.shape(1)) != 2 or len(e.shape(0)) < 2:
+        if e.op == "Gemm" or min(len(e.shape(0)), len(e.shape(1))) < 2:
+            raise MappingError("a vector is no operand there")
+        e.put("BATCH_MATMUL", e.result(), a=e.real(0), b=e.real(1), adjoint_a=False, adjoint_b=False)
+        return
+    if e.op == "Gemm" and (e.attrs["transA"] or e.attrs["alpha"] != 1.0 or e.attrs["beta"] != 1.0):
+        raise MappingError("only weights are transposed there")
+    flipped = e.op == "Gemm" and e.attrs["transB"]
+    x, out = e.real(0), e.node.outputs[0]
+    units, size = e.shape(1) if flipped else e.shape(1)[::-1]
+    w = weights(e, 1, (0, 1) if flipped else (1, 0), None, x)
+    addend: ir.Value | None = e.value(2) if e.has(2) else None
+    if e.op == "MatMul" and (found := added(out, units)) is not None:
+        out, addend = e.absorb(found[0]), found[1]
+    if addend is not None and int(np.prod(e.shape(addend))) not in (1, units):
+        raise MappingError("what is added is no bias")
+    rows, dims = int(np.prod(e.shape(0)[:-1])), e.shape(0)
+    flat = x if len(dims) == 2 else e.reshaped(x, [rows, size])
+    b = bias(e, addend, units, x, w)
+    y = e.result_of(out, fuse=True)
+    if len(dims) == 2:
+        e.put("FULLY_CONNECTED", y, input=flat, weights=w, bias=b, activation=e.activation)
+        return
+    z = e.step("FULLY_CONNECTED", [rows, units], y, input=flat, weights=w, bias=b, activation=e.activation)
+    e.put("RESHAPE", y, input=z, shape=e.operand(y).dimensions)
+
+
+def added(value: ir.Value, units: int) -> tuple[ir.Node, ir.Value] | None:
+    """The Add of a bias that alone follows a matrix product."""
+    node = only_user(value)
+    if node is None or node.op_type != "Add" or node.domain:
+        return None
+    other = node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+    shape = None if other is None else shape_of(other)
+    bias_like = other is not None and shape is not None and len(shape) == 1 and shape[0] == units
+    producer = None if other is None else other.producer()
+    ready = producer is None or producer.op_type == "DequantizeLinear"
+    return (node, other) if other is not None and bias_like and ready else None

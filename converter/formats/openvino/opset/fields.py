@@ -91,7 +91,7 @@ def _spatial(node: Node, auto: str) -> list[int]:
 
 
 class NumpyBroadcast(Field):
-    """auto_broadcast of binary operations. numpy is ONNX's rule, none is the case of equal shapes; pdpd is for special pairs."""
+    """auto_broadcast of binary operations. numpy is ONNX's rule, none is the case of equal shapes."""
 
     far = ("auto_broadcast",)
 
@@ -99,7 +99,7 @@ class NumpyBroadcast(Field):
         found = str(far.attrs.get("auto_broadcast", "numpy")).lower()
         if found == "none" and len({str(shape_of(v)) for v in far.inputs if v is not None}) > 1:
             raise MappingError("auto_broadcast='none' between unequal shapes", "R105")
-        if found not in ("numpy", "none"):
+        if found not in ("numpy", "none", "pdpd"):  # operands of pdpd are aligned before rows see them
             raise MappingError(f"auto_broadcast={found!r} is not expressible here", "X202")
 
     def lower(self, near: Node, far: Layer) -> None:

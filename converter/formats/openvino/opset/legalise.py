@@ -2,6 +2,147 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.openvino.opset.legalise_recurrent import lstm
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import rank_of, shape_of
 from converter.passes.legalise import Rewrites
 
-REWRITES: Rewrites = {}
+T = ir.DataType
+
+
+def biased(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A convolution with a bias: the convolution, and an Add."""
+    x, w, bias = node.inputs[0], node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    rank = rank_of(w) if w is not None else None
+    if bias is None or rank is None:
+        return None
+    y = b.op(node.op_type, x, w, **attrs_of(node))
+    shape = [1, -1, *[1] * (rank - 2)]
+    tensor = bias.const_value
+    return b.op("Add", y, b.const(tensor.numpy().reshape(shape), str(bias.name)) if tensor is not None else b.op("Reshape", bias, shape))
+
+
+def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
+    """x where column - row reaches k (upper) or does not pass it (lower)."""
+    x, k = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if x is None:
+        return None
+    shape = shape_of(x)
+    rows, columns = (b.const(np.arange(shape[-2])), b.const(np.arange(shape[-1]))) if shape is not None else (_numbers(b, x, -2), _numbers(b, x, -1))
+    distance = b.op("Sub", columns, b.op("Unsqueeze", rows, [1]))
+    limit = b.const(np.int64(0)) if k is None else b.op("Reshape", k, np.zeros(0, np.int64))
+    keep = b.op("GreaterOrEqual" if attrs_of(node).get("upper", 1) else "LessOrEqual", distance, limit)
+    if x.dtype == T.BOOL:
+        return b.op("And", x, keep)
+    return b.op("Where", keep, x, b.like(x, 0))
+
+
+def _numbers(b: Builder, x: ir.Value, axis: int) -> ir.Value:
+    size = b.op("Gather", b.op("Shape", x), b.const(np.int64(axis)), axis=0)
+    return b.op("Range", b.const(np.int64(0)), size, b.const(np.int64(1)))
+
+
+def reduce_parts(node: ir.Node, b: Builder) -> ir.Value | None:
+    """ReduceLogSum, ReduceLogSumExp, ReduceSumSquare from ReduceSum."""
+    x, axes = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if x is None:
+        return None
+    a = attrs_of(node)
+    if node.op_type == "ReduceSumSquare":
+        return b.op("ReduceSum", b.op("Mul", x, x), axes, **a)
+    if node.op_type == "ReduceLogSum":
+        return b.op("Log", b.op("ReduceSum", x, axes, **a))
+    high = b.op("ReduceMax", x, axes, **{**a, "keepdims": 1})
+    finite = b.op("Where", b.op("Equal", b.op("Abs", high), b.like(x, float("inf"))), b.like(x, 0), high)
+    total = b.op("Log", b.op("ReduceSum", b.op("Exp", b.op("Sub", x, finite)), axes, **a))
+    return b.op("Add", total, finite if a.get("keepdims", 1) else b.op("ReduceMax", finite, axes, **a))
+
+
+def compress(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The places where the condition holds, gathered."""
+    x, condition = node.inputs[0], node.inputs[1]
+    axis = attrs_of(node).get("axis")
+    if axis is None:
+        x = b.op("Reshape", x, [-1])
+    places = b.op("Reshape", b.op("NonZero", b.op("Cast", condition, to=int(T.INT32))), [-1])
+    return b.op("Gather", x, places, axis=axis or 0)
+
+
+def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
+    x, axis = node.inputs[0], attrs_of(node).get("axis", -1)
+    shape = shape_of(x) if x is not None else None
+    if x is None or shape is None:
+        return None
+    axis += len(shape) if axis < 0 else 0
+    best = b.op("ArgMax", x, axis=axis, keepdims=1)
+    numbers = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return b.op("Cast", b.op("Equal", best, b.const(numbers)), to=int(x.dtype or T.FLOAT))
+
+
+def is_inf(node: ir.Node, b: Builder) -> ir.Value | None:
+    """For opsets without IsInf."""
+    x, a = node.inputs[0], attrs_of(node)
+    if x is None:
+        return None
+    parts = [b.op("Equal", x, b.like(x, s * float("inf"))) for s, k in ((1, "detect_positive"), (-1, "detect_negative")) if a.get(k, 1)]
+    return b.op("Or", *parts) if len(parts) == 2 else parts[0] if parts else None
+
+
+def is_nan(node: ir.Node, b: Builder) -> ir.Value:
+    return b.op("Not", b.op("Equal", node.inputs[0], node.inputs[0]))
+
+
+def softsign(node: ir.Node, b: Builder) -> ir.Value | None:
+    x = node.inputs[0]
+    return None if x is None else b.op("Div", x, b.op("Add", b.op("Abs", x), b.like(x, 1)))
+
+
+def conv_integer(node: ir.Node, b: Builder) -> ir.Value:
+    """Zero points subtracted, a convolution of floats (exact up to 2^24), and back."""
+    x, w, xz, wz = ([*node.inputs, None, None])[:4]
+
+    def real(v: ir.Value | None, zero: ir.Value | None) -> ir.Value:
+        y = b.op("Cast", v, to=int(T.FLOAT))
+        if zero is None:
+            return y
+        z = b.op("Cast", zero, to=int(T.FLOAT))
+        if v is w and rank_of(zero) == 1 and rank_of(w) is not None and node.op_type == "ConvInteger":  # type: ignore[arg-type]
+            z = b.op("Reshape", z, [-1, *[1] * ((rank_of(w) or 1) - 1)])  # type: ignore[arg-type]
+        if v is x and rank_of(zero) == 1 and node.op_type == "MatMulInteger" and (shape_of(zero) or (1,)) != (1,):
+            z = b.op("Unsqueeze", z, [-1])
+        return b.op("Sub", y, z)
+
+    kind = "Conv" if node.op_type == "ConvInteger" else "MatMul"
+    return b.op("Cast", b.op(kind, real(x, xz), real(w, wz), **attrs_of(node)), to=int(T.INT32))
+
+
+def lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """An even size is centred differently by the runtime: the neighbours' squares summed one by one."""
+    x, a = node.inputs[0], {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
+    rank = rank_of(x) if x is not None else None
+    if x is None or rank is None:
+        return None
+    size, pads = a["size"], [0] * (2 * rank)
+    pads[1], pads[rank + 1] = (size - 1) // 2, size // 2
+    padded = b.op("Pad", b.op("Mul", x, x), pads)
+    total = b.op("Sum", *(b.op("Slice", padded, [i], [i - size + 1 or np.iinfo(np.int64).max], [1]) for i in range(size)))
+    base = b.op("Add", b.op("Mul", total, b.like(x, a["alpha"] / size)), b.like(x, a["bias"]))
+    return b.op("Div", x, b.op("Pow", base, b.like(x, a["beta"])))
+
+
+REWRITES: Rewrites = {
+    ("", "LRN"): lrn,
+    ("", "LSTM"): lstm,
+    **{("", name): biased for name in ("Conv", "ConvTranspose")},
+    **{("", name): reduce_parts for name in ("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")},
+    **{("", name): conv_integer for name in ("ConvInteger", "MatMulInteger")},
+    ("", "Trilu"): trilu,
+    ("", "Compress"): compress,
+    ("", "Hardmax"): hardmax,
+    ("", "IsInf"): is_inf,
+    ("", "IsNaN"): is_nan,
+    ("", "Softsign"): softsign,
+}

@@ -13,13 +13,14 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
 from converter.formats.openvino.opset.constants import DATA_TYPES, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
+from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import set_type
-from converter.graph.names import set_public_name
+from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
+from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
-from converter.passes.tidy import tidy
+from converter.passes.fold import fold
 
 Env = dict[tuple[int, int], ir.Value]
 
@@ -32,23 +33,25 @@ def mapping() -> FormatMapping:
 def lift(net: Net) -> Model:
     """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name of v11, else the layer's."""
     model, b = new_model(net.name)
-    body = BodyLift(net, b, Lifting(mapping(), b, "openvino"))
+    body = BodyLift(net, b, Lifting(mapping(), b, "openvino"), nested=False)
     body.run(net)
     refuse(body.lifting.problems)
     body.sinks()
-    tidy(model)
-    return Model(model, "openvino")
+    fold(model, KNOWN_LIMIT)
+    return Model(model, "openvino", interface={"defaults": body.defaults} if body.defaults else {})
 
 
 class BodyLift:
     """Lifts the layers of one body. `env` maps (layer id, output port id) to values; `inputs`/`outputs` are by Parameter/Result id."""
 
-    def __init__(self, net: Net, builder: Builder, lifting: Lifting) -> None:
-        self.net, self.builder, self.lifting = net, builder, lifting
+    def __init__(self, net: Net, builder: Builder, lifting: Lifting, nested: bool = True) -> None:
+        self.net, self.builder, self.lifting, self.nested = net, builder, lifting, nested
         self.env: Env = {}
         self.outputs: dict[int, ir.Value] = {}
         self.given: dict[int, ir.Value] = {}  # Parameter id -> value, for bodies of If, Loop and TensorIterator
-        self.variables: list[tuple[str, ir.Value, ir.Value]] = []
+        self.variables: dict[str, ir.Value] = {}  # name -> what ReadValue gives
+        self.assigned: dict[str, ir.Value] = {}
+        self.defaults: dict[str, Any] = {}
 
     def run(self, body: Body) -> None:
         producers = body.producers()
@@ -77,41 +80,111 @@ class BodyLift:
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
         kind = canonical_spelling(layer.type)
-        far = Layer(kind, layer.name, dict(layer.data), {}, operands, declared, self.net.where(layer), extra=(layer, self))
+        if layer.data.get("auto_broadcast", "").lower() == "pdpd":
+            operands = aligned(self.builder, kind, operands, layer.data)
+        operands, own = widened(self.builder, kind, operands)
+        far = Layer(
+            kind,
+            layer.name,
+            own_data(layer),
+            {},
+            operands,
+            declared,
+            self.net.where(layer),
+            extra=(layer, self),
+        )
         self.lifting.version = opset_number(layer.version)
         results = self.lifting.layer(far)
         if results is not None:
-            self._bind(layer, results)
+            self._bind(layer, results if own is None else narrowed(self.builder, kind, results, own))
 
     def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
         for port, value in zip(layer.outputs, values, strict=False):
+            if value.shape is None and port.dims and value.producer() is not None:  # what the file says, where inference knows nothing
+                value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
             self.env[layer.id, port.id] = value
             name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
             if value.producer() is not None and "openvino.name" not in value.metadata_props:
                 value.metadata_props["openvino.name"] = name
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
+        """A graph input. An FP16 input of v10 is presented as FP32."""
         dtype = DATA_TYPES.get(layer.data.get("element_type", "f32"))
+        if dtype is None:
+            raise MappingError(f"inputs of element type {layer.data.get('element_type')!r} have no counterpart", "X201")
         names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()
         value = ir.Value(name=self.builder.names.fresh(names[0] if names else layer.name))
-        set_type(value, dtype, parse_shape(layer.data.get("shape", "")))
+        narrow = self.net.version < 11 and dtype == ir.DataType.FLOAT16
+        set_type(value, ir.DataType.FLOAT if narrow else dtype, parse_shape(layer.data.get("shape", "")))
         set_public_name(value, names[0] if names else layer.name)
         self.builder.graph.inputs.append(value)
-        return value
+        return self.builder.op("Cast", value, to=int(dtype)) if narrow else value
 
     def _result(self, layer: IrLayer, value: ir.Value) -> None:
-        if self.lifting.builder is not self.builder:
+        """A graph output. v10 presents I64 as I32, and what is neither that nor I32 as FP32."""
+        if self.nested:
             return
-        producer = value.metadata_props.get("openvino.name") or layer.name
+        name = value.metadata_props.get("openvino.name") or self._boundary_name(value) or layer.name
+        if self.net.version < 11 and (shown := V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)) is not None:
+            value = self.builder.op("Cast", value, to=int(shown))
         self.builder.output(value)
-        set_public_name(self.builder.graph.outputs[-1], producer)
+        set_public_name(self.builder.graph.outputs[-1], name)
+
+    def _boundary_name(self, value: ir.Value) -> str:
+        return public_name(value) if value in self.builder.graph.inputs else value.name or ""
+
+    def state(self, name: str, initial: ir.Value) -> ir.Value:
+        """What ReadValue gives: an input more, whose default is the initial value."""
+        if self.nested:
+            raise MappingError("a state inside a body")
+        if name not in self.variables:
+            known_ = constant(initial)
+            if known_ is None:
+                raise MappingError("the initial value of the state is computed; it must be constant", "X202")
+            value = self.builder.input(name or "state", initial.dtype or ir.DataType.FLOAT, None if initial.shape is None else list(initial.shape))
+            set_public_name(value, name)
+            self.variables[name] = value
+            self.defaults[name] = known_
+        return self.variables[name]
+
+    def assign(self, name: str, value: ir.Value) -> None:
+        self.assigned[name] = value
 
     def sinks(self) -> None:
-        """States become extra inputs and outputs (Assign writes the output of its variable)."""
-        for name, read, written in self.variables:
+        """States become extra inputs and outputs: Assign writes the output of its variable."""
+        for name, written in self.assigned.items():
             self.builder.output(written)
             set_public_name(self.builder.graph.outputs[-1], name)
-            set_public_name(read, name)
+
+
+V10_OUTPUTS = {
+    ir.DataType.INT64: ir.DataType.INT32,
+    **dict.fromkeys(
+        (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.BOOL),
+        ir.DataType.FLOAT,
+    ),
+}
+
+
+def aligned(b: Builder, kind: str, operands: list[ir.Value | None], data: dict[str, str]) -> list[ir.Value | None]:
+    """pdpd broadcasting: the smaller operands begin at an axis of the first (of Select: of the second), and end before its last."""
+    lead = operands[1 if kind == "Select" else 0]
+    n = rank_of(lead) if lead is not None else None
+    axis = int(data.get("auto_broadcast.auto_broadcast_axis", "-1"))
+    if n is None:
+        raise MappingError("pdpd broadcasting needs a known rank", "X203")
+
+    def one(v: ir.Value | None) -> ir.Value | None:
+        if v is None or v is lead or (own := rank_of(v)) is None or own == 0:
+            return v
+        behind = n - own - (n - own if axis == -1 else axis)
+        return b.op("Unsqueeze", v, list(range(own, own + behind))) if behind > 0 else v
+
+    return [one(v) for v in operands]
+
+
+def own_data(layer: IrLayer) -> dict[str, str]:
+    return {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}
 
 
 def opset_number(version: str) -> int:

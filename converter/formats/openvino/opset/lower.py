@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
 from converter.format import Flavour
-from converter.formats.openvino.ir import Edge, Net, Port
+from converter.formats.openvino.ir import BackEdge, Body, Edge, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset.constants import NAMES, precision, write_const
 from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import mapping
 from converter.formats.openvino.opset.revisions import version_to_write
+from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.node import Layer
@@ -28,65 +33,140 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     limit = NEWEST[version]
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit)
-    writer.graph(graph.graph)
+    writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
 
 
-class NetWriter:
-    """Numbers layers, writes constants in front of their first user and edges behind it."""
+def _dims(value: ir.Value) -> list[str]:
+    return ["..."] if value.shape is None else [str(d) if isinstance(d, int) else "?" for d in value.shape]
 
-    def __init__(self, net: Net, limit: int) -> None:
+
+class NetWriter:
+    """Numbers layers, writes constants in front of their first user and edges behind it. One for each body."""
+
+    def __init__(self, net: Net, limit: int, body: Body | None = None) -> None:
         self.net, self.limit = net, limit
+        self.body: Body = net if body is None else body
         self.made: dict[ir.Value, tuple[int, int]] = {}
         self._names: dict[str, int] = {}
+        self.states: dict[str, ir.Value] = {}
 
-    def graph(self, graph: ir.Graph) -> None:
-        low = Lowering(mapping(), self.limit)
+    def graph(self, graph: ir.Graph, defaults: Mapping[str, Any] | None = None) -> None:
+        """The whole network. Inputs with a default that an output of the same name updates are states."""
+        written = {public_name(v): v for v in graph.outputs}
+        self.states = {n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written}
         for value in graph.inputs:
-            self._parameter(value)
+            if public_name(value) in self.states:
+                self._read_state(value, (defaults or {})[public_name(value)])
+            else:
+                self.parameter(value)
+        self.nodes(graph)
+        for value in graph.outputs:
+            if public_name(value) in self.states:
+                self._assign(value)
+            else:
+                self.result(value)
+
+    def nodes(self, graph: ir.Graph) -> None:
+        low = Lowering(mapping(), self.limit)
         for node in graph:
             low.node(node)
         refuse(low.problems)
         for layer in low.layers:
             self._layer(layer)
-        for value in graph.outputs:
-            self._result(value)
 
-    def _parameter(self, value: ir.Value) -> None:
-        dims = ["?" if not isinstance(d, int) else str(d) for d in value.shape] if value.shape is not None else ["..."]
-        data = {"shape": ",".join(dims), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
-        layer = IrLayer(len(self.net.layers), self._name(public_name(value)), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
+    def parameter(self, value: ir.Value) -> int:
+        data = {"shape": ",".join(_dims(value)), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
+        layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
         self._add(layer, [], [value])
+        return layer.id
 
-    def _result(self, value: ir.Value) -> None:
-        layer = IrLayer(len(self.net.layers), self._name(f"{public_name(value)}/result"), "Result", "opset1", inputs=[self._port(0, value, named=False)])
+    def result(self, value: ir.Value) -> int:
+        self._constant(value)
+        layer = IrLayer(len(self.body.layers), self._name(f"{public_name(value)}/result"), "Result", "opset1", inputs=[self._port(0, value, named=False)])
         self._add(layer, [value], [])
+        return layer.id
+
+    def _read_state(self, value: ir.Value, initial: Any) -> None:
+        const = write_const(len(self.body.layers), self._name(f"{public_name(value)}/init"), ir.Tensor(initial))
+        start = ir.Value(name="init", type=value.type, shape=value.shape)
+        self._add(const, [], [start])
+        data = {"variable_id": public_name(value), "variable_type": NAMES[value.dtype or ir.DataType.FLOAT], "variable_shape": ",".join(_dims(value))}
+        layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "ReadValue", "opset6", data=data)
+        layer.inputs, layer.outputs = [self._port(0, start, named=False)], [self._port(1, value, named=False)]
+        self._add(layer, [start], [value])
+
+    def _assign(self, value: ir.Value) -> None:
+        self._constant(value)
+        layer = IrLayer(len(self.body.layers), self._name(f"{public_name(value)}/assign"), "Assign", "opset6", data={"variable_id": public_name(value)})
+        layer.inputs = [self._port(0, value, named=False)]
+        out = ir.Value(name="assigned", type=value.type, shape=value.shape)
+        layer.outputs = [self._port(1, out)]
+        self._add(layer, [value], [out])
+
+    def _constant(self, value: ir.Value) -> None:
+        """The Const layer of a constant that has none yet."""
+        if value not in self.made and value.const_value is not None:
+            const = write_const(len(self.body.layers), self._name(value.name or "const"), value.const_value)
+            self._add(const, [], [value])
 
     def _layer(self, layer: Layer) -> None:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
-            if v not in self.made and v.const_value is not None:
-                const = write_const(len(self.net.layers), self._name(v.name or "const"), v.const_value)
-                self._add(const, [], [v])
-        id = len(self.net.layers)
-        ports = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
-        outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
+            self._constant(v)
         version = version_to_write(layer.kind, self.limit)
-        self._add(
-            IrLayer(id, self._name(layer.name or layer.kind), layer.kind, version, data=dict(layer.attrs), inputs=ports, outputs=outputs), inputs, layer.outputs
-        )
+        made = IrLayer(len(self.body.layers), self._name(layer.name or layer.kind), layer.kind, version, data=dict(layer.attrs))
+        made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
+        made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
+        for tag, inner in (layer.extra or {}).items():
+            made.bodies[tag] = self._inner(inner, len(inputs))
+        self._add(made, inputs, layer.outputs)
 
-    def _add(self, layer: IrLayer, inputs: list[ir.Value], outputs: list[ir.Value]) -> None:
-        self.net.layers.append(layer)
+    def _inner(self, inner: Inner, count: int) -> SubNet:
+        """The body of an If or Loop; external ports are positions, since ports are numbered so here."""
+        sub = SubNet()
+        writer = NetWriter(self.net, self.limit, sub)
+        parameters = {v: writer.parameter(v) for _, v in inner.inputs}
+        sub.inputs = [PortMap(port, parameters[v]) for port, v in inner.inputs]
+        if inner.iteration is not None:
+            sub.inputs.append(PortMap(-1, writer.parameter(inner.iteration), purpose="current_iteration"))
+        writer.nodes(inner.graph)
+        results = {}
+        for i, value in enumerate(inner.outputs):
+            results[i] = writer.result(writer.lifted(value) if i in inner.stacked else value)
+            stacked = PortMap(count + i, results[i], axis=0, start=0, end=-1, stride=1, part_size=1)
+            sub.outputs.append(stacked if i in inner.stacked else PortMap(count + i, results[i]))
+        if inner.goes_on is not None:
+            going = writer.result(inner.goes_on)
+            sub.outputs.append(PortMap(-1, going, purpose="execution_condition"))
+        for value, source in inner.back.items():
+            at = going if source is inner.goes_on else results[inner.outputs.index(source)]
+            sub.back_edges.append(BackEdge(at, parameters[value]))
+        return sub
+
+    def lifted(self, value: ir.Value) -> ir.Value:
+        """`value` with an axis of size 1 in front, to be collected along it."""
+        self._constant(value)
+        axes = write_const(len(self.body.layers), self._name("axis"), ir.Tensor(np.array([0], np.int64)))
+        at = ir.Value(name="axis", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+        self._add(axes, [], [at])
+        out = ir.Value(name=f"{value.name}/part", type=value.type, shape=None if value.shape is None else ir.Shape([1, *value.shape]))
+        layer = IrLayer(len(self.body.layers), self._name(f"{value.name}/part"), "Unsqueeze", "opset1")
+        layer.inputs, layer.outputs = [self._port(0, value, named=False), self._port(1, at, named=False)], [self._port(2, out)]
+        self._add(layer, [value, at], [out])
+        return out
+
+    def _add(self, layer: IrLayer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> None:
+        self.body.layers.append(layer)
         for port, value in zip(layer.inputs, inputs, strict=True):
             source, source_port = self.made[value]
-            self.net.edges.append(Edge(source, source_port, layer.id, port.id))
+            self.body.edges.append(Edge(source, source_port, layer.id, port.id))
         for port, value in zip(layer.outputs, outputs, strict=True):
             self.made[value] = (layer.id, port.id)
 
     def _port(self, id: int, value: ir.Value, named: bool = True) -> Port:
         dims = tuple(d if isinstance(d, int) else -1 for d in value.shape) if value.shape is not None else ()
-        names = (public_name(value),) if named and (value.is_graph_input() or value.is_graph_output()) else ()
+        names = (public_name(value),) if named and (value.is_graph_input() or value.is_graph_output()) and self.body is self.net else ()
         return Port(id, dims, precision(value.dtype), names if self.net.version >= 11 else ())
 
     def _name(self, hint: str) -> str:

@@ -1,0 +1,63 @@
+"""Casts, and compact weights that stand for themselves."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.lowering import is_float, shape_list, x_of
+from converter.formats.coreml.special.lower_arithmetic import INTEGERS, core, truncated
+from converter.formats.coreml.special.registry import lowers
+from converter.mapping.drive import Lowering
+from converter.mapping.node import MappingError, Node
+
+Value = ir.Value
+_INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "OneHot", "Reshape", "Expand", "Tile"}
+
+
+@lowers("Cast")
+def lower_cast(near: Node, low: Lowering) -> None:
+    """Blobs are float32 throughout: a Cast matters only where a number changes (to bool, or to an integer)."""
+    x, out = x_of(near), near.outputs[0]
+    if ir.DataType.STRING in (x.dtype, out.dtype):
+        raise MappingError("texts have no place in Core ML's tensors")
+    if constant_cast(near, low):
+        return
+    if out.dtype == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
+        low.add("notEqual", [x], near.outputs, {"alpha": 0.0})
+    elif out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
+        truncated(core(low), x, near.outputs)
+    else:
+        core(low).alias(out, x)
+
+
+def _only_indices(value: Value) -> bool:
+    return bool(value.uses()) and all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses()) and not value.is_graph_output()
+
+
+def constant_cast(near: Node, low: Lowering) -> bool:
+    """Compact weights that nobody stores with a layer are a constant of their own."""
+    x = near.input(0)
+    if x is None or (x.const_value is None and not (x.producer() is not None and x.producer().op_type in ("UnpackBits", "DequantizeLinear"))):  # type: ignore[union-attr]
+        return False
+    load_constant(near, low)
+    return True
+
+
+def load_constant(near: Node, low: Lowering) -> None:
+    out = near.outputs[0]
+    shape = [int(d) for d in (shape_list(out) or [])] or [1]
+    low.add("loadConstantND", [], near.outputs, {"shape": shape}, {"data": core(low).weights(out)})
+
+
+@lowers("DequantizeLinear")
+def lower_dequantize(near: Node, low: Lowering) -> None:
+    """Of constants only; activations are decomposed before."""
+    if evaluate_constant(near.outputs[0]) is None:
+        raise MappingError("DequantizeLinear of an activation")
+    load_constant(near, low)
+
+
+@lowers("UnpackBits", domain="netconv")
+def lower_unpack(near: Node, low: Lowering) -> None:
+    load_constant(near, low)

@@ -1,0 +1,155 @@
+"""The shared graph -> Table, at the lowest feature level that expresses it, and the table into its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic
+from converter.errors import UnsupportedError
+from converter.files import Output
+from converter.format import Flavour
+from converter.formats.nnapi.legalise import rewrites
+from converter.formats.nnapi.legalise_shapes import prepare, shorten_all
+from converter.formats.nnapi.levels import feature_level
+from converter.formats.nnapi.ops.themes import THEMES
+from converter.formats.nnapi.table import Operand, Table
+from converter.formats.nnapi.validate import validate
+from converter.formats.nnapi.writing import Ref, Writer
+from converter.graph.names import public_name
+from converter.mapping.drive import refuse
+from converter.mapping.narrow import dynamic_values
+from converter.mapping.node import MappingError
+from converter.model import Model
+from converter.passes.channels_last import boundary_permutation, to_last
+from converter.passes.fold import fold
+from converter.passes.legalise import legalise
+
+assert THEMES  # imported for what they enter into LOWER
+LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
+
+
+def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    """Writes `.nnapi.json`, `.nnapi` (+blob), `.nnapi.c` (+c) or `.tflite` (target tflite); returns warnings.
+
+    UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is written then.
+    """
+    notes: list[Diagnostic] = []
+    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes)
+    plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
+    with Output(path) as out:
+        if flavour.format == "tflite":
+            from converter.formats.nnapi.tflite import write_tflite
+
+            notes += write_tflite(table, out)
+        elif "blob" in flavour.options or (plain and path.suffix == ".nnapi"):
+            from converter.formats.nnapi.blob import write_blob
+
+            notes += write_blob(table, out)
+        elif "c" in flavour.options or (plain and path.name.endswith(".nnapi.c")):
+            from converter.formats.nnapi.csource import write_c
+
+            notes += write_c(table, out)
+        else:
+            from converter.formats.nnapi.codec import write_table
+
+            write_table(table, out)
+    return notes
+
+
+def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None) -> Table:
+    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart."""
+    graph = model.ir.clone()
+    fold(graph)
+    refuse(dynamic_values(graph))
+    prepare(graph)
+    highest = max(level for level in LEVELS if level <= limit)
+    table, warnings = at_level(graph, highest, io_layout)
+    needed = feature_level(table)[0]
+    for level in [n for n in LEVELS if n < needed]:
+        try:
+            table, warnings = at_level(graph, level, io_layout)
+            break
+        except UnsupportedError:
+            continue
+    if notes is not None:
+        notes += warnings
+    return table
+
+
+def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, list[Diagnostic]]:
+    """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
+    graph = prepared.clone()
+    legalise(graph, lambda n: refused(n, level), rewrites(level))
+    shorten_all(graph)
+    to_last(graph, io_layout)
+    fold(graph)
+    table, writer = Table(), Writer(level)
+    writer.subgraph = table
+    write_graph(graph.graph, writer)
+    refuse(writer.problems)
+    refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
+    return table, writer.narrowing.notes
+
+
+def refused(node: ir.Node, level: int) -> bool:
+    """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+    try:
+        Writer(level, dry=True).lower(node)
+    except MappingError:
+        return True
+    return False
+
+
+def write_graph(graph: ir.Graph, writer: Writer) -> None:
+    """All operands and operations of the main graph."""
+    subgraph = writer.subgraph
+    for value in graph.inputs:
+        try:
+            subgraph.inputs.append(writer.new(value).index)
+        except MappingError as e:
+            writer.problems.append(Diagnostic(e.code, f"input {public_name(value)}: {e}"))
+    for node in graph:
+        writer.node(node)
+    for value in graph.outputs:
+        try:
+            index = output(writer, value)
+        except MappingError as e:
+            writer.problems.append(Diagnostic(e.code, f"output {public_name(value)}: {e}"))
+            continue
+        subgraph.operands[index].name = public_name(value)
+        subgraph.outputs.append(index)
+    for value in [*graph.inputs, *graph.outputs]:
+        perm = boundary_permutation(value)
+        if perm is not None and value in writer.operands:
+            subgraph.operands[writer.operands[value]].boundary = {"permutation": list(perm)}
+
+
+def output(writer: Writer, value: ir.Value) -> int:
+    """The operand of a graph output: written by an operation, and neither an input nor another output."""
+    ref = writer.operand(value)
+    subgraph = writer.subgraph
+    operand = subgraph.operands[ref.index]
+    if operand.value is None and ref.index not in subgraph.inputs and ref.index not in subgraph.outputs:
+        return ref.index
+    copy = writer.add(Operand(operand.type, list(operand.dimensions), public_name(value), operand.scale, operand.zero_point))
+    copied(writer, ref, copy, operand)
+    writer.operands[value] = copy.index
+    return copy.index
+
+
+def copied(writer: Writer, source: Ref, target: Ref, operand: Operand) -> None:
+    """An operation that changes nothing, of the lowest level that the type has."""
+    integer = operand.type.name == "TENSOR_INT32"
+    if operand.type.name == "TENSOR_BOOL8":
+        writer.operation("LOGICAL_AND", [source.index, source.index], [target.index])
+    elif integer or len(operand.dimensions) > 4:
+        writer.operation("CAST", [source.index], [target.index])
+    else:
+        import numpy as np
+
+        from converter.formats.nnapi.table import OperandType
+
+        shape = writer.tensor(np.array(operand.dimensions, np.int32), OperandType.TENSOR_INT32)
+        writer.operation("RESHAPE", [source.index, shape.index], [target.index])

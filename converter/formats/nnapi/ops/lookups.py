@@ -1,0 +1,89 @@
+"""Operations that pick, repeat or fill."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.nnapi.ops.args import Args, lifts
+from converter.formats.nnapi.ops.emit import Emit, lowers
+from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape, rank
+from converter.formats.nnapi.table import OperandType as T
+from converter.graph.infer import known
+
+
+@lifts("GATHER")
+def gather(a: Args) -> ir.Value:
+    return a.b.op("Gather", a.real("input"), a.stored("indices"), axis=axis(a))
+
+
+@lifts("TILE")
+def tile(a: Args) -> ir.Value:
+    return a.b.op("Tile", a.real("input"), int64(a, "multiples"))
+
+
+@lifts("REVERSE")
+def reverse(a: Args) -> ir.Value:
+    i = a.ints("axis")[0]
+    return a.b.op("Slice", a.real("input"), [-1], [np.iinfo(np.int64).min + 1], [i], [-1])
+
+
+@lifts("FILL", raw=True)
+def fill(a: Args) -> ir.Value:
+    return a.b.op("Expand", a.stored("value"), int64(a, "shape"))
+
+
+@lifts("RANK", raw=True)
+def rank_operation(a: Args) -> ir.Value:
+    return a.b.op("Cast", a.b.op("Size", a.b.op("Shape", a.stored("input"))), to=int(ir.DataType.INT32))
+
+
+@lifts("EMBEDDING_LOOKUP", raw=True)
+def embedding_lookup(a: Args) -> ir.Value:
+    return a.b.op("Gather", a.stored("values"), a.stored("lookups"), axis=0)
+
+
+@lifts("HASHTABLE_LOOKUP", raw=True)
+def hashtable_lookup(a: Args) -> tuple[ir.Value, ir.Value]:
+    """Rows of `values` whose key equals the lookup; a miss gives zero bytes and hit 0."""
+    equal = a.b.op("Equal", a.b.op("Unsqueeze", a.stored("lookups"), [1]), a.b.op("Unsqueeze", a.stored("keys"), [0]))
+    found = a.b.op("Cast", equal, to=int(ir.DataType.INT32))
+    hits = a.b.op("ReduceMax", found, [1], keepdims=0)
+    values = a.stored("values")
+    rows = a.b.op("Gather", values, a.b.op("ArgMax", found, axis=1, keepdims=0), axis=0)
+    hit = a.b.op("Reshape", a.b.op("Cast", hits, to=int(ir.DataType.BOOL)), [-1, *[1] * (rank(a, "values") - 1)])
+    return a.b.op("Where", hit, rows, a.b.like(values, 0)), a.b.op("Cast", hits, to=int(ir.DataType.UINT8))
+
+
+@lowers("Gather")
+def lower_gather(e: Emit) -> None:
+    """Constant indices are counted from the front; a single one is a list of one, whose axis goes again."""
+    i, x, given = e.axis(), e.real(0), known(e.value(1))
+    if given is not None:
+        given = np.where(given < 0, given + e.shape()[i], given).astype(np.int32)
+        indices = e.writer.tensor(given, T.TENSOR_INT32)
+    else:
+        indices = e.stored(1)
+    y = e.result()
+    dims = [*e.shape()[:i], *e.operand(indices).dimensions, *e.shape()[i + 1 :]]
+    if dims == e.operand(y).dimensions:
+        e.put("GATHER", y, input=x, axis=i, indices=indices)
+    else:
+        put_reshape(e, e.step("GATHER", dims, y, input=x, axis=i, indices=indices), y)
+
+
+@lowers("Tile")
+def lower_tile(e: Emit) -> None:
+    x = e.real(0)
+    e.put("TILE", e.result(), input=x, multiples=e.ints(1))
+
+
+@lowers("Expand")
+def lower_expand(e: Emit) -> None:
+    """Repeated, or below level 3 multiplied by ones."""
+    x, dims, y = e.real(0), [1] * (len(e.out) - len(e.shape())) + list(e.shape()), e.result()
+    if e.level < 3 and not e.quantised:
+        e.put("MUL", y, a=x, b=e.number(np.ones(e.operand(y).dimensions), y), activation=0)
+        return
+    multiples = [1 if n == m else m for n, m in zip(dims, e.out, strict=True)] or [1]
+    e.put("TILE", y, input=e.reshaped(x, dims), multiples=multiples)

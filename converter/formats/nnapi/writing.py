@@ -1,0 +1,229 @@
+"""A subgraph that is being written: values become operands when something uses them, nodes become operations that are checked at once.
+
+Quantised graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the stored integers (its DequantizeLinear
+and QuantizeLinear vanish into scales and zero points); where NNAPI has no such operation it is written in floats between DEQUANTIZE and
+QUANTIZE. What the validator finds about an operation is the reason why its node cannot be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic
+from converter.formats.nnapi.levels import operation_level
+from converter.formats.nnapi.ops.args import DATA_TYPES, QUANTISED
+from converter.formats.nnapi.rules_operations import check_operation
+from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
+from converter.formats.nnapi.validate import Findings
+from converter.graph.infer import constant, shape_of
+from converter.graph.names import public_name
+from converter.mapping.drive import refusal
+from converter.mapping.narrow import Narrowing
+from converter.mapping.node import MappingError
+
+T = OperandType
+NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
+TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An operand that is an argument, to tell it from a number."""
+
+    index: int
+
+
+class Lifetimes(list[Lifetime]):
+    """Lifetimes as far as the checks of one operation ask for them, without a pass over the whole subgraph."""
+
+    def __init__(self, operands: list[Operand]) -> None:
+        super().__init__()
+        self.operands = operands
+
+    def __getitem__(self, index: Any) -> Any:
+        operand = self.operands[index]
+        return operand.lifetime or (Lifetime.TEMPORARY_VARIABLE if operand.value is None else Lifetime.CONSTANT_COPY)
+
+
+@dataclass
+class Writer:
+    """Operands and operations of one graph, up to feature level `level`. `dry`: one node is tried, its inputs become operands as they are."""
+
+    level: int
+    dry: bool = False
+    subgraph: Subgraph = field(default_factory=Subgraph)
+    operands: dict[ir.Value, int] = field(default_factory=dict)
+    scalars: dict[tuple[OperandType, Any], int] = field(default_factory=dict)
+    done: dict[ir.Node, bool] = field(default_factory=dict)
+    problems: list[Diagnostic] = field(default_factory=list)
+    narrowing: Narrowing = field(default_factory=lambda: Narrowing(NARROW))
+    _journal: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
+
+    # --- what was entered can be taken back -----------------------------------------------------------------------------------------------
+
+    def enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
+        table[key] = entry
+        self._journal.append((table, key))
+
+    def mark(self) -> tuple[int, int, int]:
+        return len(self.subgraph.operands), len(self.subgraph.operations), len(self._journal)
+
+    def undo(self, mark: tuple[int, int, int]) -> None:
+        del self.subgraph.operands[mark[0] :], self.subgraph.operations[mark[1] :]
+        for table, key in self._journal[mark[2] :]:
+            table.pop(key, None)
+        del self._journal[mark[2] :]
+
+    # --- operands -------------------------------------------------------------------------------------------------------------------------
+
+    def add(self, operand: Operand) -> Ref:
+        return Ref(self.subgraph.add(operand))
+
+    def scalar(self, kind: OperandType, number: Any) -> Ref:
+        assert kind.dtype is not None
+        array = np.array(number, kind.dtype)
+        key = (kind, array.tobytes())
+        if key not in self.scalars:
+            self.enter(self.scalars, key, self.subgraph.add(Operand(kind, value=array)))
+        return Ref(self.scalars[key])
+
+    def tensor(self, array: Array, kind: OperandType, name: str = "", **more: Any) -> Ref:
+        """A constant; one without dimensions gets one."""
+        array = array.reshape(1) if array.ndim == 0 else array
+        if not array.size:
+            raise MappingError(f"the constant {name!r} is empty, which NNAPI cannot say", "X203")
+        return self.add(Operand(kind, [int(n) for n in array.shape], name, value=array, **more))
+
+    def like(self, value: ir.Value, dims: Sequence[int] | None = None) -> Operand:
+        """An operand for a value, without its constant."""
+        dtype = self.narrowing.dtype(value)
+        kind = TENSORS.get(dtype)
+        if kind is None:
+            raise MappingError(f"{value.name} is {dtype.name}, which NNAPI does not have")
+        shape = dims if dims is not None else shape_of(value)
+        if shape is None or 0 in shape:
+            raise MappingError(f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes that are not empty", "X203")
+        operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
+        if kind in QUANTISED:
+            operand.scale, operand.zero_point = quantisation(value) or (1.0, 0)
+        elif kind is T.TENSOR_INT32 and dtype == value.dtype:
+            operand.scale = (quantisation(value) or (0.0, 0))[0]
+        return operand
+
+    def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
+        """The operand that an operation will write `value` to."""
+        ref = self.add(self.like(value, dims))
+        self.enter(self.operands, value, ref.index)
+        return ref
+
+    def operand(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
+        """The operand of a value that is read; `dims` are those of a dry run, where images are not channels-last yet."""
+        if value in self.operands:
+            return Ref(self.operands[value])
+        if value.const_value is not None:
+            operand = self.like(value, value.const_value.shape.numpy())
+            operand.value = self.narrowing.array(value.const_value, public_name(value)).reshape(operand.dimensions)
+            self.enter(self.operands, value, self.subgraph.add(operand))
+            return Ref(self.operands[value])
+        producer = value.producer()
+        if self.dry or producer is None:
+            return self.new(value, dims)
+        if producer not in self.done:
+            self.node(producer, forced=True)
+        if value not in self.operands and not self.problems:
+            raise MappingError(f"no operation gives {value.name}, the output {producer.outputs.index(value)} of {producer.op_type}")
+        return Ref(self.operands[value]) if value in self.operands else self.new(value)
+
+    # --- operations -----------------------------------------------------------------------------------------------------------------------
+
+    def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
+        """Appends an operation; MappingError when it is not valid, or needs a higher feature level."""
+        subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
+        subgraph.operations.append(operation)
+        found = Findings("", "")
+        check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
+        for finding in found:
+            if finding.level == "error":
+                raise MappingError(f"{kind}: {finding.message}")
+        needed = operation_level(subgraph, len(subgraph.operations) - 1)
+        if needed > self.level:
+            raise MappingError(f"{kind} of this kind needs feature level {needed}, the limit is {self.level}", "X206")
+
+    def node(self, node: ir.Node, forced: bool = False) -> None:
+        """The operations of a node, or a note why it has none. Nodes that usually vanish into others are written when `forced`."""
+        if node in self.done:
+            return
+        try:
+            self.lower(node, forced)
+        except MappingError as e:
+            self.problems.append(refusal(node, e))
+            self.enter(self.done, node, True)
+
+    def lower(self, node: ir.Node, forced: bool = False) -> None:
+        from converter.formats.nnapi.ops.emit import LAZY, LOWER, Emit, key_of
+
+        function = LOWER.get(key_of(node))
+        if function is None:
+            raise MappingError(f"{node.op_type} has no counterpart", "X201")
+        if not forced and (lazy := LAZY.get(key_of(node))) is not None and lazy(node):
+            return
+        mark = self.mark()
+        self.enter(self.done, node, True)
+        if any(dequantised(v) is not None for v in node.inputs):
+            try:
+                function(Emit(self, node, quantised=True))
+                return
+            except MappingError:
+                self.undo(mark)
+        self.enter(self.done, node, True)
+        try:
+            function(Emit(self, node, quantised=False))
+        except MappingError:
+            self.undo(mark)
+            raise
+
+
+def dequantised(value: ir.Value | None) -> ir.Node | None:
+    """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
+    node = None if value is None else value.producer()
+    if node is not None and node.op_type == "Transpose" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node if node is not None and node.op_type == "DequantizeLinear" and node.domain == "" else None
+
+
+def parameters(node: ir.Node) -> tuple[Array, Array] | None:
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear, when they are constants."""
+    scale = constant(node.inputs[1])
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    zero = np.zeros(1, np.int32) if given is None else constant(given)
+    return None if scale is None or zero is None else (scale, zero.astype(np.int32))
+
+
+_MOVES = {"Gather", "Where", "Identity", "Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Split"}
+
+
+def quantisation(value: ir.Value) -> tuple[float, int] | None:
+    """Scale and zero point with which the stored integers of a value are written or read; None for plain integers."""
+    return _quantisation(value, set())
+
+
+def _quantisation(value: ir.Value, seen: set[ir.Value]) -> tuple[float, int] | None:
+    """Looked for at the value itself, then through operators that only move integers."""
+    seen.add(value)
+    producer, users = value.producer(), [u.node for u in value.uses() if u.idx == 0]
+    nodes = [producer] if producer is not None and producer.op_type == "QuantizeLinear" else []
+    for node in nodes + [n for n in users if n.op_type == "DequantizeLinear"]:
+        found = parameters(node)
+        if found is not None and found[0].size == 1:
+            return float(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
+    moves = [producer] if producer is not None and producer.op_type in _MOVES else []
+    around = [v for n in moves for v in n.inputs if v is not None] + [o for n in users if n.op_type in _MOVES for o in n.outputs]
+    for other in around:
+        if other.dtype == value.dtype and other not in seen and (result := _quantisation(other, seen)) is not None:
+            return result
+    return None

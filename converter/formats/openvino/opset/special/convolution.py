@@ -1,0 +1,188 @@
+"""Convolutions and their transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.formats.openvino.opset.fields import explicit_pads, window
+from converter.formats.openvino.opset.special.base import Emit, attributes, given, int64, ints, lifts, lowers, operand, optional, rank, reshape, static
+from converter.graph.build import Builder
+from converter.mapping.drive import Lowering
+from converter.mapping.node import Layer, MappingError, Node
+
+EXPLICIT = ("explicit", "notset")
+
+
+def ungroup(b: Builder, weights: ir.Value) -> tuple[ir.Value, int]:
+    """[G, a, b, k...] -> [G*a, b, k...] and G."""
+    shape = static(weights, "the weights")
+    return reshape(b, weights, [shape[0] * shape[1], *shape[2:]]), shape[0]
+
+
+@lifts("Convolution", "GroupConvolution")
+def lift_convolution(layer: Layer, b: Builder) -> ir.Value:
+    attributes(layer, "strides", "pads_begin", "pads_end", "dilations", "auto_pad", "output_padding")
+    x, w = operand(layer, 0), operand(layer, 1)
+    group = 1
+    if layer.kind == "GroupConvolution":
+        w, group = ungroup(b, w)
+    near = Node("Conv", inputs=[x, w])
+    field = window(kernel=False)
+    field.lift(Layer("", attrs={k: v for k, v in layer.attrs.items() if k != "output_padding"}), near, b)
+    return b.op("Conv", x, w, group=group, **near.attrs)
+
+
+def _grouped(e: Emit, weights: ir.Value, group: int) -> Any:
+    """[G*a, b, k...] -> [G, a, b, k...]"""
+    shape = static(weights, "the weights")
+    return e.reshape(weights, [group, shape[0] // group, *shape[1:]]) if group > 1 else weights
+
+
+@lowers("Conv")
+def lower_convolution(node: Node, low: Lowering) -> None:
+    if node.input(2) is not None:
+        raise MappingError("a bias is an Add in the opsets")
+    x, w, group, e = given(node, 0), given(node, 1), node.attrs.get("group", 1), Emit(node, low)
+    static(w, "the weights")
+    layer = Layer("Convolution")
+    window(kernel=False).lower(node, layer)
+    e.out("GroupConvolution" if group > 1 else "Convolution", x, _grouped(e, w, group), **layer.attrs)
+
+
+@lifts("ConvolutionBackpropData", "GroupConvolutionBackpropData")
+def lift_transposed(layer: Layer, b: Builder) -> ir.Value:
+    """The weights are ConvTranspose's own [I, O/G, k...]; a third input asks for an output shape, which fixes the padding."""
+    a = attributes(layer, strides=[], pads_begin=[], pads_end=[], dilations=[], auto_pad="explicit", output_padding=[])
+    x, w, wanted = operand(layer, 0), operand(layer, 1), optional(layer, 2)
+    group = 1
+    if layer.kind.startswith("Group"):
+        w, group = ungroup(b, w)
+    kernel = list(static(w, "the weights")[2:])
+    n = len(kernel)
+    strides, dilations = a.strides or [1] * n, a.dilations or [1] * n
+    extra = a.output_padding or [0] * n
+    begin, end = a.pads_begin or [0] * n, a.pads_end or [0] * n
+    if wanted is not None:
+        size = [int(d) for d in static(x)[2:]]
+        target = ints(wanted, "the output shape")[-n:]
+        begin, end, extra = _padding_for(size, target, kernel, strides, dilations, extra, a.auto_pad, begin)
+    elif a.auto_pad == "valid":
+        begin = end = [0] * n
+    elif a.auto_pad in ("same_upper", "same_lower"):  # without a wanted shape: the padding that makes the output input * stride
+        total = [max(0, (k - 1) * d + 1 - s) for k, d, s in zip(kernel, dilations, strides, strict=True)]
+        small = [t // 2 for t in total]
+        big = [t - s for t, s in zip(total, small, strict=True)]
+        begin, end = (small, big) if a.auto_pad == "same_upper" else (big, small)
+    elif a.auto_pad not in EXPLICIT:
+        raise MappingError(f"auto_pad={a.auto_pad!r} is not known", "R110")
+    return b.op("ConvTranspose", x, w, strides=strides, dilations=dilations, pads=[*begin, *end], output_padding=extra, group=group, kernel_shape=kernel)
+
+
+def _padding_for(
+    size: list[int], target: list[int], kernel: list[int], strides: list[int], dilations: list[int], extra: list[int], auto: str, given_begin: list[int]
+) -> tuple[list[int], list[int], list[int]]:
+    begin, end, added = [], [], []
+    for i, (n, t, k, s, d) in enumerate(zip(size, target, kernel, strides, dilations, strict=True)):
+        total = s * (n - 1) + (k - 1) * d + 1 + extra[i] - t
+        more = max(0, -total)
+        total = max(0, total)
+        small, big = total // 2, total - total // 2
+        begin.append(small if auto in ("same_upper", *EXPLICIT, "valid") else big)
+        end.append(big if auto in ("same_upper", *EXPLICIT, "valid") else small)
+        added.append(extra[i] + more)
+    return begin, end, added
+
+
+@lowers("ConvTranspose")
+def lower_transposed(node: Node, low: Lowering) -> None:
+    if node.input(2) is not None:
+        raise MappingError("a bias is an Add in the opsets")
+    if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or node.attrs.get("output_shape"):
+        raise MappingError("implicit padding")
+    x, w, group, e = given(node, 0), given(node, 1), node.attrs.get("group", 1), Emit(node, low)
+    n = rank(w) - 2
+    pads = node.attrs.get("pads") or [0] * (2 * n)
+    e.out(
+        "GroupConvolutionBackpropData" if group > 1 else "ConvolutionBackpropData",
+        x,
+        _grouped(e, w, group),
+        strides=node.attrs.get("strides") or [1] * n,
+        pads_begin=pads[:n],
+        pads_end=pads[n:],
+        dilations=node.attrs.get("dilations") or [1] * n,
+        output_padding=node.attrs.get("output_padding") or [0] * n,
+        auto_pad="explicit",
+    )
+
+
+@lifts("DeformableConvolution")
+def lift_deformable(layer: Layer, b: Builder) -> ir.Value:
+    """(data, offsets, filters[, mask]); DeformConv's bilinear samples outside of the image are those of `bilinear_interpolation_pad`."""
+    a = attributes(
+        layer, strides=[], pads_begin=[], pads_end=[], dilations=[], auto_pad="explicit", group=1, deformable_group=1, bilinear_interpolation_pad=False
+    )
+    x, offset, w, mask = operand(layer, 0), operand(layer, 1), operand(layer, 2), optional(layer, 3)
+    kernel = list(static(w, "the weights")[2:])
+    begin, end = a.pads_begin or [0, 0], a.pads_end or [0, 0]
+    strides, dilations = a.strides or [1, 1], a.dilations or [1, 1]
+    if a.auto_pad not in EXPLICIT:
+        pads = explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], kernel, strides, dilations)
+        begin, end = pads[:2], pads[2:]
+    return b.ext(
+        "DeformableConvolution", x, offset, w, mask, strides=strides, pads=[*begin, *end], dilations=dilations, group=a.group,
+        deformable_group=a.deformable_group, bilinear_pad=int(a.bilinear_interpolation_pad),
+    )  # fmt: skip
+
+
+@lowers("DeformableConvolution", domain="netconv")
+def lower_deformable(node: Node, low: Lowering) -> None:
+    a = node.attrs
+    if low.version < 8 and (node.input(3) is not None or a["bilinear_pad"]):
+        raise MappingError("a mask needs opset8", "X206")
+    pads = a["pads"]
+    Emit(node, low).out(
+        "DeformableConvolution", *node.inputs, strides=a["strides"], pads_begin=pads[:2], pads_end=pads[2:], dilations=a["dilations"], auto_pad="explicit",
+        group=a["group"], deformable_group=a["deformable_group"], bilinear_interpolation_pad=bool(a["bilinear_pad"]),
+    )  # fmt: skip
+
+
+@lifts("BinaryConvolution")
+def lift_binary(layer: Layer, b: Builder) -> ir.Value:
+    """xnor-popcount: zeros and ones stand for -1 and 1; padding of `pad_value`."""
+    a = attributes(layer, strides=[], pads_begin=[], pads_end=[], dilations=[], auto_pad="explicit", mode="xnor-popcount", pad_value=float)
+    x, w = operand(layer, 0), operand(layer, 1)
+    if a.mode != "xnor-popcount":
+        raise MappingError(f"mode={a.mode!r} is not known", "R110")
+    kernel = list(static(w, "the weights")[2:])
+    strides, dilations = a.strides or [1, 1], a.dilations or [1, 1]
+    if a.auto_pad in EXPLICIT:
+        pads = [*(a.pads_begin or [0, 0]), *(a.pads_end or [0, 0])]
+    else:
+        pads = explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], kernel, strides, dilations)
+    return b.ext("BinaryConvolution", x, b.op("Cast", w, to=int(x.dtype or 1)), strides=strides, pads=pads, dilations=dilations, pad_value=a.pad_value)
+
+
+@lifts("Col2Im")
+def lift_col2im(layer: Layer, b: Builder) -> ir.Value:
+    a = attributes(layer, strides=[], dilations=[], pads_begin=[], pads_end=[])
+    n = 2
+    pads = [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
+    x = operand(layer, 0)
+    columns = b.op("Unsqueeze", x, [0]) if rank(x) == 2 else x
+    image = b.op(
+        "Col2Im", columns, int64(b, operand(layer, 1)), int64(b, operand(layer, 2)), strides=a.strides or [1] * n, dilations=a.dilations or [1] * n, pads=pads
+    )
+    return b.op("Squeeze", image, [0]) if rank(x) == 2 else image
+
+
+@lowers("Col2Im")
+def lower_col2im(node: Node, low: Lowering) -> None:
+    if low.version < 15:
+        raise MappingError("Col2Im needs opset15", "X206")
+    if static(given(node, 1), "the image's shape") != (2,):
+        raise MappingError("Col2Im of the opsets is two-dimensional")
+    pads = node.attrs.get("pads") or [0] * 4
+    strides, dilations = (node.attrs.get(k) or [1, 1] for k in ("strides", "dilations"))
+    Emit(node, low).out("Col2Im", *node.inputs, strides=strides, dilations=dilations, pads_begin=pads[:2], pads_end=pads[2:])

@@ -1,0 +1,146 @@
+"""Pooling. Rounding up has two meanings: `ceil` lets a window begin in the padding at the end, `ceil_torch` (and ONNX) does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.openvino.opset.fields import element_type, explicit_pads
+from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, lifts, lowers, operand, opset, static
+from converter.graph.build import Builder
+from converter.mapping.drive import Lowering
+from converter.mapping.node import Layer, MappingError, Node
+
+T = ir.DataType
+WINDOW: dict[str, Any] = {"kernel": list, "strides": [], "pads_begin": [], "pads_end": [], "dilations": [], "auto_pad": "explicit", "rounding_type": "floor"}
+
+
+def _window(a: Any, x: ir.Value) -> dict[str, Any]:
+    """kernel_shape, strides, dilations, pads and ceil_mode in ONNX's meaning."""
+    n = len(a.kernel)
+    strides, dilations = a.strides or [1] * n, a.dilations or [1] * n
+    auto = a.auto_pad
+    if auto in ("explicit", "notset"):
+        pads = [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
+    elif auto == "valid":
+        pads = [0] * (2 * n)
+    elif auto in ("same_upper", "same_lower"):
+        pads = explicit_pads(auto, [int(d) for d in static(x)[2:]], a.kernel, strides, dilations)
+    else:
+        raise MappingError(f"auto_pad={auto!r} is not known", "R110")
+    if a.rounding_type not in ("floor", "ceil", "ceil_torch"):
+        raise MappingError(f"rounding_type={a.rounding_type!r} is not known", "R110")
+    ceil = int(a.rounding_type != "floor" and auto in ("explicit", "notset"))
+    if a.rounding_type == "ceil" and ceil and any(pads[n + i] + strides[i] > (a.kernel[i] - 1) * dilations[i] + 1 for i in range(n)):
+        ceil = _round_up(a.kernel, strides, dilations, pads, [int(d) for d in static(x)[2:]])
+    return {"kernel_shape": a.kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil}
+
+
+def _round_up(kernel: list[int], strides: list[int], dilations: list[int], pads: list[int], size: list[int]) -> int:
+    """Where a last window begins in the padding at the end: more padding there instead of ceil_mode. Changes `pads`."""
+    n, outputs, beyond = len(kernel), [], False
+    for i in range(n):
+        reach = (kernel[i] - 1) * dilations[i] + 1
+        out = -(-(size[i] + pads[i] + pads[n + i] - reach) // strides[i]) + 1
+        outputs.append((out - 1) * strides[i] + reach - size[i] - pads[i])
+        beyond |= (out - 1) * strides[i] >= size[i] + pads[i]
+    if not beyond:
+        return 1
+    for i in range(n):
+        pads[n + i] = max(pads[n + i], outputs[i])
+    return 0
+
+
+@lifts("AvgPool")
+def lift_average(layer: Layer, b: Builder) -> ir.Value:
+    a = attributes(layer, **WINDOW, exclude_pad=bool)
+    x = operand(layer, 0)
+    w = _window(a, x)
+    if not a.exclude_pad and a.rounding_type == "ceil" and not w["ceil_mode"] and a.auto_pad in ("explicit", "notset"):
+        raise MappingError("rounding_type='ceil' with a window that begins in the counted padding")
+    if a.auto_pad not in ("explicit", "notset"):
+        return b.op("AveragePool", x, **w, count_include_pad=int(not a.exclude_pad))
+    return b.op("AveragePool", x, **w, count_include_pad=int(not a.exclude_pad))
+
+
+@lifts("MaxPool")
+def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
+    """From opset8 on also the index of each maximum in the elements from `axis` on."""
+    a = attributes(layer, **WINDOW, index_element_type="i64", axis=0)
+    x = operand(layer, 0)
+    w = _window(a, x)
+    if opset(layer) < 8 or len(layer.outputs) < 2:
+        return [b.op("MaxPool", x, **w)]
+    y, index = b.ops("MaxPool", x, **w, outputs=2)
+    if a.axis:
+        count = b.op("ReduceProd", b.op("Shape", x, start=a.axis), [0], keepdims=0)
+        index = b.op("Mod", index, count)
+    to = element_type.lift(a.index_element_type)
+    return [y, index if to == int(T.INT64) else b.op("Cast", index, to=to)]
+
+
+def _attrs(node: Node, low: Lowering) -> dict[str, Any]:
+    a = filled(node)
+    n = len(a["kernel_shape"])
+    if a.get("auto_pad", "NOTSET") != "NOTSET":
+        raise MappingError("implicit padding")
+    pads = a.get("pads") or [0] * (2 * n)
+    strides, dilations = a.get("strides") or [1] * n, a.get("dilations") or [1] * n
+    rounding = "floor"
+    if a.get("ceil_mode"):
+        safe = all(pads[n + i] + strides[i] <= (a["kernel_shape"][i] - 1) * dilations[i] + 1 for i in range(n))
+        if not safe and low.version < 14:
+            raise MappingError("ceil_mode with windows that would begin in the padding needs opset14", "X206")
+        rounding = "ceil_torch" if low.version >= 14 else "ceil"
+    return {
+        "kernel": a["kernel_shape"], "strides": strides, "pads_begin": pads[:n], "pads_end": pads[n:], "dilations": dilations,
+        "auto_pad": "explicit", "rounding_type": rounding,
+    }  # fmt: skip
+
+
+@lowers("AveragePool")
+def lower_average(node: Node, low: Lowering) -> None:
+    w = _attrs(node, low)
+    if any(d != 1 for d in w["dilations"]) and low.version < 16:
+        raise MappingError("dilations of AvgPool need opset16", "X206")
+    if low.version < 16:
+        del w["dilations"]
+    w["exclude-pad"] = not filled(node)["count_include_pad"]
+    Emit(node, low).out("AvgPool", node.input(0), **w)
+
+
+@lowers("MaxPool")
+def lower_max(node: Node, low: Lowering) -> None:
+    """The indices of ONNX count all elements of the tensor: axis 0."""
+    w, e = _attrs(node, low), Emit(node, low)
+    if filled(node)["storage_order"]:
+        raise MappingError("storage_order=1 cannot be expressed")
+    out = node.outputs[0]
+    indices = node.outputs[1] if len(node.outputs) > 1 else low.value("indices", T.INT64, out.shape)
+    e.out("MaxPool", node.input(0), outputs=[out, indices], **w, index_element_type="i64", axis=0)
+
+
+@lifts("AdaptiveAvgPool")
+def lift_adaptive_average(layer: Layer, b: Builder) -> ir.Value:
+    return b.ext("AdaptiveAveragePool", operand(layer, 0), output_size=ints(operand(layer, 1), "the output size"))
+
+
+@lifts("AdaptiveMaxPool")
+def lift_adaptive_max(layer: Layer, b: Builder) -> list[ir.Value]:
+    a = attributes(layer, index_element_type="i64")
+    y, index = b.exts("AdaptiveMaxPool", operand(layer, 0), output_size=ints(operand(layer, 1), "the output size"), outputs=2)
+    to = element_type.lift(a.index_element_type)
+    return [y, index if to == int(T.INT64) else b.op("Cast", index, to=to)]
+
+
+@lowers("AdaptiveAveragePool", domain="netconv")
+def lower_adaptive_average(node: Node, low: Lowering) -> None:
+    Emit(node, low).out("AdaptiveAvgPool", given(node, 0), np.array(node.attrs["output_size"], np.int64))
+
+
+@lowers("AdaptiveMaxPool", domain="netconv")
+def lower_adaptive_max(node: Node, low: Lowering) -> None:
+    outputs = [*node.outputs, low.value("indices", T.INT64, None)][:2]
+    Emit(node, low).out("AdaptiveMaxPool", given(node, 0), np.array(node.attrs["output_size"], np.int64), outputs=outputs, index_element_type="i64")

@@ -1,0 +1,133 @@
+"""The onnxruntime engine: types without a kernel, weights by reference, refusals, scalars."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from converter.engines import kernels
+from converter.engines.legalise import BOUNDARY
+from converter.errors import UnsupportedError, UsageError
+from converter.graph.build import new_model
+from converter.model import Model
+
+T = ir.DataType
+FLOATS = (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16)
+INTEGERS = (T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+
+
+def test_the_table_is_that_of_the_release_it_names() -> None:
+    table = json.loads(kernels._FILE.read_text())
+    if onnxruntime.__version__ != table["onnxruntime"]:
+        pytest.skip(f"the table is of onnxruntime {table['onnxruntime']}")
+    assert kernels.measured() == table
+
+
+def run(kind: str, *arrays: Any, **attributes: Any) -> np.ndarray:
+    """One operator in the types of `arrays`; the first is fed, the others are constants."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.from_numpy(arrays[0].dtype), arrays[0].shape)
+    b.output(b.op(kind, x, *arrays[1:], **attributes))
+    (result,) = Model(model, "test").run({"x": arrays[0]}).values()
+    return np.asarray(result)
+
+
+NUMBERS = np.array([[1, 3, 2], [0, 5, 4]])
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    ("kind", "operands", "expected"),
+    [
+        ("Add", [NUMBERS], NUMBERS * 2),
+        ("Max", [np.full((2, 3), 2)], np.maximum(NUMBERS, 2)),
+        ("Min", [np.full((2, 3), 2)], np.minimum(NUMBERS, 2)),
+        ("Clip", [np.array(1), np.array(4)], np.clip(NUMBERS, 1, 4)),
+        ("Mul", [NUMBERS], NUMBERS**2),
+        ("Mod", [np.full((2, 3), 3)], NUMBERS % 3),
+    ],
+)
+def test_arithmetic_in_every_type(kind: str, operands: list[np.ndarray], expected: np.ndarray, dtype: T) -> None:
+    result = run(kind, NUMBERS.astype(dtype.numpy()), *(o.astype(dtype.numpy()) for o in operands))
+    assert result.dtype == dtype.numpy()
+    np.testing.assert_array_equal(result.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("dtype", [T.INT16, T.UINT16, T.UINT32, T.UINT64, T.INT8, T.BFLOAT16], ids=lambda t: t.name)
+def test_sorting_and_reducing_in_every_type(dtype: T) -> None:
+    x = NUMBERS.astype(dtype.numpy())
+    if dtype not in (T.INT8, T.INT16, T.UINT16):  # opset 21 has no ReduceSum of these
+        np.testing.assert_array_equal(run("ReduceSum", x, np.array([1]), keepdims=0).astype(int), [6, 9])
+    np.testing.assert_array_equal(run("ArgMax", x, axis=1, keepdims=0), [1, 1])
+
+
+@pytest.mark.parametrize("dtype", [T.DOUBLE, T.FLOAT16], ids=lambda t: t.name)
+def test_convolution_and_pooling(dtype: T) -> None:
+    x, w = np.arange(16).reshape(1, 1, 4, 4).astype(dtype.numpy()), np.ones((1, 1, 2, 2), dtype.numpy())
+    assert run("Conv", x, w).astype(float).ravel()[0] == 10
+    assert run("AveragePool", x, kernel_shape=[2, 2]).astype(float).ravel()[0] == 2.5
+    assert run("GlobalMaxPool", x).dtype == dtype.numpy()
+
+
+@pytest.mark.parametrize("dtype", sorted(BOUNDARY, key=int), ids=lambda t: t.name)
+def test_types_that_cannot_be_fed(dtype: T) -> None:
+    x = np.array([0, 1, 2, 4]).astype(dtype.numpy())
+    y = run("Reshape", x, np.array([2, 2]))
+    assert y.dtype == x.dtype and y.shape == (2, 2)
+    np.testing.assert_array_equal(y.ravel().astype(np.float32), x.astype(np.float32))
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    assert run("Neg", np.array(2.0, np.float32)).shape == ()
+
+
+def test_truth_values_and_texts() -> None:
+    model, b = new_model()
+    x = b.input("x", T.BOOL, [3])
+    b.output(b.op("Where", x, np.array([True, False, True]), np.array([False, False, True])))
+    (y,) = Model(model, "test").run({"x": np.array([True, True, False])}).values()
+    assert y.tolist() == [True, False, True]
+    model, b = new_model()
+    b.output(b.op("StringConcat", b.input("x", T.STRING, [2]), b.const(ir.StringTensor([b"!"], shape=ir.Shape([1])))))
+    (y,) = Model(model, "test").run({"x": np.array(["a", "b"])}).values()
+    assert y.tolist() == ["a!", "b!"]
+
+
+def test_definitions_are_written_out_before_types_are_looked_at() -> None:
+    """An extension operator on bfloat16: the nodes of its body have no kernels either."""
+    model, b = new_model()
+    x = b.input("x", T.BFLOAT16, [1, 4, 2, 2])
+    b.output(b.ext("ShuffleChannels", b.op("Mul", x, x), group=2))
+    data = np.arange(16).reshape(1, 4, 2, 2).astype(ml_dtypes.bfloat16)
+    (y,) = Model(model, "test").run({"x": data}).values()
+    np.testing.assert_array_equal(y.astype(float), (data.astype(float) ** 2)[:, [0, 2, 1, 3]])
+
+
+def test_large_weights_are_not_copied_into_the_model() -> None:
+    """A weight handed over by reference is read where it lies, strided views included."""
+    model, b = new_model()
+    weight = np.random.default_rng(0).normal(size=(300, 200)).astype(np.float32)
+    x = b.input("x", T.FLOAT, [1, 200])
+    b.output(b.op("MatMul", x, b.const(weight.T)))
+    data = np.ones((1, 200), np.float32)
+    (y,) = Model(model, "test").run({"x": data}).values()
+    np.testing.assert_allclose(y, data @ weight.T, rtol=1e-4, atol=1e-4)
+
+
+def test_refusals_name_the_reason() -> None:
+    model, b = new_model()
+    b.output(b.op("ImageDecoder", b.input("x", T.UINT8, [None]), pixel_format="RGB"))
+    with pytest.raises(UnsupportedError, match="ImageDecoder"):
+        Model(model, "test").run({"x": np.zeros(3, np.uint8)})
+    model, b = new_model()
+    b.output(b.op("Relu", b.input("x", T.FLOAT, [2, 3])))
+    with pytest.raises(UsageError, match="onnxruntime"):
+        Model(model, "test").run({"x": np.zeros((3, 3), np.float32)})
+    with pytest.raises(UsageError, match="missing"):
+        Model(model, "test").run({})

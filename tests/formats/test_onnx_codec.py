@@ -1,0 +1,287 @@
+"""ONNX files: nothing lost, weights mapped and streamed, every damage named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from converter.errors import ConverterError, ReadError, UnsupportedError, UsageError
+from converter.format import Flavour
+from converter.formats.onnx import format as onnx_format
+from converter.formats.onnx.codec import read_onnx, read_proto, write_proto
+from converter.graph.invariants import violations
+from converter.graph.names import public_name, set_public_name
+from onnx_node_cases import node_cases
+
+READ = onnx_format.read
+RNG = np.random.default_rng(3)
+
+
+def model_of(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], weights: dict[str, np.ndarray] | None = None, opset: int = 21) -> onnx.ModelProto:
+    feeds = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
+    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    constants = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "net", feeds, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def dense() -> onnx.ModelProto:
+    """x[2,64] -> Relu(x W + b), the weights above the size that is cut out before parsing."""
+    weights = {"W": RNG.normal(size=(64, 32)).astype(np.float32), "b": RNG.normal(size=32).astype(np.float32)}
+    nodes = [helper.make_node("Gemm", ["x", "W", "b"], ["h"], name="fc"), helper.make_node("Relu", ["h"], ["y"], name="act")]
+    return model_of(nodes, {"x": [2, 64]}, ["y"], weights)
+
+
+def saved(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+X = RNG.normal(size=(2, 64)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", sorted(node_cases())[::25])
+def test_the_codec_loses_nothing(name: str, tmp_path: Path) -> None:
+    path = saved(node_cases()[name].model, tmp_path)
+    write_proto(read_proto(path), tmp_path / "again.onnx")
+    assert read_proto(tmp_path / "again.onnx") == node_cases()[name].model
+
+
+def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
+    path = saved(dense(), tmp_path)
+    proto, weights = read_onnx(path)
+    assert len(proto.SerializeToString()) < 1000 < path.stat().st_size
+    array = weights.tensor(proto.graph.initializer[0]).numpy()
+    assert not array.flags.owndata and not array.flags.writeable
+    model = READ(path, None)
+    assert violations(model.ir) == []
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_what_is_written_is_read_again(external: bool, tmp_path: Path) -> None:
+    model = READ(saved(dense(), tmp_path), None)
+    options = {"external": ""} if external else {}
+    for name in ("a.onnx", "b.onnx"):
+        assert onnx_format.write(model, tmp_path / name, Flavour("onnx", options)) == []
+    assert (tmp_path / "a.data").exists() == external
+    if not external:
+        assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    onnx.checker.check_model(str(tmp_path / "a.onnx"), full_check=True)
+    expected = model.run({"x": X})["y"]
+    np.testing.assert_array_equal(READ(tmp_path / "a.onnx", None).run({"x": X})["y"], expected)
+    assert onnx.load(tmp_path / "a.onnx").graph.node[0].name == "fc"
+
+
+def test_metadata_and_public_names_stay(tmp_path: Path) -> None:
+    proto = dense()
+    proto.metadata_props.add(key="author", value="me")
+    proto.producer_name, proto.doc_string, proto.graph.doc_string = "maker", "what it is", "the graph"
+    model = READ(saved(proto, tmp_path), None)
+    set_public_name(model.ir.graph.inputs[0], "image:0")
+    assert public_name(model.ir.graph.inputs[0]) == "image:0"
+    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx"))
+    again = onnx.load(tmp_path / "out.onnx")
+    assert {p.key: p.value for p in again.metadata_props} == {"author": "me"}
+    assert (again.producer_name, again.doc_string, again.graph.doc_string) == ("maker", "what it is", "the graph")
+    assert [i.name for i in again.graph.input] == ["image:0"]
+    assert [i.name for i in READ(tmp_path / "out.onnx", None).inputs] == ["image:0"]
+
+
+@pytest.mark.parametrize("opset", [13, 15, 17, 18, 20, 21, 22, 28])
+def test_opsets(opset: int, tmp_path: Path) -> None:
+    """Forms that changed: reductions, Split, Pad of some axes, Gelu, LayerNormalization, GroupNormalization, Shape of some axes."""
+    weights = {
+        "axes": np.array([1]), "pads": np.array([1, 2]), "last": np.array([3]), "g": np.arange(1, 5, dtype=np.float32), "z": np.zeros(4, np.float32),
+        "n": np.array(9, np.float32),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("GroupNormalization", ["x", "g", "z"], ["a"], num_groups=2),
+        helper.make_node("Gelu", ["a"], ["b"], approximate="tanh"),
+        helper.make_node("Pad", ["b", "pads", "n", "last"], ["c"]),
+        helper.make_node("Split", ["c"], ["d0", "d1"], axis=3, num_outputs=2),
+        helper.make_node("ReduceMax", ["d0", "axes"], ["e"]),
+        helper.make_node("LayerNormalization", ["e", "scale"], ["f"], axis=-1),
+        helper.make_node("Shape", ["f"], ["s"], start=1),
+        helper.make_node("Cast", ["s"], ["t"], to=TensorProto.FLOAT, saturate=1),
+        helper.make_node("ReduceSumSquare", ["t"], ["u"]),
+        helper.make_node("Add", ["f", "u"], ["y"]),
+    ]
+    weights["scale"] = np.array([1, 2, 3, 4], np.float32)
+    model = READ(saved(model_of(nodes, {"x": [2, 4, 3, 4]}, ["y"], weights), tmp_path), None)
+    x = RNG.normal(size=(2, 4, 3, 4)).astype(np.float32)
+    expected = model.run({"x": x})["y"]
+    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": str(opset)}))
+    written = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(written, full_check=True)
+    assert [o.version for o in written.opset_import if o.domain == ""] == [opset]
+    assert {o.domain for o in written.opset_import} <= ({""} if opset != 21 else {"", "netconv"})
+    np.testing.assert_allclose(READ(tmp_path / "out.onnx", None).run({"x": x})["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_an_opset_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
+    nodes = [helper.make_node("GridSample", ["x", "g"], ["y"]), helper.make_node("BitwiseNot", ["i"], ["j"])]
+    proto = model_of(nodes, {"x": [1, 1, 4, 4], "g": [1, 2, 2, 2]}, ["y"])
+    proto.graph.input.append(helper.make_tensor_value_info("i", TensorProto.INT32, [3]))
+    proto.graph.output.append(helper.make_tensor_value_info("j", TensorProto.INT32, [3]))
+    model = READ(saved(proto, tmp_path), None)
+    with pytest.raises(UnsupportedError) as refusal:
+        onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": "13"}))
+    assert [d.code for d in refusal.value.diagnostics] == ["X206", "X206"]
+    assert "GridSample" in str(refusal.value) and "BitwiseNot" in str(refusal.value)
+    assert not (tmp_path / "out.onnx").exists()
+    for wrong in ("6", "12", "99", "x"):
+        with pytest.raises(UsageError):
+            onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": wrong}))
+
+
+# damage: each changes a good model; the code that names it
+
+
+def _external(proto: onnx.ModelProto, location: str, **more: str) -> None:
+    t = proto.graph.initializer[0]
+    t.ClearField("raw_data")
+    t.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": location, **more}.items():
+        t.external_data.add(key=key, value=value)
+
+
+def _nested(depth: int) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 1, None)])
+        for _ in range(depth):
+            node = helper.make_node("If", ["c"], ["z"], then_branch=graph, else_branch=helper.make_graph([], "e", [], []))
+            graph = helper.make_graph([node], "b", [], [helper.make_tensor_value_info("z", 1, None)])
+        proto.graph.node.append(helper.make_node("If", ["c"], ["q"], then_branch=graph, else_branch=graph))
+
+    return change
+
+
+def _calls(body: list[Any]) -> Callable[[onnx.ModelProto], None]:
+    def change(proto: onnx.ModelProto) -> None:
+        proto.functions.append(helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]))
+        proto.opset_import.add(domain="own", version=1)
+        proto.graph.node.append(helper.make_node("F", ["y"], ["q"], domain="own"))
+
+    return change
+
+
+DAMAGE: dict[str, tuple[str, Callable[[onnx.ModelProto], Any]]] = {
+    "no graph": ("R103", lambda p: p.ClearField("graph")),
+    "wrong size of a weight": ("R103", lambda p: p.graph.initializer[0].dims.append(7)),
+    "negative extent": ("R103", lambda p: p.graph.initializer[0].dims.__setitem__(0, -64)),
+    "enormous extent": ("R103", lambda p: p.graph.initializer[0].dims.__setitem__(0, 1 << 62)),
+    "unknown type of a weight": ("R103", lambda p: setattr(p.graph.initializer[0], "data_type", 99)),
+    "no weights file": ("R102", lambda p: _external(p, "gone.bin")),
+    "weights outside the folder": ("R107", lambda p: _external(p, "../secret.bin")),
+    "absolute weights": ("R107", lambda p: _external(p, "/etc/passwd")),
+    "weights beyond the file": ("R102", lambda p: _external(p, "model.onnx", offset="0", length="99999999")),
+    "weights at a negative place": ("R102", lambda p: _external(p, "model.onnx", offset="-4", length="16")),
+    "weights without a number": ("R103", lambda p: _external(p, "model.onnx", offset="first")),
+    "weights of another size": ("R103", lambda p: _external(p, "model.onnx", length="16")),
+    "opset of the future": ("R104", lambda p: setattr(p.opset_import[0], "version", 999)),
+    "opset zero": ("R104", lambda p: setattr(p.opset_import[0], "version", 0)),
+    "no opset": ("R105", lambda p: p.ClearField("opset_import")),
+    "a name that nobody writes": ("R105", lambda p: p.graph.node[0].input.__setitem__(0, "nobody")),
+    "an output that nobody writes": ("R105", lambda p: setattr(p.graph.output[0], "name", "nobody")),
+    "a cycle": ("R105", lambda p: p.graph.node[0].input.__setitem__(0, "y")),
+    "a name written twice": ("R105", lambda p: p.graph.node[1].output.__setitem__(0, "h")),
+    "the same input twice": ("R105", lambda p: p.graph.input.append(p.graph.input[0])),
+    "the same weight twice": ("R105", lambda p: p.graph.initializer.append(p.graph.initializer[0])),
+    "an input without a type": ("R105", lambda p: p.graph.input[0].ClearField("type")),
+    "an unknown attribute": ("R111", lambda p: p.graph.node[0].attribute.append(helper.make_attribute("gamma", 1.0))),
+    "an attribute of another type": ("R110", lambda p: p.graph.node[0].attribute.append(helper.make_attribute("transA", "yes"))),
+    "too many inputs": ("R105", lambda p: p.graph.node[1].input.append("x")),
+    "shapes that contradict": ("R105", lambda p: p.graph.input[0].type.tensor_type.shape.dim.__getitem__(1).__setattr__("dim_value", 63)),
+    "text that is not UTF-8": ("R110", lambda p: p.graph.node[0].attribute.append(onnx.AttributeProto(name="alpha", type=3, s=b"\xff\xfe"))),
+    "an undeclared domain": ("R105", lambda p: setattr(p.graph.node[1], "domain", "other")),
+    "a body that is missing": ("R105", lambda p: p.graph.node.append(helper.make_node("If", ["x"], ["q"]))),
+    "a branch without results": ("R105", _nested(2)),
+    "a function that calls itself": ("R105", _calls([helper.make_node("F", ["a"], ["b"], domain="own")])),
+    "a constant without a value": ("R105", lambda p: p.graph.node.append(helper.make_node("Constant", [], ["q"]))),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_has_a_name(what: str, tmp_path: Path) -> None:
+    code, change = DAMAGE[what]
+    proto = dense()
+    change(proto)
+    with pytest.raises(ReadError) as refusal:
+        READ(saved(proto, tmp_path), None)
+    assert [d.code for d in refusal.value.diagnostics] == [code], str(refusal.value)
+    assert refusal.value.diagnostics[0].where.file
+
+
+def test_unknown_operators_are_named_all_at_once(tmp_path: Path) -> None:
+    proto = dense()
+    proto.opset_import.add(domain="other", version=1)
+    proto.graph.node.append(helper.make_node("Mystery", ["y"], ["p"], domain="other"))
+    proto.graph.node.append(helper.make_node("Relu", ["p"], ["q"]))
+    proto.graph.node.append(helper.make_node("Riddle", ["q"], ["r"]))
+    with pytest.raises(UnsupportedError) as refusal:
+        READ(saved(proto, tmp_path), None)
+    assert [d.code for d in refusal.value.diagnostics] == ["X201", "X201"]
+    assert "Mystery" in str(refusal.value) and "Riddle" in str(refusal.value)
+
+
+def test_functions_that_multiply_end(tmp_path: Path) -> None:
+    """Ten functions that each call the next ten times would be 10^10 nodes."""
+    proto = dense()
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    for level in range(10):
+        inner = "Relu" if level == 9 else f"F{level + 1}"
+        body = [helper.make_node(inner, ["a" if i == 0 else f"v{i}"], [f"v{i + 1}" if i < 9 else "b"], domain="" if level == 9 else "own") for i in range(10)]
+        proto.functions.append(helper.make_function("own", f"F{level}", ["a"], ["b"], body, opsets))
+    proto.opset_import.add(domain="own", version=1)
+    proto.graph.node.append(helper.make_node("F0", ["y"], ["q"], domain="own"))
+    import converter.formats.onnx.lift as lifting
+
+    limit, lifting.MAX_NODES = lifting.MAX_NODES, 2000
+    try:
+        with pytest.raises(ReadError, match="more than 2000 nodes"):
+            READ(saved(proto, tmp_path), None)
+    finally:
+        lifting.MAX_NODES = limit
+
+
+def test_unsorted_nodes_and_listed_weights_are_read(tmp_path: Path) -> None:
+    proto = dense()
+    nodes = list(proto.graph.node)[::-1]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    proto.graph.input.append(helper.make_tensor_value_info("W", TensorProto.FLOAT, [64, 32]))
+    model = READ(saved(proto, tmp_path), None)
+    assert [i.name for i in model.inputs] == ["x"]
+    assert violations(model.ir) == []
+
+
+@given(data=st.data())
+def test_no_bytes_make_a_traceback(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Truncated anywhere, or with bytes changed: read, or refused with a diagnostic."""
+    whole = bytearray(dense().SerializeToString())
+    folder = tmp_path_factory.mktemp("damaged")
+    if data.draw(st.booleans()):
+        whole = whole[: data.draw(st.integers(0, len(whole)))]
+    for _ in range(data.draw(st.integers(0, 4))):
+        if whole:
+            # the weights are most of the file: aim at what is around them
+            place = data.draw(st.one_of(st.integers(0, min(200, len(whole) - 1)), st.integers(max(0, len(whole) - 200), len(whole) - 1)))
+            whole[place] = data.draw(st.integers(0, 255))
+    path = folder / "model.onnx"
+    path.write_bytes(bytes(whole))
+    try:
+        READ(path, None)
+    except ConverterError as e:
+        assert e.diagnostics and all(d.message for d in e.diagnostics)
+    finally:
+        shutil.rmtree(folder)
