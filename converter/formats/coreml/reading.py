@@ -13,7 +13,7 @@ from converter.errors import unreadable
 from converter.formats.coreml.blobs import floats, ints
 from converter.formats.coreml.boundary import REMEMBERED, graph_input, input_value, output_value, preprocess
 from converter.formats.coreml.control import Flow
-from converter.formats.coreml.lift import Env, NetworkLift, Regime, mapping
+from converter.formats.coreml.lift import DAMAGE, Env, NetworkLift, Regime, mapping
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
@@ -71,6 +71,8 @@ class Reading:
                     env[feature.name] = input_value(self.b, feature, regime, self.interface)[1]
             except MappingError as e:
                 self.refuse(e, f"description.input[{index}]", feature.name)
+            except DAMAGE as e:
+                self.refuse(MappingError(f"the declaration does not make sense: {e}", "R110"), f"description.input[{index}]", feature.name)
         self._describe(proto)
         return env
 

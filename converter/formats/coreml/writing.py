@@ -44,6 +44,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     writer = NetworkWriter(written, low, clone)
     writer.boundary(clone.graph, boundary)
     try:
+        _all_written(clone.graph, low)
         layers = _needed(low, writer.outputs)
         refuse([*low.problems, *_refusals(layers)])
         writer.network(network, layers)
@@ -98,6 +99,17 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
                 pending += [v for v in layer.inputs if v is not None]
                 pending += [v for v in [layer.attrs.get("conditionVar")] if isinstance(v, Value)]
     return _thinned(low.layers, live)
+
+
+def _all_written(graph: ir.Graph, low: CoreLowering) -> None:
+    """Every output of the graph is the output of a layer, an input, a constant or a variable of a loop."""
+    made = {o for layer in low.layers for o in [*layer.outputs, *_written_inside(layer)]}
+    for value in graph.outputs:
+        source = value
+        while source in low.aliases:
+            source = low.aliases[source]
+        if source not in made and source.const_value is None and not source.is_graph_input():
+            raise MappingError(f"no layer writes the output {public_name(value)}")
 
 
 def _refusals(layers: list[Layer]) -> list[Diagnostic]:
