@@ -10,6 +10,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
+from converter.formats.coreml.folding import holds_numbers
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
 from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
@@ -31,7 +32,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
     version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
     clone = model.ir.clone()
-    fold(clone, limit=4096, keep=lambda n: n.op_type in ("Cast", "Gather", "Add", "Transpose", "Concat", "Unsqueeze"))
+    fold(clone, limit=4096, keep=holds_numbers)
     written = MLModel()
     boundary = declare(model, clone, written, notes)
     legalise(clone, lambda n: _refused(n, version), REWRITES)
