@@ -52,6 +52,7 @@ class _Group:
     fixed: Perm | None = None
     soft: set[ir.Value] = field(default_factory=set)  # come in through an operator that may bring another order
     needed: set[ir.Value] = field(default_factory=set)  # are needed in the canonical order
+    followers: list[tuple[ir.Value, Turning | Transposed]] = field(default_factory=list)  # outputs of operators that pass its order on
 
 
 def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
@@ -124,6 +125,9 @@ class Groups:
         elif isinstance(kind, Turning | Transposed):
             data = (0,)
             self._group(node.outputs[0]).soft.add(node.outputs[0])
+            x = node.inputs[0]
+            assert x is not None
+            self._group(x).followers.append((node.outputs[0], kind))
         elif kind.any_order:
             data = (0,)
         for i, v in enumerate(node.inputs):
@@ -143,11 +147,24 @@ class Groups:
             group.fixed = axes.identity(rank)
         return group.fixed
 
+    def follow(self, value: ir.Value) -> Perm | None:
+        """The order of a graph input whose own order is free to choose: the one that all operators behind it turn it into."""
+        group = self._group(value)
+        if group.fixed is None and not group.turned and not group.needed and not group.soft:
+            wishes = {_before(kind, self.wanted(out)) for out, kind in group.followers} - {None}
+            if len(wishes) == 1:
+                group.fixed = wishes.pop()
+        return self.wanted(value)
+
     def fix(self, value: ir.Value, perm: Perm) -> None:
         self._group(value).fixed = perm
 
-    def turned(self, value: ir.Value) -> bool:
-        return self._group(value).turned
+
+def _before(kind: Turning | Transposed, wanted: Perm | None) -> Perm | None:
+    """The order of the input that leads to `wanted`."""
+    if wanted is None:
+        return None
+    return kind.hinge.backward(wanted) if isinstance(kind, Turning) else tuple(kind.perm[a] for a in wanted)
 
 
 def is_constant(value: ir.Value) -> bool:
