@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.graph.build import builder_before
 from converter.graph.infer import constant, evaluate, known, shape_of
-from converter.graph.names import Names, public_name, set_public_name
+from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs
 from converter.passes.tidy import tidy
 
@@ -53,9 +53,10 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
         if out.is_graph_output():
             if node.op_type == "Identity" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
                 continue
-            value = b.op("Identity", b.const(array, str(out.name)), name=str(out.name))
+            value, name = b.op("Identity", b.const(array, str(out.name))), out.name
             value.metadata_props.update(out.metadata_props)
-            set_public_name(value, public_name(out))
+            out.name = names.fresh(f"{name}_folded")
+            value.name = name
         else:
             value = b.const(array, str(out.name))
         out.replace_all_uses_with(value, replace_graph_outputs=True)

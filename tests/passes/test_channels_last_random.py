@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converter.graph.build import Builder, new_model
-from converter.passes.channels_last import count_transposes, restore_boundary, to_first, to_last
-from passes.test_channels_last import RNG, T, boundary_permutation, conv, feeds_of, run, same, w
+from converter.passes.channels_last import boundary_permutation, count_transposes, restore_boundary, to_first, to_last
+from networks import RNG, T, conv, feeds_of, run, same, w
 
 Step = Callable[[Builder, list[ir.Value], st.DataObject], "ir.Value | None"]
 

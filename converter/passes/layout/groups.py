@@ -1,8 +1,8 @@
 """Values that must share one order of axes, and which order that is.
 
 Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a layout-sensitive operator
-touches takes that operator's order. Any other group stays canonical when more of its values are needed so than come in
-through operators that may bring another order along; otherwise it takes the order that comes in first.
+touches takes that operator's order. Any other group stays canonical unless more of its values come in through operators that
+may bring another order along than are made or needed in the canonical one; then it takes the order that comes in first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Group:
     turned: bool = False
     fixed: Perm | None = None
     soft: set[ir.Value] = field(default_factory=set)  # come in through an operator that may bring another order
-    needed: set[ir.Value] = field(default_factory=set)  # are needed in the canonical order
+    needed: set[ir.Value] = field(default_factory=set)  # are needed, or made, in the canonical order
+    followers: list[tuple[ir.Value, Turning | Transposed]] = field(default_factory=list)  # outputs of operators that pass its order on
 
 
 def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
@@ -72,7 +73,7 @@ class Groups:
     """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order its group takes (None: any)."""
 
     def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm], boundary: bool) -> None:
-        """`boundary`: graph outputs are needed in the canonical order."""
+        """`boundary`: graph inputs and outputs are in the canonical order."""
         self.target = target
         self.kinds: dict[ir.Node, Kind] = {}
         self._parent: dict[ir.Value, ir.Value] = {}
@@ -85,7 +86,7 @@ class Groups:
         for node in graph:
             self._look(node, self.kinds[node])
         if boundary:
-            for v in graph.outputs:
+            for v in [*graph.inputs, *graph.outputs]:
                 self._group(v).needed.add(v)
 
     def _find(self, value: ir.Value) -> ir.Value:
@@ -124,8 +125,14 @@ class Groups:
         elif isinstance(kind, Turning | Transposed):
             data = (0,)
             self._group(node.outputs[0]).soft.add(node.outputs[0])
+            x = node.inputs[0]
+            assert x is not None
+            self._group(x).followers.append((node.outputs[0], kind))
         elif kind.any_order:
             data = (0,)
+        else:
+            for v in node.outputs:
+                self._group(v).needed.add(v)
         for i, v in enumerate(node.inputs):
             if v is not None and i not in data:
                 self._group(v).needed.add(v)
@@ -143,11 +150,24 @@ class Groups:
             group.fixed = axes.identity(rank)
         return group.fixed
 
+    def follow(self, value: ir.Value) -> Perm | None:
+        """The order of a graph input whose own order is free to choose: the one that all operators behind it turn it into."""
+        group = self._group(value)
+        if group.fixed is None and not group.turned and not group.needed and not group.soft:
+            wishes = {_before(kind, self.wanted(out)) for out, kind in group.followers} - {None}
+            if len(wishes) == 1:
+                group.fixed = wishes.pop()
+        return self.wanted(value)
+
     def fix(self, value: ir.Value, perm: Perm) -> None:
         self._group(value).fixed = perm
 
-    def turned(self, value: ir.Value) -> bool:
-        return self._group(value).turned
+
+def _before(kind: Turning | Transposed, wanted: Perm | None) -> Perm | None:
+    """The order of the input that leads to `wanted`."""
+    if wanted is None:
+        return None
+    return kind.hinge.backward(wanted) if isinstance(kind, Turning) else tuple(kind.perm[a] for a in wanted)
 
 
 def is_constant(value: ir.Value) -> bool:

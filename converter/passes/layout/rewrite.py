@@ -73,7 +73,7 @@ class Rewriting:
     def run(self) -> None:
         if self.native:
             for v in self.graph.inputs:
-                if self.groups.turned(v) and (perm := self.groups.wanted(v)) is not None:
+                if (perm := self.groups.follow(v)) is not None:
                     self._at_boundary(v, perm)
                     self.stored.keep(v, perm)
         for node in list(self.graph):

@@ -73,6 +73,8 @@ Ports = tuple[tuple[int, ...], tuple[int, ...], Remap]
 
 
 def _free_ports(node: ir.Node, rank: int, memo: dict[Any, bool]) -> Ports | None:
+    if node.domain == EXTENSION_DOMAIN and node.op_type in _EXTENSIONS:
+        return _EXTENSIONS[node.op_type](node, rank)
     if node.domain:
         return _every(node) if node.domain == EXTENSION_DOMAIN and _elementwise_extension(node, memo) else None
     op = node.op_type
@@ -245,6 +247,12 @@ def _quantize(node: ir.Node, rank: int) -> Ports | None:
     return (0,), (0,), _axis(1) if scale_rank == 1 and rank > 1 else _nothing
 
 
+# extension operators that say on which axes they work (elementwise ones are found by their definition)
+_EXTENSIONS: dict[str, Callable[[ir.Node, int], Ports | None]] = {
+    "MVN": _axes_attribute,
+    "NormalizeL2": _axes_attribute,
+    "CumProd": lambda node, rank: ((0,), (0,), _axis(None)),
+}
 _SPECIAL: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "Concat": _concat,
     "Gather": _gather,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.legalise_recurrent import lstm
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import rank_of, shape_of
 from converter.passes.legalise import Rewrites
@@ -118,7 +119,23 @@ def conv_integer(node: ir.Node, b: Builder) -> ir.Value:
     return b.op("Cast", b.op(kind, real(x, xz), real(w, wz), **attrs_of(node)), to=int(T.INT32))
 
 
+def lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """An even size is centred differently by the runtime: the neighbours' squares summed one by one."""
+    x, a = node.inputs[0], {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
+    rank = rank_of(x) if x is not None else None
+    if x is None or rank is None:
+        return None
+    size, pads = a["size"], [0] * (2 * rank)
+    pads[1], pads[rank + 1] = (size - 1) // 2, size // 2
+    padded = b.op("Pad", b.op("Mul", x, x), pads)
+    total = b.op("Sum", *(b.op("Slice", padded, [i], [i - size + 1 or np.iinfo(np.int64).max], [1]) for i in range(size)))
+    base = b.op("Add", b.op("Mul", total, b.like(x, a["alpha"] / size)), b.like(x, a["bias"]))
+    return b.op("Div", x, b.op("Pow", base, b.like(x, a["beta"])))
+
+
 REWRITES: Rewrites = {
+    ("", "LRN"): lrn,
+    ("", "LSTM"): lstm,
     **{("", name): biased for name in ("Conv", "ConvTranspose")},
     **{("", name): reduce_parts for name in ("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")},
     **{("", name): conv_integer for name in ("ConvInteger", "MatMulInteger")},

@@ -37,6 +37,10 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     return writer.net
 
 
+def _dims(value: ir.Value) -> list[str]:
+    return ["..."] if value.shape is None else [str(d) if isinstance(d, int) else "?" for d in value.shape]
+
+
 class NetWriter:
     """Numbers layers, writes constants in front of their first user and edges behind it. One for each body."""
 
@@ -72,8 +76,7 @@ class NetWriter:
             self._layer(layer)
 
     def parameter(self, value: ir.Value) -> int:
-        dims = ["?" if not isinstance(d, int) else str(d) for d in value.shape] if value.shape is not None else ["..."]
-        data = {"shape": ",".join(dims), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
+        data = {"shape": ",".join(_dims(value)), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
         layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
         self._add(layer, [], [value])
         return layer.id
@@ -88,7 +91,7 @@ class NetWriter:
         const = write_const(len(self.body.layers), self._name(f"{public_name(value)}/init"), ir.Tensor(initial))
         start = ir.Value(name="init", type=value.type, shape=value.shape)
         self._add(const, [], [start])
-        data = {"variable_id": public_name(value), "variable_type": NAMES[value.dtype or ir.DataType.FLOAT], "variable_shape": "..."}
+        data = {"variable_id": public_name(value), "variable_type": NAMES[value.dtype or ir.DataType.FLOAT], "variable_shape": ",".join(_dims(value))}
         layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "ReadValue", "opset6", data=data)
         layer.inputs, layer.outputs = [self._port(0, start, named=False)], [self._port(1, value, named=False)]
         self._add(layer, [start], [value])

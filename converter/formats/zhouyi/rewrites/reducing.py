@@ -34,7 +34,7 @@ def kept(node: ir.Node, b: Builder) -> ir.Value | None:
         wide = b.op(node.op_type, b.op("Cast", x, to=int(ir.DataType.UINT8)), axes, keepdims=attributes(node)["keepdims"])
         return b.op("Cast", wide, to=int(ir.DataType.BOOL))
     if attributes(node)["keepdims"]:
-        return None
+        return b.op(node.op_type, x, axes, keepdims=1) if attributes(node).get("noop_with_empty_axes", 0) else None
     return b.op("Reshape", b.op(node.op_type, x, axes, keepdims=1), static(node.outputs[0]))
 
 

@@ -6,7 +6,7 @@ import importlib
 
 from converter.formats.zhouyi.special.register import LIFT, LOWER
 
-THEMES = ("logic", "elementwise", "windows", "pooling", "norms", "reducing", "moving", "blocks", "images", "recurrent", "products")
+THEMES = ("logic", "elementwise", "windows", "pooling", "norms", "reducing", "moving", "blocks", "images", "recurrent", "products", "detection", "tables")
 for theme in THEMES:
     importlib.import_module(f"converter.formats.zhouyi.special.{theme}")
 

@@ -137,3 +137,11 @@ def constant_value(low: Lowering, array: Array, name: str = "const") -> ir.Value
     value.const_value = ir.Tensor(np.asarray(array))
     value.type = ir.TensorType(value.const_value.dtype)
     return value
+
+
+def declared_types(layer: Layer, b: Builder, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Results in the types that the file declares: counts and numbers of boxes are floats in some files, integers in others."""
+    result = []
+    for value, out in zip(values, [*layer.outputs, *values[len(layer.outputs) :]], strict=False):
+        result.append(value if out.dtype in (None, value.dtype) else b.op("Cast", value, to=int(out.dtype)))
+    return result

@@ -40,20 +40,20 @@ def lift_lrn(layer: Layer, b: Builder) -> ir.Value:
     a, x = attributes(layer, alpha=float, beta=float, bias=float, size=int), operand(layer, 0)
     axes = sorted(near_axis(v, rank(x)) for v in ints(operand(layer, 1), "the axes"))
     if axes == [1] and rank(x) >= 3:
-        return b.op("LRN", x, alpha=a.alpha, beta=a.beta, bias=a.bias, size=a.size)
+        odd = 2 * ((a.size - 1) // 2) + 1  # an even size takes one neighbour less, and still divides by the size
+        return b.op("LRN", x, alpha=a.alpha * odd / a.size, beta=a.beta, bias=a.bias, size=odd)
     squares = b.op("Mul", x, x)
     if not axes:  # every element alone
         base = b.op("Add", b.op("Mul", squares, b.like(x, a.alpha)), b.like(x, a.bias))
         return b.op("Div", x, b.op("Pow", base, b.like(x, a.beta)))
     n = rank(x)
-    before = (a.size - 1) // 2 if a.size % 2 else a.size // 2
-    after = a.size - 1 - before if a.size % 2 else a.size // 2 - 1
+    reach = (a.size - 1) // 2
     total = squares
     for axis in axes:
         pads = [0] * (2 * n)
-        pads[axis], pads[n + axis] = before, after
+        pads[axis], pads[n + axis] = reach, reach
         padded = b.op("Pad", total, pads)
-        parts = [b.op("Slice", padded, [i], [i - a.size + 1 or np.iinfo(np.int64).max], [axis]) for i in range(a.size)]
+        parts = [b.op("Slice", padded, [i], [i - 2 * reach or np.iinfo(np.int64).max], [axis]) for i in range(2 * reach + 1)]
         total = b.op("Sum", *parts) if len(parts) > 1 else parts[0]
     scale = a.alpha / a.size ** len(axes)
     base = b.op("Add", b.op("Mul", total, b.like(x, scale)), b.like(x, a.bias))

@@ -25,7 +25,7 @@ from converter.formats.openvino.opset.special.base import (
     static,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import known
+from converter.graph.infer import known, shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -85,11 +85,26 @@ def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scale
         scales, sizes = (None if v is None else b.op("Gather", v, order, axis=0) for v in (scales, sizes))
         axes = sorted(axes)
     source = x if is_float(x) or mode == "nearest" else b.op("Cast", x, to=1)
-    y = b.op("Resize", source, None, scales, sizes, axes=axes, mode=mode, coordinate_transformation_mode=coordinates, **options)
+    scales, sizes, every = _every_axis(b, x, scales, sizes, axes)
+    y = b.op("Resize", source, None, scales, sizes, axes=None if every else axes, mode=mode, coordinate_transformation_mode=coordinates, **options)
     if source is x:
         return y
     assert x.dtype is not None
     return b.op("Cast", b.op("Round", y), to=int(x.dtype))
+
+
+def _every_axis(b: Builder, x: ir.Value, scales: ir.Value | None, sizes: ir.Value | None, axes: list[int]) -> tuple[ir.Value | None, ir.Value | None, bool]:
+    """Sizes or scales for all axes where that is known: engines stumble over a Resize of some axes next to a Transpose."""
+    factors, lengths, shape = known(scales), known(sizes), shape_of(x)
+    if factors is not None:
+        every = np.ones(rank(x), np.float32)
+        every[axes] = factors
+        return b.const(every), None, True
+    if lengths is not None and shape is not None:
+        whole = np.array(shape, np.int64)
+        whole[axes] = lengths
+        return None, b.const(whole), True
+    return scales, sizes, False
 
 
 def _mode(a: Any) -> tuple[str, dict[str, Any]]:
@@ -152,6 +167,8 @@ def lower_resize(node: Node, low: Lowering) -> None:
         mode = "bilinear_pillow" if a["mode"] == "linear" else "bicubic_pillow"
     elif a["exclude_outside"] and a["mode"] == "cubic":
         raise MappingError("exclude_outside=1 cannot be expressed")
+    if sizes is not None and (listed := known(sizes)) is not None and listed.size == 0:
+        sizes = None
     by_sizes = sizes is not None
     wanted = sizes if by_sizes else scales
     assert wanted is not None

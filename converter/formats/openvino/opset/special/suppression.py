@@ -56,7 +56,8 @@ def _below(b: Builder, v: ir.Value | None, scores: ir.Value) -> tuple[ir.Value, 
     """`>` there is `>=` here: the largest number below the threshold (0 when it is absent), or scores without those below it."""
     value = np.zeros(1, np.float32) if v is None else known(v)
     if value is not None:
-        return b.const(np.nextafter(value.reshape(1).astype(np.float32), np.float32(-np.inf))), scores
+        with np.errstate(over="ignore"):  # below the lowest number lies -inf, and that is meant
+            return b.const(np.nextafter(value.reshape(1).astype(np.float32), np.float32(-np.inf))), scores
     assert v is not None
     high = b.op("GreaterOrEqual", scores, b.op("Reshape", cast(b, v, T.FLOAT), np.zeros(0, np.int64)))
     return b.const(np.array([LOWEST], np.float32)), b.op("Where", high, scores, b.const(np.float32(-np.inf)))

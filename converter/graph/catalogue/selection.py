@@ -1,0 +1,119 @@
+"""Selections of fixed size: what a mask lets through comes to the front, the rest is filled up."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.extensions import extension
+from converter.graph.infer import shape_of
+from converter.mapping.node import MappingError
+
+FLOAT, INT64 = int(ir.DataType.FLOAT), int(ir.DataType.INT64)
+
+
+def static(value: ir.Value) -> tuple[int, ...]:
+    shape = shape_of(value)
+    if shape is None:
+        raise MappingError("the shapes must be static", "X203")
+    return shape
+
+
+def front(b: Builder, mask: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+    """For a bool mask[b, n]: the places of its first `count` trues in order, int64 [b, count], and which of these places are real."""
+    n = static(mask)[1]
+    key = b.op("Mul", b.op("Cast", mask, to=FLOAT), b.const(np.arange(n, 0, -1, dtype=np.float32)))
+    if count > n:
+        key = b.op("Pad", key, [0, 0, 0, count - n])
+    top, places = b.ops("TopK", key, [count], axis=1, outputs=2)
+    return b.op("Where", b.op("Greater", top, 0.0), places, b.const(np.array(0, np.int64))), b.op("Greater", top, 0.0)
+
+
+def take(b: Builder, data: ir.Value, places: ir.Value, real: ir.Value, fill: float = 0.0) -> ir.Value:
+    """data[b, n] or data[b, n, d] at `places`, `fill` where these are not real."""
+    shape = static(data)
+    if len(shape) == 3:
+        index = b.op("Expand", b.op("Unsqueeze", places, [2]), [shape[0], static(places)[1], shape[2]])
+        return b.op("Where", b.op("Unsqueeze", real, [2]), b.op("GatherElements", data, index, axis=1), b.like(data, fill))
+    return b.op("Where", real, b.op("GatherElements", data, places, axis=1), b.like(data, fill))
+
+
+def total(b: Builder, mask: ir.Value, most: int, *, keepdims: int = 0) -> ir.Value:
+    """How many of mask[b, n] are true, int64, at most `most`."""
+    count = b.op("ReduceSum", b.op("Cast", mask, to=INT64), [1], keepdims=keepdims)
+    return b.op("Min", count, b.like(count, most))
+
+
+@extension
+def GetValidCount(b: Builder, x: ir.Value, *, score_threshold: float, score_index: int = 1, id_index: int = -1) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Rows of x[b, n, d] whose score is above the threshold (and whose id is not negative) come first, -1 behind them.
+
+    Results: how many [b] int64, the rows [b, n, d], their numbers [b, n] int64.
+    """
+    n = static(x)[1]
+    mask = b.op("Greater", b.op("Gather", x, np.array(score_index), axis=2), b.like(x, score_threshold))
+    if id_index >= 0:
+        mask = b.op("And", mask, b.op("GreaterOrEqual", b.op("Gather", x, np.array(id_index), axis=2), b.like(x, 0)))
+    places, real = front(b, mask, n)
+    return total(b, mask, n), take(b, x, places, real, -1.0), b.op("Where", real, places, b.const(np.array(-1, np.int64)))
+
+
+@extension
+def FilterSlices(b: Builder, selector: ir.Value, *data: ir.Value, axis: int) -> tuple[ir.Value, ...]:
+    """Slices along `axis` of each of `data` where selector[n] is not 0 come first, zeros behind; last result: how many, int64 scalar."""
+    n = static(selector)[0]
+    mask = b.op("Not", b.op("Equal", b.op("Reshape", selector, [1, n]), b.like(selector, 0)))
+    places, real = front(b, mask, n)
+    flat = b.op("Reshape", places, [n])
+    results = []
+    for x in data:
+        rank = len(static(x))
+        kept = b.op("Reshape", real, [n if i == axis % rank else 1 for i in range(rank)])
+        results.append(b.op("Where", kept, b.op("Gather", x, flat, axis=axis), b.like(x, 0)))
+    return (*results, b.op("Reshape", total(b, mask, n), []))
+
+
+@extension
+def AccidentalHits(b: Builder, true_classes: ir.Value, sampled: ir.Value, *, size: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Where sampled[s] equals true_classes[r, t]: rows r and places in `sampled`, row by row, filled with 0 up to `size`; and how many [1]. int64."""
+    rows, trues = static(true_classes)
+    samples = static(sampled)[0]
+    hits = b.op("Equal", b.op("Unsqueeze", true_classes, [2]), b.op("Reshape", sampled, [1, 1, samples]))
+    mask = b.op("Reshape", hits, [1, rows * trues * samples])
+    places, real = front(b, mask, size)
+    zero = b.const(np.array(0, np.int64))
+    row = b.op("Where", real, b.op("Div", places, b.like(places, trues * samples)), zero)
+    column = b.op("Where", real, b.op("Mod", places, b.like(places, samples)), zero)
+    return b.op("Reshape", row, [size]), b.op("Reshape", column, [size]), total(b, mask, size)
+
+
+@extension
+def InTopK(b: Builder, predictions: ir.Value, targets: ir.Value, *, k: int) -> ir.Value:
+    """Whether predictions[i, targets[i]] is among the k largest of row i (equals of the last count): bool [n]."""
+    n, classes = static(predictions)
+    best = b.ops("TopK", predictions, [min(k, classes)], axis=1, outputs=2)[0]
+    least = b.op("ReduceMin", best, [1], keepdims=1)
+    own = b.op("GatherElements", predictions, b.op("Cast", b.op("Reshape", targets, [n, 1]), to=INT64), axis=1)
+    return b.op("Reshape", b.op("GreaterOrEqual", own, least), [n])
+
+
+@extension
+def Histogram(b: Builder, x: ir.Value, *, nbins: int, low: float, high: float, closed: int = 1) -> ir.Value:
+    """How many values of each row of x[b, n] fall into `nbins` equal bins of low..high, float [b, nbins].
+
+    What lies outside does not count; `closed`: the last bin takes in `high` itself. low > high counts from the other end.
+    """
+    rows, n = static(x)
+    first, last = min(low, high), max(low, high)
+    edges = np.linspace(first, last, nbins + 1)
+    wide = b.op("Reshape", b.op("Cast", x, to=FLOAT), [rows, n, 1])
+    if closed:
+        place = b.op("Floor", b.op("Mul", b.op("Sub", wide, first), nbins / (last - first)))
+        place = b.op("Where", b.op("Equal", wide, last), b.like(place, nbins - 1), place)
+        hit = b.op("Equal", place, b.const(np.arange(nbins, dtype=np.float32)))
+    else:
+        lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))
+        hit = b.op("And", b.op("GreaterOrEqual", wide, lower), b.op("Less", wide, upper))
+    counts = b.op("ReduceSum", b.op("Cast", hit, to=FLOAT), [1], keepdims=0)
+    return b.op("Gather", counts, np.arange(nbins)[::-1].copy(), axis=1) if low > high else counts
