@@ -18,10 +18,6 @@ from converter.passes.decompose import batch_normalization
 SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
 
-def before(model: ir.Model) -> None:
-    """Nothing yet needs the graph as it was."""
-
-
 def filled(node: ir.Node) -> Node:
     near = near_of(node)
     near.attrs = attributes(node)
