@@ -18,6 +18,7 @@ from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.legalise import onnx_function, rewritten
 from converter.passes.widen import parameters, widen
 
@@ -108,17 +109,8 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _lrn_of_even_window(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel takes odd windows only: the mean of squares over channels as an average pool that counts its padding."""
-    attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
-    x, size = node.inputs[0], int(attrs["size"])
-    if x is None or size % 2:
-        return None
-    before = (size - 1) // 2
-    flat = b.op("Reshape", b.op("Mul", x, x), b.op("Concat", [0, 1], b.op("Slice", b.op("Shape", x), [1], [2]), [-1], axis=0))
-    padded = b.op("Pad", flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
-    mean = b.op("AveragePool", padded, kernel_shape=[size, 1])
-    total = b.op("Add", b.op("Mul", b.op("Reshape", mean, b.op("Shape", x)), b.like(x, attrs["alpha"])), b.like(x, attrs["bias"]))
-    return b.op("Div", x, b.op("Pow", total, b.like(x, attrs["beta"])))
+    """The kernel takes odd windows only."""
+    return None if node.attributes["size"].as_int() % 2 else lrn(node, b)
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:

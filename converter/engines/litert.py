@@ -1,4 +1,4 @@
-"""Running an operand table on LiteRT, an engine that shares no code with ours: the table goes through its `.tflite` form."""
+"""Running an operand table, or a model that can be written as one, on LiteRT, an engine that shares no code with ours."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from converter.files import Output
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.table import Array, Table
+    from converter.model import Model
 
 
 # Seconds that one run may take.
@@ -47,6 +48,39 @@ def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
             write_tflite(table, out)
         outputs = _invoke(path, inputs)
     return {table.operands[i].name: value for i, value in zip(table.outputs, outputs, strict=True)}
+
+
+class Prepared:
+    """A model as the table that it is written as; feeds and results are in the model's own types and layout."""
+
+    def __init__(self, model: Model) -> None:
+        from converter.formats.nnapi.lower import lower
+
+        self.table = lower(model)
+        self.outputs = model.outputs
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = {}
+        for i in self.table.inputs:
+            operand = self.table.operands[i]
+            value, perm = np.asarray(feeds[operand.name]), operand.permutation
+            given[operand.name] = (value if perm is None else value.transpose(perm)).reshape(operand.dimensions)
+        found = run(self.table, given)
+        results: dict[str, Array] = {}
+        for i, info in zip(self.table.outputs, self.outputs, strict=True):
+            operand = self.table.operands[i]
+            value, perm = found[operand.name], operand.permutation
+            value = value if perm is None else value.transpose(np.argsort(perm))
+            shape = info.shape if info.shape is not None and all(isinstance(d, int) for d in info.shape) else value.shape
+            results[info.name] = value.reshape(shape).astype(info.dtype, copy=False)  # type: ignore[arg-type]
+        return results
+
+
+def prepare(model: Model) -> Prepared:
+    """The model as LiteRT runs it: written as an operand table. Raises UnsupportedError for what that cannot express."""
+    if not available():
+        raise UsageError(Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'"))
+    return Prepared(model)
 
 
 def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:

@@ -53,8 +53,10 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
         if out.is_graph_output():
             if node.op_type == "Identity" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
                 continue
-            value = b.op("Identity", b.const(array, str(out.name)), name=str(out.name))
+            value, name = b.op("Identity", b.const(array, str(out.name))), out.name
             value.metadata_props.update(out.metadata_props)
+            out.name = names.fresh(f"{name}_folded")
+            value.name = name
         else:
             value = b.const(array, str(out.name))
         out.replace_all_uses_with(value, replace_graph_outputs=True)

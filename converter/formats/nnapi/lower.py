@@ -10,7 +10,8 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
-from converter.formats.nnapi.legalise import prepare, rewrites
+from converter.formats.nnapi.legalise import rewrites
+from converter.formats.nnapi.legalise_shapes import prepare, shorten_all
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
@@ -81,6 +82,7 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
     """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
     graph = prepared.clone()
     legalise(graph, lambda n: refused(n, level), rewrites(level))
+    shorten_all(graph)
     to_last(graph, io_layout)
     fold(graph)
     table, writer = Table(), Writer(level)

@@ -135,6 +135,8 @@ class Writer:
             return self.new(value, dims)
         if producer not in self.done:
             self.node(producer, forced=True)
+        if value not in self.operands and not self.problems:
+            raise MappingError(f"no operation gives {value.name}, the output {producer.outputs.index(value)} of {producer.op_type}")
         return Ref(self.operands[value]) if value in self.operands else self.new(value)
 
     # --- operations -----------------------------------------------------------------------------------------------------------------------

@@ -113,3 +113,20 @@ def lp_pool(node: ir.Node, b: Builder) -> ir.Value | None:
     mean = b.op("AveragePool", powers, **attrs, count_include_pad=1)
     total = scaled(b, mean, float(np.prod(attrs["kernel_shape"])))
     return total if p == 1 else b.op("Sqrt", total) if p == 2 else b.op("Pow", total, b.like(x, 1 / p))
+
+
+@decomposes("LRN")
+def lrn(node: ir.Node, b: Builder) -> ir.Value:
+    return local_response(node, b)
+
+
+def local_response(node: ir.Node, b: Builder) -> ir.Value:
+    """x / (bias + alpha * mean of squares over a window of channels)^beta, the window a pool that counts its padding."""
+    attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
+    x, size = x_of(node), int(attrs["size"])
+    before = (size - 1) // 2
+    flat = b.op("Reshape", b.op("Mul", x, x), b.op("Concat", [0, 1], b.op("Slice", b.op("Shape", x), [1], [2]), [-1], axis=0))
+    padded = b.op("Pad", flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
+    mean = b.op("Reshape", b.op("AveragePool", padded, kernel_shape=[size, 1]), b.op("Shape", x))
+    total = b.op("Add", b.op("Mul", mean, b.like(x, attrs["alpha"])), b.like(x, attrs["bias"]))
+    return b.op("Div", x, b.op("Pow", total, b.like(x, attrs["beta"])))

@@ -8,7 +8,6 @@ from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.ops.shapes import axis
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
 
@@ -33,39 +32,28 @@ def channel_shuffle(a: Args) -> ir.Value:
     return a.b.op("Reshape", a.b.op("Transpose", split_, perm=order), shape)
 
 
-def first_layout(a: Args, x: ir.Value) -> ir.Value:
-    return x if a.domain == "" else a.b.op("Transpose", x, perm=[0, 3, 1, 2])
-
-
-def own_layout(a: Args, x: ir.Value) -> ir.Value:
-    return x if a.domain == "" else a.b.op("Transpose", x, perm=[0, 2, 3, 1])
-
-
-def static(x: ir.Value) -> tuple[int, ...]:
-    shape = shape_of(x)
-    if shape is None:
-        raise MappingError("the shape must be static", "X203")
-    return shape
-
-
 @lifts("BATCH_TO_SPACE_ND")
 def batch_to_space(a: Args) -> ir.Value:
-    """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]."""
-    bh, bw = a.ints("block_sizes")
-    x = first_layout(a, a.real("input"))
-    n, c, h, w = static(x)
-    y = a.b.op("Transpose", a.b.op("Reshape", x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
-    return own_layout(a, a.b.op("Reshape", y, [n // (bh * bw), c, h * bh, w * bw]))
+    return a.twin("BatchToSpace", a.real("input"), extension=True, block_size=a.ints("block_sizes"))
+
+
+@lowers("BatchToSpace", domain=EXTENSION_DOMAIN)
+def lower_batch_to_space(e: Emit) -> None:
+    x = e.image()
+    e.put("BATCH_TO_SPACE_ND", e.result(image=True), input=x, block_sizes=e.attrs["block_size"])
 
 
 @lifts("SPACE_TO_BATCH_ND")
 def space_to_batch(a: Args) -> ir.Value:
-    """Pads height and width, then [N, C, H*bh, W*bw] -> [bh*bw*N, C, H, W]."""
-    (bh, bw), ((top, bottom), (left, right)) = a.ints("block_sizes"), a.array("paddings").reshape(2, 2).tolist()
-    x = a.b.op("Pad", first_layout(a, a.real("input")), [0, 0, top, left, 0, 0, bottom, right])
-    n, c, h, w = static(x)
-    y = a.b.op("Transpose", a.b.op("Reshape", x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
-    return own_layout(a, a.b.op("Reshape", y, [n * bh * bw, c, h // bh, w // bw]))
+    (top, bottom), (left, right) = a.array("paddings").reshape(2, 2).tolist()
+    return a.twin("SpaceToBatch", a.real("input"), extension=True, block_size=a.ints("block_sizes"), pads=[top, left, bottom, right])
+
+
+@lowers("SpaceToBatch", domain=EXTENSION_DOMAIN)
+def lower_space_to_batch(e: Emit) -> None:
+    top, left, bottom, right = e.attrs["pads"]
+    x = e.image()
+    e.put("SPACE_TO_BATCH_ND", e.result(image=True), input=x, block_sizes=e.attrs["block_size"], paddings=[[top, bottom], [left, right]])
 
 
 @lowers("DepthToSpace", "SpaceToDepth")

@@ -53,13 +53,11 @@ def lower_arg(e: Emit) -> None:
         raise MappingError("of equal values the first is chosen there")
     kind, axis = e.op.upper(), e.axis()
     x, y = e.real(0), e.result()
-    if not e.attrs["keepdims"]:
+    if not e.attrs["keepdims"] or len(e.shape()) == 1:
         e.put(kind, y, input=x, axis=axis)
         return
     dims = [n for i, n in enumerate(e.shape()) if i != axis]
     found = e.step(kind, dims, y, input=x, axis=axis)
-    if len(dims) == 0:
-        raise MappingError("a vector has no axis to keep")
     e.put("EXPAND_DIMS", y, input=found, axis=axis)
 
 

@@ -68,7 +68,7 @@ def image_scales(e: Emit, size: tuple[int, int], target: tuple[int, int]) -> lis
     given = known(e.node.inputs[2]) if e.has(2) else None
     if given is None or given.size not in (2, 4):
         return [m / n for n, m in zip(size, target, strict=True)]
-    return [float(s) for s in (given.reshape(-1)[-2:] if not e.last or given.size == 2 else given.reshape(-1)[1:3])]
+    return [float(s) for s in given.reshape(-1)[-2:]]  # also a twin has them in the order N, C, height, width
 
 
 def sources(rule: str, n: int, m: int, scale: float) -> Array:

@@ -96,7 +96,10 @@ def window_pads(e: Emit, kernel: Sequence[int], dilations: Sequence[int]) -> lis
         amounts = [pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]]
     if e.attrs.get("ceil_mode"):
         for i, (n, k, s, d, out) in enumerate(zip(e.spatial(), kernel, strides, dilations, e.spatial(e.node.outputs[0]), strict=True)):
-            amounts[i + 2] = max(amounts[i + 2], (out - 1) * s + (k - 1) * d + 1 - n - amounts[i])
+            if (out - 1) * s >= n + amounts[i]:
+                raise MappingError("a window begins in the padding behind")
+            needed = (out - 1) * s + (k - 1) * d + 1 - n - amounts[i]
+            amounts[i + 2] = max(needed, min(amounts[i + 2], needed + s - 1))  # windows that begin in the padding are none
     return [int(n) for n in amounts]
 
 
@@ -186,7 +189,7 @@ def lower_pool(e: Emit) -> None:
     kernel = [int(n) for n in e.attrs["kernel_shape"]]
     if any(d != 1 for d in e.attrs.get("dilations") or ()):
         raise MappingError("a pool has no dilation there")
-    if len(e.node.outputs) > 1 and e.node.outputs[1].uses():
+    if any(v.uses() or v.is_graph_output() for v in e.node.outputs[1:]):
         raise MappingError("the indices of the maxima are not available")
     x, amounts = e.image(), window_pads(e, kernel, (1, 1))
     if e.op == "AveragePool" and e.attrs.get("count_include_pad") and any(e.attrs.get("pads") or ()):

@@ -1,0 +1,147 @@
+"""onnx's reference evaluator as a second opinion: slow, written independently of onnxruntime, and wrong in known places.
+
+What it gets wrong (measured with the operator tests of the onnx package, and on cases of ours) is written with other
+operators where a decomposition exists, and refused otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.engines.onnxruntime import first_line, refuse_opaque, unique
+from converter.errors import UnsupportedError, UsageError
+from converter.graph.build import Builder, attrs_of
+from converter.graph.extensions import can_expand, expand
+from converter.graph.infer import known, shape_of
+from converter.graph.names import Names
+from converter.graph.walk import all_nodes
+from converter.passes.legalise import legalise
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
+
+    from converter.model import Model
+
+
+@dataclass
+class Prepared:
+    """A model in the reference evaluator; feeds and results by public name."""
+
+    evaluator: ReferenceEvaluator
+    inputs: list[tuple[str, str]]
+    outputs: list[str]
+
+    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
+        try:
+            with np.errstate(all="ignore"):
+                results = self.evaluator.run(None, {name: feeds[public] for public, name in self.inputs})
+        except Exception as e:  # the evaluator raises whatever numpy raises
+            raise UsageError(Diagnostic("N403", f"onnx.reference: {first_line(e)}")) from None
+        return {n: r if r is None or isinstance(r, list) else np.asarray(r) for n, r in zip(self.outputs, results, strict=True)}
+
+
+def prepare(model: Model) -> Prepared:
+    """UnsupportedError N403 names every operator that the evaluator is known to compute wrongly."""
+    from onnx.reference import ReferenceEvaluator
+
+    refuse_opaque(model.ir)
+    clone = model.ir.clone()
+    names = Names(clone)
+    while pending := [n for n in all_nodes(clone.graph) if can_expand(n)]:
+        for node in pending:
+            expand(node, names)
+    legalise(clone, lambda n: known_error(n) != "", {})
+    problems = [
+        Diagnostic("N403", f"onnx.reference is wrong for {n.op_type}: {why}", where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type))
+        for n in all_nodes(clone.graph)
+        if (why := known_error(n))
+    ]
+    if problems:
+        raise UnsupportedError(problems)
+    _stack_results(clone, Names(clone))
+    try:
+        evaluator = ReferenceEvaluator(ir.to_proto(clone))
+    except Exception as e:
+        raise UnsupportedError(Diagnostic("N403", f"onnx.reference cannot run this model: {first_line(e)}")) from None
+    inputs = [(i.name, str(v.name)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)]
+    return Prepared(evaluator, inputs, unique([o.name for o in model.outputs]))
+
+
+def known_error(node: ir.Node) -> str:
+    """Why the evaluator's result cannot be trusted for this node; "" when it can."""
+    rule = KNOWN.get(node.op_type) if node.domain == "" else None
+    return "" if rule is None else rule(attrs_of(node), node)
+
+
+def _recurrent(attrs: dict[str, Any], node: ir.Node) -> str:
+    x, lengths = node.inputs[0], node.inputs[4] if len(node.inputs) > 4 else None
+    full = lengths is None or ((k := known(lengths)) is not None and x is not None and x.shape is not None and bool(np.all(k == x.shape[0])))
+    if not full:
+        return "sequence lengths are ignored"
+    ignored = [k for k in ("clip", "activations", "input_forget") if attrs.get(k)]
+    return f"{ignored[0]} is ignored" if ignored else ""
+
+
+def _max_pool(attrs: dict[str, Any], node: ir.Node) -> str:
+    pads = list(attrs.get("pads") or [])
+    if len(node.outputs) > 1:
+        return "the places of the maxima are counted in another way"
+    return "unequal padding and rounding up" if attrs.get("ceil_mode", 0) or pads[: len(pads) // 2] != pads[len(pads) // 2 :] else ""
+
+
+def _resize(attrs: dict[str, Any], node: ir.Node) -> str:
+    if attrs.get("coordinate_transformation_mode") != "align_corners" or node.inputs[0] is None:
+        return ""
+    before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
+    shrinks = before is None or after is None or any(a < o for o, a in zip(before, after, strict=True))
+    return "align_corners when an extent shrinks" if shrinks else ""
+
+
+def _loop(attrs: dict[str, Any], node: ir.Node) -> str:
+    stacked = node.attributes["body"].as_graph().outputs[max(len(node.inputs) - 2, 0) + 1 :]
+    return "stacked results of unknown rank" if any(v.shape is None for v in stacked) else ""
+
+
+def _grid_sample(attrs: dict[str, Any], node: ir.Node) -> str:
+    return "cubic with padding" if attrs.get("mode") == "cubic" and attrs.get("padding_mode", "zeros") != "zeros" else ""
+
+
+KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    "ConvTranspose": lambda a, n: "groups" if a.get("group", 1) != 1 else "",
+    "GlobalLpPool": lambda a, n: "there is no implementation",
+    "GridSample": _grid_sample,
+    "LRN": lambda a, n: "the window",
+    "LpNormalization": lambda a, n: "p = 1" if a.get("p", 2) == 1 else "",
+    "MaxPool": _max_pool,
+    "Loop": _loop,
+    "Optional": lambda a, n: "an optional sequence comes back in another form",
+    "Resize": _resize,
+}
+
+
+def _stack_results(model: ir.Model, names: Names) -> None:
+    """The evaluator joins the results of iterations along an existing axis, and scalars to a column: give it one, take it back."""
+    for node in [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ""]:
+        body, carried = node.attributes["body"].as_graph(), max(len(node.inputs) - 2, 0)
+        for i in range(carried, len(node.outputs)):
+            value, out = body.outputs[i + 1], node.outputs[i]
+            if value.shape is None or not isinstance(node.graph, ir.Graph):
+                continue
+            if value.shape.rank():
+                b = Builder(body, names)
+                body.outputs[i + 1] = b.op("Unsqueeze", value, [0])
+                continue
+            column = ir.Node("", "Squeeze", [out, Builder(node.graph, names).const(np.array([1]))], num_outputs=1)
+            column.outputs[0].type, column.outputs[0].shape = out.type, out.shape
+            name = out.name
+            out.replace_all_uses_with(column.outputs[0], replace_graph_outputs=True)
+            column.replace_input_with(0, out)
+            out.name, column.outputs[0].name, out.shape = names.fresh(f"{name}_column"), name, None
+            node.graph.insert_after(node, column)

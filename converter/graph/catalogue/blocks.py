@@ -1,0 +1,36 @@
+"""Extension operators that move blocks of height and width to and from the batch."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.extensions import extension
+from converter.graph.infer import shape_of
+from converter.mapping.node import MappingError
+
+
+def _static(x: ir.Value) -> tuple[int, ...]:
+    shape = shape_of(x)
+    if shape is None:
+        raise MappingError("the shape must be static", "X203", "fix the shapes with --inputs")
+    return shape
+
+
+@extension
+def BatchToSpace(b: Builder, x: ir.Value, *, block_size: list[int]) -> ir.Value:
+    """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]; the block's offsets are the slower axes of the batch."""
+    bh, bw = block_size
+    n, c, h, w = _static(x)
+    y = b.op("Transpose", b.op("Reshape", x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
+    return b.op("Reshape", y, [n // (bh * bw), c, h * bh, w * bw])
+
+
+@extension
+def SpaceToBatch(b: Builder, x: ir.Value, *, block_size: list[int], pads: list[int]) -> ir.Value:
+    """Pads height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] -> [bh*bw*N, C, H, W]."""
+    (bh, bw), (top, left, bottom, right) = block_size, pads
+    x = b.op("Pad", x, [0, 0, top, left, 0, 0, bottom, right])
+    n, c, h, w = _static(x)
+    y = b.op("Transpose", b.op("Reshape", x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
+    return b.op("Reshape", y, [n * bh * bw, c, h // bh, w // bw])
