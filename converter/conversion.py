@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from converter import api, formats
 from converter.diagnostics import Diagnostic, Where, in_file
@@ -128,6 +129,13 @@ class Coverage:
     @property
     def reasons(self) -> int:
         return len({(d.code, d.message) for d in self.diagnostics if d.level == "error"})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": str(self.flavour),
+            "layers": {"all": self.layers, "convert": self.converted},
+            "operators": {"all": self.operators, "convert": self.operators_converted},
+        }
 
 
 def check(model: Model, target: str, source: Path, io_layout: str = "") -> Coverage:

@@ -126,6 +126,13 @@ CODES: dict[str, Explanation] = {
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),
     "N403": Explanation("the model could not be executed", "The engine refused the model or the feeds do not fit its inputs."),
+    "B601": Explanation("another run is going on", "Two batches may not write to the same folder at the same time; the journal there is locked."),
+    "B602": Explanation(
+        "a job crashed", "The job was tried twice, each time in a fresh process; the other jobs are not affected. The next run tries it again."
+    ),
+    "B603": Explanation("a job took too long", "The job was ended at its time limit (timeout, --timeout). The next run tries it again."),
+    "B604": Explanation("a job needed too much memory", "The job was ended at its memory limit (memory, --memory), counted beside the program itself."),
+    "B605": Explanation("a job was not run", "The run ended before: too many failures (--max-failures), or an interruption."),
     "U501": Explanation("the option or its value is not known", "See `netconv COMMAND --help`."),
     "U502": Explanation("an engine is not installed", "Engines beside onnxruntime come with extras: pip install 'netconv[openvino]' or 'netconv[litert]'."),
 }

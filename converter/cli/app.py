@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "Differences of structure between two models.",
     "verify": "Differences of numbers between two models.",
     "roundtrip": "Convert there and back and compare.",
+    "batch": "Run many conversions, resumable.",
     "formats": "The formats and their flavours.",
     "ops": "The layer types of a format.",
     "explain": "What a diagnostic code means.",

@@ -30,6 +30,7 @@ def verify(
     metrics: Iterable[str] = (),
     mode: str = "isolated",
     seed: int = 0,
+    seeds: int = 1,
     map: Mapping[str, str] | None = None,
     engine: str = "onnxruntime",
     fail_fast: bool = False,
@@ -41,14 +42,15 @@ def verify(
     `data` is described at converter.crosscheck.feeds.feeds_for. `tensors`: "outputs" (a difference is still traced to its layer),
     "all", or globs of tensor names. A difference is judged against the measured rounding noise of the reference unless `rtol`
     or `atol` ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does not isolate
-    layers. `map` names tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
+    layers. Random inputs are made for each of `seeds` seeds from `seed` on. `map` names tensors of the candidate by those of the
+    reference. `engine` runs the candidate's outputs.
 
     NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine cannot run a model.
     """
     from converter.crosscheck.check import Check, Request
 
     chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, dict(map or {}), engine, fail_fast, keep_tensors, names)
+    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, seeds, dict(map or {}), engine, fail_fast, keep_tensors, names)
     return Check(reference, candidate, request).run()
 
 

@@ -41,6 +41,7 @@ class Request:
     metrics: tuple[str, ...]
     mode: str
     seed: int
+    seeds: int
     map: dict[str, str]
     engine: str
     fail_fast: bool
@@ -57,7 +58,7 @@ class Check:
         self.reference, self.candidate, self.request = reference, candidate, request
         self.limits = Limits.of(request.rtol, request.atol, request.metrics)
         self.alignment = align(reference, candidate, request.map)
-        self.feeds = feeds_for(reference, request.data, request.seed)
+        self.feeds = feeds_for(reference, request.data, request.seed, request.seeds)
         if not self.feeds:
             raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
         self.mine, self.theirs = Program(reference), Program(candidate)

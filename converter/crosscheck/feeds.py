@@ -19,6 +19,7 @@ from converter.model import Model, TensorInfo
 RANDOM = ("normal", "uniform")
 EDGE = ("zeros", "ones", "large", "denormal", "image")
 DEFAULT = ("normal", "uniform", "zeros", "ones")
+SEEDED = (*RANDOM, "large", "denormal")  # kinds that depend on the seed
 _THROUGH = {"Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Slice", "Expand", "Concat", "Split"}
 _UNKNOWN_SPATIAL = 32
 
@@ -31,12 +32,18 @@ class Feed:
     arrays: dict[str, Array]
 
 
-def feeds_for(model: Model, data: Any = None, seed: int = 0) -> list[Feed]:
-    """The feeds that `data` asks for.
+def feeds_for(model: Model, data: Any = None, seed: int = 0, seeds: int = 1) -> list[Feed]:
+    """The feeds that `data` asks for; random ones once for each of `seeds` seeds from `seed` on.
 
     None: two random ones and two edge cases. A mapping of arrays: exactly that one. Otherwise one text or path or several:
     `in.npz`, a folder of them, `random`, `edge`, or for one input `NAME=file.npy|random|edge` (the others are random).
     """
+    first = _feeds(model, data, seed)
+    more = (Feed(f"{f.name} {s}", f.arrays) for s in range(seed + 1, seed + seeds) for f in _feeds(model, data, s) if f.name in SEEDED)
+    return [*first, *more]
+
+
+def _feeds(model: Model, data: Any, seed: int) -> list[Feed]:
     if data is None:
         return [Feed(kind, generate(model, kind, seed)) for kind in DEFAULT]
     if isinstance(data, Mapping):

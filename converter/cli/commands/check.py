@@ -38,11 +38,7 @@ def command(
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)
-    console.result = {
-        "target": str(found.flavour),
-        "layers": {"all": found.layers, "convert": found.converted},
-        "operators": {"all": found.operators, "convert": found.operators_converted},
-    }
+    console.result = found.as_json()
     reasons = f"{found.reasons} reason{'' if found.reasons == 1 else 's'}"
     tail = f"{blocked} blocked by {reasons}" if found.reasons else "nothing is in the way"
     console.say(

@@ -27,6 +27,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @option("--mode", type=Choice(["isolated", "chain"]), default="isolated", help="chain: do not run layers on the reference's inputs.")
 @option("--engine", default="onnxruntime", help="What executes CAND: onnxruntime, openvino, litert, coreml, reference.")
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Random inputs for N seeds, from --seed on.")
 @option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
 @option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
 @option("--keep-tensors", metavar="DIR", type=FilePath(), help="Write inputs and expected results of wrong layers.")
@@ -56,6 +57,7 @@ def _keywords(options: dict[str, Any]) -> dict[str, Any]:
         "mode": options["mode"],
         "engine": options["engine"],
         "seed": options["seed"],
+        "seeds": options["seeds"],
         "map": read_map(options["map_file"]) if options["map_file"] else None,
         "fail_fast": options["fail_fast"],
         "keep_tensors": options["keep_tensors"],

@@ -1,0 +1,137 @@
+"""The parts of a batch: job files, hashes, the journal, one worker process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+
+from batch.models import slow, small
+from converter.batch import content, plan
+from converter.batch.journal import Journal
+from converter.batch.pool import Runner, default_size
+from converter.batch.work import Task
+from converter.errors import ExitCode, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no job"),
+        ("[[job]]\nmodel = 'a.onnx'\nto = 'onnx'", "did you mean 'models'"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onxx'", "did you mean 'onnx'"),
+        ("[[job]]\nmodels = 'b*.onnx'\nto = 'onnx'", "match no file"),
+        ("[[job]]\nmodels = 'a.onnx'", "has no target"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onnx'\nexclude='a*'", "has no models"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onnx'\naction='covnert'", "did you mean 'convert'"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onnx'\nmemory='much'", "not an amount"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onnx'\ntimeout=true", "wrong type"),
+        ("[[job]]\nmodels = 'a.onnx'\nto = 'onnx'\nverify={rtoll=1}", "did you mean 'rtol'"),
+        ("job = 1", "wrong type"),
+        ("[[job]", "not valid TOML"),
+    ],
+)
+def test_a_wrong_job_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    small(tmp_path / "a.onnx")
+    (tmp_path / "jobs.toml").write_text(text)
+    with pytest.raises(UsageError) as e:
+        plan.of_file(tmp_path / "jobs.toml")
+    assert said in str(e.value)
+
+
+def test_outputs_never_clash(tmp_path: Path) -> None:
+    small(tmp_path / "x[1]" / "a.onnx")
+    (tmp_path / "x[1]" / "a.mlmodel").write_bytes((tmp_path / "x[1]" / "a.onnx").read_bytes())
+    found = plan.of_folder(tmp_path, ["onnx"], {})
+    assert [Path(j.output).relative_to(tmp_path).as_posix() for j in found.jobs] == ["converted/onnx/x[1]/a.mlmodel.onnx", "converted/onnx/x[1]/a.onnx.onnx"]
+    (tmp_path / "x[1]" / "jobs.toml").write_text('[[job]]\nmodels="*.onnx"\nto=["onnx", "onnx+opset=17"]\ntimeout=3\nmemory="2G"')
+    jobs = plan.of_file(tmp_path / "x[1]" / "jobs.toml").jobs
+    assert [j.id for j in jobs] == ["a.onnx -> onnx", "a.onnx -> onnx+opset=17"]
+    assert jobs[0].timeout == 3 and jobs[0].memory == 2 << 30
+
+
+def test_side_files_count(tmp_path: Path) -> None:
+    model = onnx.load(small(tmp_path / "made.onnx"))
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="w" * 150 + ".raw", size_threshold=0)
+    assert content.locations(tmp_path / "net.onnx") == {"w" * 150 + ".raw"}
+    before = content.fingerprint(tmp_path / "net.onnx")
+    assert set(before) == {"net.onnx", "w" * 150 + ".raw"}
+    side = tmp_path / ("w" * 150 + ".raw")
+    side.write_bytes(side.read_bytes()[:-1] + b"?")
+    assert content.fingerprint(tmp_path / "net.onnx") != before
+    assert content.fingerprint(tmp_path / "absent.onnx") == {}
+
+
+def test_a_journal_that_was_cut_off_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal.jsonl"
+    with Journal(path) as j:
+        j.claim(["a", "b"])
+        j.finish("a", "k", {"exit_code": 0})
+        with pytest.raises(UsageError, match="another run"):
+            Journal(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"damaged\n" + b'{"event":"done","id":"b","key"')
+    with Journal(path) as j:
+        assert j.done == {"a": ("k", {"exit_code": 0})} and j.claimed == {"a", "b"}
+        j.finish("b", "k2", {"exit_code": 0})
+    with Journal(path) as j:
+        assert set(j.done) == {"a", "b"}
+
+
+def task(path: Path) -> Task:
+    return Task("convert", str(path), path.name, "onnx", str(path.parent / "out" / path.name), "out", {"verify": {}})
+
+
+def test_a_crash_is_tried_once_more(tmp_path: Path) -> None:
+    runner, model = Runner(), small(tmp_path / "a.onnx")
+    runner._ready().process.kill()
+    ran = runner.run(task(model))
+    assert ran.outcome["exit_code"] == 0 and ran.attempts == 2
+    first = runner._ready().process.pid
+    assert runner.run(Task("check", str(model), "a.onnx", "onnx")).attempts == 1
+    assert runner._ready().process.pid == first  # workers stay
+    runner.stop()
+
+
+def test_two_crashes_are_an_outcome(tmp_path: Path) -> None:
+    runner, model = Runner(), slow(tmp_path / "slow.onnx")
+    stop = threading.Event()
+
+    def kill() -> None:
+        while not stop.wait(0.2):
+            worker = runner._worker
+            if worker is not None and worker._pending == b"" and (time.monotonic() - started) > 0:
+                worker.process.kill()
+
+    started = time.monotonic()
+    runner._ready()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        ran = runner.run(task(model))
+    finally:
+        stop.set()
+        thread.join()
+        runner.stop()
+    (said,) = ran.outcome["diagnostics"]
+    assert ran.outcome["exit_code"] == ExitCode.BUG and said["code"] == "B602" and said["evidence"][0] == "SIGKILL"
+
+
+def test_bugs_are_outcomes_and_paths_stay_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from converter.batch import work
+
+    def broken(t: Task) -> dict[str, object]:
+        raise RuntimeError(f"at {t.source}")
+
+    monkeypatch.setitem(work._ACTIONS, "convert", broken)
+    found = work.perform(Task("convert", str(tmp_path / "a.onnx"), "a.onnx", "onnx"))
+    assert found["exit_code"] == 70 and str(tmp_path) not in json.dumps(found)
+
+
+def test_the_pool_fits_the_machine() -> None:
+    assert default_size() >= 1
+    assert default_size(1 << 60) == 1
