@@ -262,7 +262,8 @@ def or_merged(rewrite: Rewrite) -> Rewrite:
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
-    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even, ("", "LpNormalization"): lp_normalization,
+    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
+    ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Transpose", "Concat", "Slice", "Gather", "Expand", "Tile", "Split")},
 }  # fmt: skip
