@@ -41,7 +41,7 @@ def lift_resize(layer: Layer, b: Builder) -> ir.Value:
         attrs["nearest_mode"] = nearest
     if attrs["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
         return twin(b, "Resize", x, None, None, [static(x)[0], static(x)[-1], *size], **_tf_half_pixel(attrs))[0]
-    if ratios and [int(np.floor(s * r)) for s, r in zip(source, ratios, strict=True)] == size:
+    if ratios and "size" not in layer.attrs and [int(np.floor(s * float(np.float32(r)))) for s, r in zip(source, ratios, strict=True)] == size:
         return twin(b, "Resize", x, None, b.const(np.array([1, 1, *ratios], np.float32)), **attrs)[0]
     return twin(b, "Resize", x, None, None, [static(x)[0], static(x)[-1], *size], **attrs)[0]
 
