@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, evaluate, known, rank_of, shape_of
 from converter.passes.legalise import Rewrites
@@ -185,23 +186,6 @@ def dynamic_clip(node: ir.Node, b: Builder) -> Value:
     return y
 
 
-def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
-    """A bidirectional RNN or GRU as two of one direction."""
-    attrs = attrs_of(node)
-    if attrs.get("direction") != "bidirectional":
-        return None
-    halves = []
-    names = attrs.get("activations")
-    for d, direction in enumerate(("forward", "reverse")):
-        operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
-        operands = [b.const(a, "half") if (a := evaluate_constant(v)) is not None and i in (1, 2, 3) else v for i, v in enumerate(operands)]
-        part = {**attrs, "direction": direction}
-        if names:
-            part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
-        halves.append(b.ops(node.op_type, *operands, outputs=2, **part))
-    return [b.op("Concat", halves[0][i], halves[1][i], axis=i ^ 1) for i in (0, 1)]
-
-
 def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
     total = _x(node)
     for v in node.inputs[1:]:
@@ -277,7 +261,7 @@ REWRITES: Rewrites = {
     ("", "IsInf"): is_inf,
     ("", "Clip"): dynamic_clip,
     ("", "RNN"): split_directions,
-    ("", "GRU"): split_directions,
+    ("", "GRU"): gru,
     ("", "Mean"): mean_of_shapes,
     **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
     **{("", op): auto_padded for op in ("MaxPool", "AveragePool", "LpPool")},
