@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, evaluate, known, rank_of, shape_of
@@ -74,7 +75,9 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
     attrs = attrs_of(node)
     if size is None or result is None or attrs.get("antialias", 0) or attrs.get("coordinate_transformation_mode") in _NO_MATRIX:
         return None
-    given = constant(_input(node, 2))
+    given, factors = constant(_input(node, 2)), _input(node, 2)
+    if given is None and factors is not None and shape_of(factors) != (0,):
+        return None
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
     for axis in range(len(size)):
         scale = float(given.reshape(-1)[axes.index(axis)]) if given is not None and given.size and axis in axes else None
@@ -261,6 +264,7 @@ REWRITES: Rewrites = {
     ("", "IsInf"): is_inf,
     ("", "Clip"): dynamic_clip,
     ("", "RNN"): split_directions,
+    ("", "NonMaxSuppression"): non_max_suppression,
     ("", "GRU"): gru,
     ("", "Mean"): mean_of_shapes,
     **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},

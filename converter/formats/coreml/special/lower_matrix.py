@@ -130,8 +130,8 @@ def lower_conv(near: Node, low: Lowering) -> None:
     if evaluate_constant(weights) is not None:
         blobs["weights"] = c.weights(weights, axis=1 if transposed else 0)
         inputs = [x_of(near)]
-    elif transposed or n != 2:
-        raise MappingError("weights computed at run time (two-dimensional convolutions take them)")
+    elif transposed or n == 3:
+        raise MappingError("weights computed at run time (convolutions over one and two axes take them)")
     else:
         inputs = [x_of(near), weights]
     target = _target(near, window) if transposed else None
@@ -142,7 +142,8 @@ def lower_conv(near: Node, low: Lowering) -> None:
     common |= {"kernelChannels": shape[0] if transposed else shape[1], "isDeconvolution": transposed}
     if n == 1:
         x, inner = flat(c, inputs[0], out)
-        _conv2(c, [x], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
+        wide = [c.one("expandDims", [w], [*shape[:2], 1, shape[2]], {"axes": [2]}) for w in inputs[1:]]
+        _conv2(c, [x, *wide], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
         low.add("squeeze", [inner], [out], {"axes": [2]})
     else:
         _conv2(c, inputs, [out], window, common, blobs, target)
