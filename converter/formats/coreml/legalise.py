@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.graph.build import Builder, attrs_of
@@ -38,7 +38,7 @@ def dequantize(node: ir.Node, b: Builder) -> Value | None:
     """(x - zero) * scale of an activation; per-axis operands are given their axis."""
     x = _x(node)
     attrs, rank = attrs_of(node), rank_of(x)
-    if evaluate_constant(node.outputs[0]) is not None or attrs.get("block_size", 0) or rank is None:
+    if is_constant(node.outputs[0]) or attrs.get("block_size", 0) or rank is None:
         return None
     y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
     zero = _input(node, 2)
@@ -222,7 +222,7 @@ def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
     bias, rank = _input(node, 2), rank_of(_x(node))
-    if bias is None or rank is None or evaluate_constant(bias) is not None:
+    if bias is None or rank is None or is_constant(bias):
         return auto_padded(node, b)
     y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
     return b.op("Add", y, b.op("Reshape", bias, [-1, *[1] * (rank - 2)]))
@@ -231,7 +231,7 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
 def batch_norm(node: ir.Node, b: Builder) -> Value | None:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias with operands known only at run time."""
     rank, attrs = rank_of(_x(node)), attrs_of(node)
-    if rank is None or attrs.get("training_mode", 0) or all(evaluate_constant(v) is not None for v in node.inputs[1:]):
+    if rank is None or attrs.get("training_mode", 0) or all(is_constant(v) for v in node.inputs[1:]):
         return None
     scale, bias, mean, variance = (b.op("Reshape", _x(node, i), [-1, *[1] * (rank - 2)]) for i in range(1, 5))
     y = b.op("Div", b.op("Sub", _x(node), mean), b.op("Sqrt", b.op("Add", variance, float(attrs.get("epsilon", 1e-5)))))
@@ -249,7 +249,19 @@ def last_extreme(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Sub", b.const(np.array(shape[axis] - 1, np.int64)), found)
 
 
+def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
+    """A time axis in front of the batch axis: turned, reversed, turned back."""
+    attrs, x = attrs_of(node), _x(node)
+    rank = rank_of(x)
+    if rank is None or (attrs.get("batch_axis", 1), attrs.get("time_axis", 0)) != (1, 0):
+        return None
+    perm = [1, 0, *range(2, rank)]
+    y = b.op("ReverseSequence", b.op("Transpose", x, perm=perm), _x(node, 1), batch_axis=0, time_axis=1)
+    return b.op("Transpose", y, perm=perm)
+
+
 REWRITES: Rewrites = {
+    ("", "ReverseSequence"): reverse_sequence,
     ("", "Transpose"): merged_transpose,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,
