@@ -28,6 +28,7 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
     p = Path(path)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     model = chosen.read(p, Path(weights) if weights else None)
+    model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
         model.notes.append(Diagnostic("R108", message, "warning", Where(str(p)), help=f"-f {chosen.name} says that it is meant"))

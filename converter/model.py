@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Model:
     format: str
     notes: list[Diagnostic] = field(default_factory=list)
     interface: dict[str, Any] = field(default_factory=dict)
+    source: Path | None = None  # the file it was read from, for engines that execute the format itself
     _prepared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # engine -> compiled model; `ir` is not changed after reading
 
     @property

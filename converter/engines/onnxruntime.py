@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from converter.model import Model
 
 EXTERNAL = 4096  # bytes from which a weight is handed over as it lies in memory instead of inside the model
+NO_PACKING = 1 << 30  # bytes of weights from which the session reads them as they are, without a second, faster copy
 THREADS = 2
 
 
@@ -118,6 +119,8 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
     proto = ir.to_proto(model)
     arrays: list[Any] = []
     if large:
+        if sum(t.nbytes for t in large.values()) >= NO_PACKING:
+            options.add_session_config_entry("session.disable_prepacking", "1")
         arrays = [np.require(t.numpy(), requirements=["C", "A"]) for t in large.values()]
         proto.graph.initializer.extend(_reference(name, t) for name, t in large.items())
         options.add_external_initializers(list(large), [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays])

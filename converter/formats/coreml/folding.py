@@ -31,6 +31,11 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
     return results[0] if results else None
 
 
+def holds_numbers(node: ir.Node) -> bool:
+    """Whether a node computes numbers or codes and not shapes: compact weights stay as they are, shape arithmetic is folded."""
+    return any(o.dtype not in (ir.DataType.INT64, ir.DataType.BOOL) for o in node.outputs)
+
+
 def unpack(packed: Array, bits: int) -> Array:
     """uint8 numbers of `bits` bits each, most significant bit first."""
     stream = np.unpackbits(np.ascontiguousarray(packed))

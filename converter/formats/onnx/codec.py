@@ -7,7 +7,7 @@ file (wire.py) and `Weights` hands them out as views of the mapped file; `write_
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -159,8 +159,15 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
         return _whole(name, tensor)
     f.write(b"\0" * (-f.tell() % ALIGNMENT))
     offset = f.tell()
-    length = f.write(tensor.tobytes())
+    length = f.write(_bytes(tensor))
     return reference(name, tensor, {"location": location, "offset": str(offset), "length": str(length)})
+
+
+def _bytes(tensor: ir.TensorProtocol) -> Any:
+    """The tensor's bytes; those of a contiguous array are not copied."""
+    if tensor.dtype.bitwidth < 8:
+        return tensor.tobytes()
+    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
 
 
 def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:
@@ -199,7 +206,7 @@ def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]]
     for head, weight in heads:
         f.write(head)
         if weight is not None:
-            f.write(weight.tobytes())
+            f.write(_bytes(weight))
 
 
 __all__ = ["INLINE_LIMIT", "Weights", "read_onnx", "read_proto", "reference", "varint", "write_onnx", "write_proto"]

@@ -39,7 +39,7 @@ def lower_pool(near: Node, low: Lowering) -> None:
     n = len(kernel)
     stride = [int(s) for s in attrs.get("strides") or [1] * n]
     pads = [int(p) for p in attrs.get("pads") or [0] * (2 * n)]
-    if len(near.outputs) > 1 and near.outputs[1].uses():
+    if any(o.uses() or o.is_graph_output() for o in near.outputs[1:]):
         raise MappingError("the indices of MaxPool")
     if any(int(d) != 1 for d in attrs.get("dilations") or []) or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise MappingError("dilated or automatically padded pooling")
@@ -182,7 +182,7 @@ def _vector(near: Node, low: Lowering, index: int, what: str) -> Any:
 @lowers("BatchNormalization")
 def lower_batchnorm(near: Node, low: Lowering) -> None:
     x, attrs = x_of(near), attrs_with_defaults(near)
-    if rank_of_value(x) != 4 or attrs.get("training_mode", 0) or attrs["epsilon"] <= 0:
+    if any(o.uses() or o.is_graph_output() for o in near.outputs[1:]) or rank_of_value(x) != 4 or attrs.get("training_mode", 0) or attrs["epsilon"] <= 0:
         raise MappingError("batch normalisation in training, without epsilon or not of rank 4")
     names = ("gamma", "beta", "mean", "variance")
     blobs = {n: _vector(near, low, i + 1, n) for i, n in enumerate(names)}
