@@ -19,6 +19,7 @@ from converter.formats.openvino.legacy.legalise import REWRITES
 from converter.formats.openvino.legacy.lift import mapping
 from converter.formats.openvino.legacy.write_arithmetic import copy
 from converter.formats.openvino.legacy.write_recurrent import LoopPlan
+from converter.formats.openvino.legacy.writing import csv
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
@@ -204,8 +205,8 @@ class BodyWriter:
     Inputs that nobody in the body makes are noted in `feeds` as (value, layer, port).
     """
 
-    def __init__(self, body: Body, net: NetWriter) -> None:
-        self.body, self.net = body, net
+    def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
+        self.body, self.net, self.inner = body, net, inner
         self.made: dict[ir.Value, tuple[int, int]] = {}
         self.feeds: list[tuple[ir.Value, int, int]] = []
 
@@ -219,7 +220,9 @@ class BodyWriter:
             return None
 
     def _layer(self, layer: Layer) -> IrLayer:
-        inputs = [v for v in layer.inputs if v is not None]
+        inputs, attrs = [v for v in layer.inputs if v is not None], dict(layer.attrs)
+        if self.inner and layer.kind == "Reshape":  # bodies keep the shape as an attribute, as they did before v5
+            inputs, attrs = inputs[:1], {"dim": csv(_dims(layer.outputs[0]))}
         for value in inputs:
             if value.const_value is not None and value not in self.made:
                 self._const(value)
@@ -228,7 +231,7 @@ class BodyWriter:
         first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
         outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
         name = layer.name if id(layer) in self.net.outputs else self.net.name(layer.name or layer.kind)
-        made = IrLayer(len(self.body.layers), name, layer.kind, data=dict(layer.attrs), inputs=ports, outputs=outputs)
+        made = IrLayer(len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs)
         self._store(made, layer)
         return self._place(made, inputs, layer.outputs)
 
@@ -273,7 +276,7 @@ class BodyWriter:
         from converter.formats.openvino.legacy.write_loops import write_loop
 
         sub = SubNet()
-        inner = BodyWriter(sub, self.net)
+        inner = BodyWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
         externals = write_loop(inner, plan, alive(layers, plan.body.outputs))

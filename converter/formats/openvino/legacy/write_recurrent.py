@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.formats.openvino.legacy.recurrent import FROM_FICO, FUNCTIONS, GATES
 from converter.formats.openvino.legacy.register import lowers
-from converter.formats.openvino.legacy.writing import array_of, const, csv, finish, need, reshaped, scalar_of, static
+from converter.formats.openvino.legacy.writing import array_of, const, csv, finish, need, reshaped, scalar_of, static, step
 from converter.graph.infer import known
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
@@ -33,9 +33,18 @@ def lower_cell(node: Node, low: Lowering) -> None:
     states = [_state(node, low, 5 + i, [rows, hidden]) for i in range(2 if node.op == "LSTM" else 1)]
     results = [low.value("h", x.dtype, [rows, hidden]) for _ in states]
     low.add(f"{node.op}Cell", [reshaped(low, x, [rows, width]), *states], results, _attributes(node, hidden), blobs)
-    for i, out in enumerate(node.outputs):
-        if out.uses() or out.is_graph_output():
-            finish(low, results[max(0, i - 1)], out)
+    used = [(i, o) for i, o in enumerate(node.outputs) if o.uses() or o.is_graph_output()]
+    if len({max(0, i - 1) for i, _ in used}) < len(results):
+        results = _alone(low, results, max(0, used[0][0] - 1), [rows, hidden])
+    for i, out in used:
+        finish(low, results[max(0, i - 1)], out)
+
+
+def _alone(low: Lowering, results: list[ir.Value], index: int, shape: list[int]) -> list[ir.Value]:
+    """One of two results: the port of the other must not be left over, it would become an output of the net."""
+    both = step(low, "Concat", results, results[0], [shape[0], 2 * shape[1]], {"axis": "1"})
+    attrs = {"axis": "1", "offset": str(index * shape[1]), "dim": str(shape[1])}
+    return [step(low, "Crop", [both], results[0], shape, attrs)] * 2
 
 
 def _state(node: Node, low: Lowering, index: int, shape: list[int]) -> ir.Value:
