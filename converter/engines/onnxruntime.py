@@ -76,6 +76,8 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
     legalise_for_onnxruntime(clone)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # the meaning of a quantised graph is its float arithmetic: fused integer kernels round elsewhere
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
