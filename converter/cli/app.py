@@ -26,6 +26,7 @@ COMMANDS = {
     "verify": "Differences of numbers between two models.",
     "roundtrip": "Convert there and back and compare.",
     "batch": "Run many conversions, resumable.",
+    "report": "Render stored results.",
     "formats": "The formats and their flavours.",
     "ops": "The layer types of a format.",
     "explain": "What a diagnostic code means.",

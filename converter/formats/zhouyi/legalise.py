@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from converter.formats.zhouyi.rewrites import REWRITES
-from converter.formats.zhouyi.rewrites.windows import before
 
-__all__ = ["REWRITES", "before"]
+__all__ = ["REWRITES"]
