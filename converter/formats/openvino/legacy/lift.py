@@ -100,6 +100,8 @@ class BodyLift:
     def _layer(self, layer: IrLayer, operands: list[ir.Value | None], values: dict[Port, ir.Value]) -> None:
         kind = layer.type.casefold()
         try:
+            if kind in ("input", "const") and not layer.outputs:
+                raise MappingError("the layer has no output port", "R105")
             if kind == "input":
                 results = [self._input(layer)]
             elif kind == "const":
