@@ -75,6 +75,8 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
     clone = model.ir.clone()
     legalise_for_onnxruntime(clone)
     options = onnxruntime.SessionOptions()
+    # weights of few bits are multiplied as floats: the default computes with 8-bit activations
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.log_severity_level = 4
     # the meaning of a quantised graph is its float arithmetic: fused integer kernels round elsewhere
     options.add_session_config_entry("session.disable_quant_qdq", "1")
