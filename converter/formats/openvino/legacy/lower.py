@@ -15,6 +15,7 @@ from converter.format import Flavour
 from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES
 from converter.formats.openvino.legacy.lift import mapping
 from converter.formats.openvino.legacy.write_arithmetic import copy
@@ -45,6 +46,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph)
     known = mapping_for_writing()
+    fuse(graph)
     legalise(graph, lambda n: needless(n) or reason_against(known, n, version) is not None, REWRITES | {("", "Cast"): without_cast})
     fold(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
