@@ -309,6 +309,20 @@ def test_a_collecting_onnx_loop(tmp_path: Path) -> None:
     assert got["all"].tolist() == [1, 3, 6, 10]
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_a_gru_that_resets_after_the_matrix(direction: str, tmp_path: Path) -> None:
+    """PyTorch's: no layer says it, a loop does. onnxruntime is the witness."""
+    d = 2 if direction == "bidirectional" else 1
+    w, r, c = (rng.normal(size=(d, *s)).astype(np.float32) for s in ((9, 2), (9, 3), (18,)))
+    source = one_node(
+        tmp_path, "GRU", {"x": [4, 1, 2]}, [4, d, 1, 3], {"w": w, "r": r, "b": c}, direction=direction, hidden_size=3, linear_before_reset=1,
+    )  # fmt: skip
+    converter.convert(source, tmp_path / "m.mlmodel")
+    x = rng.normal(size=(4, 1, 2)).astype(np.float32)
+    want = converter.load(source).run({"x": x})["y"]
+    np.testing.assert_allclose(converter.load(tmp_path / "m.mlmodel").run({"x": x})["y"], want, rtol=1e-4, atol=1e-5)
+
+
 # -- writing --------------------------------------------------------------------------------------------------------------
 
 

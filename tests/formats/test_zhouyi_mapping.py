@@ -122,12 +122,13 @@ def test_integers_are_exact(case: Path, tmp_path: Path) -> None:
 
 
 def check_case(case: Path, folder: Path, tolerance: float) -> None:
+    """Feeds and results are those of the case in its order of inputs and outputs."""
     model = converter.load(case / "model.txt")
     with np.load(case / "inputs.npz") as i, np.load(case / "outputs.npz") as o:
-        feeds, wanted = dict(i), dict(o)
+        feeds, wanted = dict(zip([x.name for x in model.inputs], i.values(), strict=True)), list(o.values())
     for each in (model, rewritten(model, folder)):
-        for name, found in each.run(feeds).items():
-            np.testing.assert_allclose(found.astype(np.float64), wanted[name].astype(np.float64), 10 * tolerance, tolerance)
+        for found, value in zip(each.run(feeds).values(), wanted, strict=True):
+            np.testing.assert_allclose(found.astype(np.float64), value.astype(np.float64), 10 * tolerance, tolerance)
 
 
 def test_rows_above_a_threshold_come_first(tmp_path: Path) -> None:

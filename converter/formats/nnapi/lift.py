@@ -11,7 +11,7 @@ from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import InferenceError, known, set_type
-from converter.graph.names import set_public_name
+from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import refuse
 from converter.mapping.node import MappingError
 from converter.model import Model
@@ -64,7 +64,8 @@ class SubgraphLift:
     def _input(self, index: int, operand: Operand) -> None:
         dims = [d or None for d in operand.dimensions]
         self.values[index] = self.b.input(self.name(index), DATA_TYPES[operand.type], dims)
-        set_public_name(self.values[index], self.name(index))
+        if self.name(index) not in {public_name(v) for v in self.b.graph.inputs[:-1]}:  # a repeated name would name two inputs
+            set_public_name(self.values[index], self.name(index))
 
     def _operation(self, position: int, operation: Operation) -> None:
         layer = self.name(operation.outputs[0]) if operation.outputs else ""

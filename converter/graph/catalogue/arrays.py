@@ -73,3 +73,11 @@ def GatherTree(b: Builder, step_ids: ir.Value, parents: ir.Value, lengths: ir.Va
         here = b.op("Equal", ids, stop)
         ended = here if ended is None else b.op("Or", ended, here)
     return b.op("Cast", b.op("Concat", *rows, axis=0), to=int(dtype))
+
+
+@extension
+def IntegerMean(b: Builder, x: ir.Value, *, axes: list[int], keepdims: int = 0) -> ir.Value:
+    """The mean of integers over `axes`, rounded towards zero."""
+    total = b.op("ReduceSum", b.op("Cast", x, to=int(ir.DataType.INT64)), axes, keepdims=keepdims)
+    count = b.op("ReduceProd", b.op("Gather", b.op("Shape", x), list(axes), axis=0), [0], keepdims=0)
+    return b.op("Cast", b.op("Div", total, count), to=int(x.dtype or ir.DataType.INT64))

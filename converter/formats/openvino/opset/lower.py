@@ -21,6 +21,7 @@ from converter.graph.names import public_name
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.node import Layer
 from converter.model import Model
+from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
 LEAST_COMPRESSED = 16
@@ -35,6 +36,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     if version < 11:
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
+    fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, half="fp16" in flavour.options)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net

@@ -32,16 +32,17 @@ class Unrolled:
         bias = optional(node, 3)
         zeros = np.zeros([1, 2 * GATES[self.kind] * self.h], self._type())
         self.wb, self.rb = b.ops("Split", bias if bias is not None else b.const(zeros), [zeros.size // 2] * 2, axis=1, outputs=2)
-        self.f = [self._function(name) for name in (self.a.get("activations") or FUNCTIONS[self.kind])[: len(FUNCTIONS[self.kind])]]
+        names = (self.a.get("activations") or FUNCTIONS[self.kind])[: len(FUNCTIONS[self.kind])]
+        # the clip is for the sums that enter the gates, not for the cell
+        self.f = [self._function(name, self.a.get("clip") if i < 2 else None) for i, name in enumerate(names)]
 
     def _type(self) -> Any:
         dtype = operand(self.node).dtype
         return dtype.numpy() if dtype is not None else np.float32
 
-    def _function(self, name: str) -> Callable[[ir.Value], ir.Value]:
+    def _function(self, name: str, clip: float | None) -> Callable[[ir.Value], ir.Value]:
         if name not in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus") or self.a.get("activation_alpha") or self.a.get("activation_beta"):
             raise MappingError(f"the activation {name} has no counterpart")
-        clip = self.a.get("clip")
 
         def apply(x: ir.Value) -> ir.Value:
             return self.b.op(name, self.b.op("Clip", x, self.b.like(x, -clip), self.b.like(x, clip)) if clip else x)
