@@ -180,6 +180,17 @@ def loop(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     return b.ops("Loop", 6, True, np.zeros((1, 4, 6), np.float32), outputs=2, body=inner.graph)
 
 
+def moving_slices(b: Builder, x: ir.Value) -> ir.Value:
+    """The products of two neighbouring rows, from the last pair to the first."""
+    inner = b.body("body")
+    i = inner.input("i", ir.DataType.INT64, [])
+    inner.input("go", ir.DataType.BOOL, [])
+    start = inner.op("Sub", [4], inner.op("Mul", inner.op("Reshape", i, [1]), [2]))
+    pair = inner.op("Slice", x, start, inner.op("Add", start, [2]), [2])
+    inner.output(inner.const(True), inner.op("ReduceProd", pair, [2], keepdims=0))
+    return b.op("Loop", 3, True, body=inner.graph)
+
+
 GRAPHS: dict[str, Write] = {
     "conv": lambda b, x: b.op("Conv", x, W4, rng.normal(size=6).astype(np.float32), group=2, pads=[1, 0, 1, 2], strides=[2, 1]),
     "conv1d": lambda b, x: b.op("Conv", b.op("Reshape", x, [1, 4, 36]), W4[:, :, 0], group=2),
@@ -223,6 +234,7 @@ GRAPHS: dict[str, Write] = {
     "lstm": lambda b, x: lstm(b, x, "forward"),
     "lstm_both": lambda b, x: lstm(b, x, "bidirectional"),
     "loop": loop,
+    "moving_slices": moving_slices,
     "priors": lambda b, x: b.op("Add", priors(b), b.op("ReduceMean", x, keepdims=0)),
     "quantised": lambda b, x: b.ext("FakeQuantize", x, -1.0, 1.0, -1.0, 1.0, levels=16),
     "read_twice": lambda b, x: [b.op("Relu", y := b.op("Exp", x)), y],

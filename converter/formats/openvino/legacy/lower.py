@@ -18,6 +18,7 @@ from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES
 from converter.formats.openvino.legacy.lift import mapping
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
+from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
 from converter.formats.openvino.legacy.write_recurrent import LoopPlan
 from converter.formats.openvino.legacy.writing import csv
@@ -46,6 +47,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph)
     known = mapping_for_writing()
+    slices_by_step(graph)
     fuse(graph)
     legalise(graph, lambda n: needless(n) or reason_against(known, n, version) is not None, REWRITES | {("", "Cast"): without_cast})
     fold(graph)
