@@ -27,6 +27,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import onnx_ir as ir
@@ -87,11 +88,11 @@ def lookup(name: str) -> Extension | None:
     return CATALOGUE.get(name)
 
 
+@cache
 def _load() -> None:
-    if not CATALOGUE:
-        package = importlib.import_module("converter.graph.catalogue")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"converter.graph.catalogue.{module.name}")
+    package = importlib.import_module("converter.graph.catalogue")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"converter.graph.catalogue.{module.name}")
 
 
 def catalogue() -> dict[str, Extension]:

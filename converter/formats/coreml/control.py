@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from converter.diagnostics import Where
 from converter.formats.coreml.blobs import bools, floats, ints
-from converter.formats.coreml.lift import Env, NetworkLift, all_layers, kind_of
+from converter.formats.coreml.lift import DAMAGE, Env, NetworkLift, all_layers, kind_of
 from converter.graph.build import Builder
 from converter.graph.infer import InferenceError, known
 from converter.mapping.node import Layer, MappingError
@@ -102,6 +102,8 @@ class Flow:
             self.net.lifting.refuse(far, str(e), e.code, e.help)
         except InferenceError as e:
             self.net.lifting.refuse(far, f"inputs do not fit: {e}", "R105")
+        except DAMAGE as e:
+            self.net.lifting.refuse(far, f"the parameters do not fit together: {type(e).__name__} {e}", "R110")
         self.net.refused |= writes([layer])
         return None
 

@@ -24,6 +24,8 @@ CONTROL = ("branch", "loop", "loopBreak", "loopContinue")
 # layers that see, move or fill the sequence axis of [Seq,Batch,C,H,W]; without them it is 1 throughout and is not carried
 _SEQUENCE = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM", "sequenceRepeat", "embedding", "cropResize", "custom"}
 RECURRENT = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM", "embedding"}
+# what Python and numpy say of parameters that no valid file has (unknown enumeration numbers, missing elements, absurd sizes)
+DAMAGE = (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, OverflowError, MemoryError)
 FIRST_ND = 600  # field number of the first layer that knows N dimensions
 
 
@@ -126,8 +128,8 @@ class NetworkLift:
                 layer.inputs = [floats(self.builder, v) for v in operands(layer)]
         try:
             results = self.lifting.layer(layer)
-        except ValueError as e:  # shapes that numpy refuses
-            self.lifting.refuse(layer, f"parameters do not fit: {e}", "R110")
+        except DAMAGE as e:
+            self.lifting.refuse(layer, f"the parameters do not fit together: {type(e).__name__} {e}", "R110")
             return None
         if results is not None and len(results) < len(message.output):
             self.lifting.refuse(layer, f"{len(message.output)} outputs, the layer has {len(results)}", "R105")

@@ -13,7 +13,8 @@ from converter.errors import unreadable
 from converter.formats.coreml.blobs import floats, ints
 from converter.formats.coreml.boundary import REMEMBERED, graph_input, input_value, output_value, preprocess
 from converter.formats.coreml.control import Flow
-from converter.formats.coreml.lift import Env, NetworkLift, Regime, mapping
+from converter.formats.coreml.folding import holds_numbers
+from converter.formats.coreml.lift import DAMAGE, Env, NetworkLift, Regime, mapping
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
@@ -33,7 +34,7 @@ def lift(source: MLModel) -> Model:
     reading.outputs(source.proto, env)
     refuse(reading.lifting.problems)
     tidy(model)
-    fold(model, limit=4096, keep=_is_compact)
+    fold(model, limit=4096, keep=holds_numbers)
     remember(model, reading.interface)
     return Model(model, "coreml", reading.notes, reading.interface)
 
@@ -71,6 +72,8 @@ class Reading:
                     env[feature.name] = input_value(self.b, feature, regime, self.interface)[1]
             except MappingError as e:
                 self.refuse(e, f"description.input[{index}]", feature.name)
+            except DAMAGE as e:
+                self.refuse(MappingError(f"the declaration does not make sense: {e}", "R110"), f"description.input[{index}]", feature.name)
         self._describe(proto)
         return env
 
@@ -178,8 +181,3 @@ class Reading:
 def labels_of(network: Any) -> list[Any]:
     chosen = network.WhichOneof("ClassLabels")
     return list(getattr(network, chosen).vector) if chosen else []
-
-
-def _is_compact(node: ir.Node) -> bool:
-    """Half-precision weights stay what they are: a constant and a Cast."""
-    return node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.FLOAT16

@@ -10,6 +10,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
+from converter.formats.coreml.folding import holds_numbers
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
 from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
@@ -31,7 +32,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
     version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
     clone = model.ir.clone()
-    fold(clone, limit=4096, keep=lambda n: n.op_type in ("Cast", "Gather", "Add", "Transpose", "Concat", "Unsqueeze"))
+    fold(clone, limit=4096, keep=holds_numbers)
     written = MLModel()
     boundary = declare(model, clone, written, notes)
     legalise(clone, lambda n: _refused(n, version), REWRITES)
@@ -44,6 +45,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     writer = NetworkWriter(written, low, clone)
     writer.boundary(clone.graph, boundary)
     try:
+        _all_written(clone.graph, low)
         layers = _needed(low, writer.outputs)
         refuse([*low.problems, *_refusals(layers)])
         writer.network(network, layers)
@@ -98,6 +100,17 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
                 pending += [v for v in layer.inputs if v is not None]
                 pending += [v for v in [layer.attrs.get("conditionVar")] if isinstance(v, Value)]
     return _thinned(low.layers, live)
+
+
+def _all_written(graph: ir.Graph, low: CoreLowering) -> None:
+    """Every output of the graph is the output of a layer, an input, a constant or a variable of a loop."""
+    made = {o for layer in low.layers for o in [*layer.outputs, *_written_inside(layer)]}
+    for value in graph.outputs:
+        source = value
+        while source in low.aliases:
+            source = low.aliases[source]
+        if source not in made and source.const_value is None and not source.is_graph_input():
+            raise MappingError(f"no layer writes the output {public_name(value)}")
 
 
 def _refusals(layers: list[Layer]) -> list[Diagnostic]:

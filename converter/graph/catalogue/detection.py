@@ -18,30 +18,11 @@ NOTHING = float("-inf")  # the score of what takes no part
 
 @extension
 def DetectionOutput(
-    b: Builder,
-    location: ir.Value,
-    confidence: ir.Value,
-    priors: ir.Value,
-    arm_confidence: ir.Value | None = None,
-    arm_location: ir.Value | None = None,
-    *,
-    num_classes: int = 0,
-    background_label_id: int = 0,
-    top_k: int = -1,
-    keep_top_k: int = -1,
-    code_type: str = "corner",
-    nms_threshold: float,
-    confidence_threshold: float = LOWEST,
-    share_location: int = 1,
-    variance_encoded_in_target: int = 0,
-    clip_before_nms: int = 0,
-    clip_after_nms: int = 0,
-    decrease_label_id: int = 0,
-    normalized: int = 1,
-    input_height: int = 1,
-    input_width: int = 1,
-    objectness_score: float = 0.0,
-) -> ir.Value:
+    b: Builder, location: ir.Value, confidence: ir.Value, priors: ir.Value, arm_confidence: ir.Value | None = None, arm_location: ir.Value | None = None,
+    *, num_classes: int = 0, background_label_id: int = 0, top_k: int = -1, keep_top_k: int = -1, code_type: str = "corner", nms_threshold: float,
+    confidence_threshold: float = LOWEST, share_location: int = 1, variance_encoded_in_target: int = 0, clip_before_nms: int = 0,
+    clip_after_nms: int = 0, decrease_label_id: int = 0, normalized: int = 1, input_height: int = 1, input_width: int = 1, objectness_score: float = 0.0,
+) -> ir.Value:  # fmt: skip
     """Rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label and falling score.
 
     location[N, P*L*4] (L = 1 when shared, else the classes), confidence[N, P*C], priors[1 or N, 1 or 2, P*4] (P*5 when not normalized),

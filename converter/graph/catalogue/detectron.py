@@ -88,21 +88,9 @@ def _limit(b: Builder, image: ir.Value) -> ir.Value:
 
 @extension
 def DetectronDetectionOutput(
-    b: Builder,
-    rois: ir.Value,
-    deltas: ir.Value,
-    scores: ir.Value,
-    image: ir.Value,
-    *,
-    score_threshold: float,
-    nms_threshold: float,
-    num_classes: int,
-    post_nms_count: int,
-    max_detections_per_image: int,
-    max_delta_log_wh: float,
-    deltas_weights: Sequence[float],
-    class_agnostic_box_regression: int = 0,
-) -> tuple[ir.Value, ir.Value, ir.Value]:
+    b: Builder, rois: ir.Value, deltas: ir.Value, scores: ir.Value, image: ir.Value, *, score_threshold: float, nms_threshold: float, num_classes: int,
+    post_nms_count: int, max_detections_per_image: int, max_delta_log_wh: float, deltas_weights: Sequence[float], class_agnostic_box_regression: int = 0,
+) -> tuple[ir.Value, ir.Value, ir.Value]:  # fmt: skip
     """Detections of one image: boxes [D, 4], classes [D] (int32), scores [D], D = max_detections_per_image, filled up with zeros.
 
     rois[R, 4], deltas[R, C*4] ([R, 2*4] when class-agnostic), scores[R, C], image (height, width, ...). Class 0 is the background.

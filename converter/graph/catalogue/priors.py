@@ -18,24 +18,10 @@ Prior = tuple[float, float, float, float, bool]  # shift of the centre in x and 
 
 @extension
 def PriorBox(
-    b: Builder,
-    layer: ir.Value,
-    image: ir.Value,
-    *,
-    min_size: Sequence[float] = (),
-    max_size: Sequence[float] = (),
-    aspect_ratio: Sequence[float] = (),
-    fixed_size: Sequence[float] = (),
-    fixed_ratio: Sequence[float] = (),
-    density: Sequence[float] = (),
-    variance: Sequence[float] = (),
-    flip: int = 0,
-    clip: int = 0,
-    step: float = 0.0,
-    offset: float = 0.5,
-    scale_all_sizes: int = 1,
-    min_max_aspect_ratios_order: int = 1,
-) -> ir.Value:
+    b: Builder, layer: ir.Value, image: ir.Value, *, min_size: Sequence[float] = (), max_size: Sequence[float] = (), aspect_ratio: Sequence[float] = (),
+    fixed_size: Sequence[float] = (), fixed_ratio: Sequence[float] = (), density: Sequence[float] = (), variance: Sequence[float] = (),
+    flip: int = 0, clip: int = 0, step: float = 0.0, offset: float = 0.5, scale_all_sizes: int = 1, min_max_aspect_ratios_order: int = 1,
+) -> ir.Value:  # fmt: skip
     """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1 the variances.
 
     `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With scale_all_sizes 0 (the MXNet form)

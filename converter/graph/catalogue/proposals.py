@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -16,26 +17,10 @@ from converter.mapping.node import MappingError
 
 @extension
 def Proposal(
-    b: Builder,
-    scores: ir.Value,
-    deltas: ir.Value,
-    image: ir.Value,
-    *,
-    base_size: int,
-    pre_nms_topn: int,
-    post_nms_topn: int,
-    nms_thresh: float,
-    feat_stride: int,
-    min_size: int,
-    ratio: Sequence[float],
-    scale: Sequence[float],
-    clip_before_nms: int = 1,
-    clip_after_nms: int = 0,
-    normalize: int = 0,
-    box_size_scale: float = 1.0,
-    box_coordinate_scale: float = 1.0,
-    framework: str = "",
-) -> tuple[ir.Value, ir.Value]:
+    b: Builder, scores: ir.Value, deltas: ir.Value, image: ir.Value, *, base_size: int, pre_nms_topn: int, post_nms_topn: int, nms_thresh: float,
+    feat_stride: int, min_size: int, ratio: Sequence[float], scale: Sequence[float], clip_before_nms: int = 1, clip_after_nms: int = 0,
+    normalize: int = 0, box_size_scale: float = 1.0, box_coordinate_scale: float = 1.0, framework: str = "",
+) -> tuple[ir.Value, ir.Value]:  # fmt: skip
     """Faster R-CNN's proposals: rows [image, x1, y1, x2, y2] as [N*post_nms_topn, 5] and their scores [N*post_nms_topn].
 
     scores[N, 2*A, H, W] (the second half is foreground), deltas[N, 4*A, H, W], image = (height, width, scale[, scale of the width]).
@@ -62,15 +47,29 @@ def Proposal(
     front = b.op("Reshape", b.op("Transpose", front, perm=[0, 2, 3, 1]), [n, -1])
     smallest = b.op("Concat", *(b.op("Unsqueeze", b.op("Mul", info[i], float(min_size)), [0]) for i in (3, 2)), axis=0)
     front = b.op("Mul", front, b.op("Cast", large_enough(b, boxes, smallest, edge), to=int(ir.DataType.FLOAT)))
-    rows, found = [], []
-    for i in range(n):
-        box, score = (b.op("Gather", v, i) for v in (boxes, front))
-        row, value = _image(b, box, score, pre_nms_topn, post_nms_topn, nms_thresh, edge)
-        row = b.op("Max", b.op("Min", row, limit), 0.0) if clip_after_nms else row
-        row = b.op("Div", row, limit) if normalize else row
-        rows.append(_numbered(b, row, i, post_nms_topn))
-        found.append(filled(b, value, post_nms_topn))
-    return b.op("Concat", *rows, axis=0), b.op("Concat", *found, axis=0)
+    cut = _Cut(pre_nms_topn, post_nms_topn, nms_thresh, edge, limit if clip_after_nms else None, limit if normalize else None)
+    found = [cut.image(b, i, *(b.op("Gather", v, i) for v in (boxes, front))) for i in range(n)]
+    return b.op("Concat", *(rows for rows, _ in found), axis=0), b.op("Concat", *(values for _, values in found), axis=0)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What becomes of one image's boxes: the best, those without a better neighbour, in a fixed number of rows."""
+
+    before: int
+    after: int
+    threshold: float
+    edge: float
+    clip: ir.Value | None
+    divide: ir.Value | None
+
+    def image(self, b: Builder, number: int, boxes: ir.Value, scores: ir.Value) -> tuple[ir.Value, ir.Value]:
+        boxes, scores = top(b, boxes, scores, self.before)
+        places = survivors(b, boxes, scores, self.after, self.threshold, self.edge)
+        rows = b.op("Gather", boxes, places)
+        rows = rows if self.clip is None else b.op("Max", b.op("Min", rows, self.clip), 0.0)
+        rows = rows if self.divide is None else b.op("Div", rows, self.divide)
+        return _numbered(b, rows, number, self.after), filled(b, b.op("Gather", scores, places), self.after)
 
 
 def anchors(base: float, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool) -> Array:
@@ -131,12 +130,6 @@ def survivors(b: Builder, boxes: ir.Value, scores: ir.Value, most: int, threshol
     far = b.op("Concat", low, b.op("Max", low, high), axis=-1)  # a box turned inside out has no area
     chosen = b.op("NonMaxSuppression", b.op("Unsqueeze", far, [0]), b.op("Unsqueeze", scores, [0, 1]), [most], [threshold])
     return b.op("Squeeze", b.op("Slice", chosen, [2], [3], [1]), [1])
-
-
-def _image(b: Builder, boxes: ir.Value, scores: ir.Value, before: int, after: int, threshold: float, edge: float) -> tuple[ir.Value, ir.Value]:
-    boxes, scores = top(b, boxes, scores, before)
-    places = survivors(b, boxes, scores, after, threshold, edge)
-    return b.op("Gather", boxes, places), b.op("Gather", scores, places)
 
 
 def filled(b: Builder, rows: ir.Value, count: int) -> ir.Value:

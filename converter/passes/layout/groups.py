@@ -1,8 +1,8 @@
 """Values that must share one order of axes, and which order that is.
 
 Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a layout-sensitive operator
-touches takes that operator's order. Any other group stays canonical when more of its values are needed so than come in
-through operators that may bring another order along; otherwise it takes the order that comes in first.
+touches takes that operator's order. Any other group stays canonical unless more of its values come in through operators that
+may bring another order along than are made or needed in the canonical one; then it takes the order that comes in first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Group:
     turned: bool = False
     fixed: Perm | None = None
     soft: set[ir.Value] = field(default_factory=set)  # come in through an operator that may bring another order
-    needed: set[ir.Value] = field(default_factory=set)  # are needed in the canonical order
+    needed: set[ir.Value] = field(default_factory=set)  # are needed, or made, in the canonical order
     followers: list[tuple[ir.Value, Turning | Transposed]] = field(default_factory=list)  # outputs of operators that pass its order on
 
 
@@ -73,7 +73,7 @@ class Groups:
     """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order its group takes (None: any)."""
 
     def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm], boundary: bool) -> None:
-        """`boundary`: graph outputs are needed in the canonical order."""
+        """`boundary`: graph inputs and outputs are in the canonical order."""
         self.target = target
         self.kinds: dict[ir.Node, Kind] = {}
         self._parent: dict[ir.Value, ir.Value] = {}
@@ -86,7 +86,7 @@ class Groups:
         for node in graph:
             self._look(node, self.kinds[node])
         if boundary:
-            for v in graph.outputs:
+            for v in [*graph.inputs, *graph.outputs]:
                 self._group(v).needed.add(v)
 
     def _find(self, value: ir.Value) -> ir.Value:
@@ -130,6 +130,9 @@ class Groups:
             self._group(x).followers.append((node.outputs[0], kind))
         elif kind.any_order:
             data = (0,)
+        else:
+            for v in node.outputs:
+                self._group(v).needed.add(v)
         for i, v in enumerate(node.inputs):
             if v is not None and i not in data:
                 self._group(v).needed.add(v)

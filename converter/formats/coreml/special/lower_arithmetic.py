@@ -252,6 +252,6 @@ def lower_identity(near: Node, low: Lowering) -> None:
 
 @lowers("Dropout")
 def lower_dropout(near: Node, low: Lowering) -> None:
-    if len(near.outputs) > 1 and near.outputs[1].uses():
+    if any(o.uses() or o.is_graph_output() for o in near.outputs[1:]):
         raise MappingError("the mask of Dropout")
     core(low).alias(near.outputs[0], x_of(near))

@@ -230,6 +230,8 @@ def lift_range_static(layer: Layer, b: Builder) -> Value:
     p = layer.attrs
     if p["stepSizeValue"] == 0:
         raise MappingError("stepSizeValue is 0", "R110")
+    if not abs((p["endValue"] - p["startValue"]) / p["stepSizeValue"]) < 1 << 28:
+        raise MappingError("a range of absurd length", "R110")
     return b.const(np.arange(p["startValue"], p["endValue"], p["stepSizeValue"], dtype=np.float32), layer.name)
 
 

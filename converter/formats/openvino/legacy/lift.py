@@ -1,0 +1,251 @@
+"""Net (v2 to v9) -> the shared graph."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic
+from converter.formats.openvino.ir import Blob, Body, Net, SubNet
+from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
+from converter.formats.openvino.legacy.ops import TABLE
+from converter.graph.build import Builder, new_model
+from converter.graph.infer import Array, set_type
+from converter.graph.names import public_name, set_public_name
+from converter.mapping.drive import FormatMapping, Lifting, refuse
+from converter.mapping.node import Layer, MappingError
+from converter.model import Model
+from converter.passes.tidy import tidy
+
+Port = tuple[int, int]
+PAIRS = ("windows", "arithmetic", "arrangement", "sampling", "selection", "detection", "recurrent", "loops")
+
+
+@cache
+def mapping() -> FormatMapping:
+    for module in PAIRS:
+        import_module(f"converter.formats.openvino.legacy.{module}")
+    return FormatMapping(TABLE, register.LIFT, register.LOWER)
+
+
+@cache
+def spellings() -> dict[str, str]:
+    """Types are matched in any case."""
+    return {kind.casefold(): kind for kind in (*mapping().lift_special, *mapping().table.far_kinds())}
+
+
+@cache
+def attributes_of(kind: str) -> frozenset[str]:
+    """The attributes that mean something for a layer type, or are known to mean nothing."""
+    rows = {k for r in TABLE.rules if r.far == kind for f in r.fields for k in f.far}
+    return frozenset(rows.union(register.ATTRIBUTES.get(kind, ())))
+
+
+def lift(net: Net) -> Model:
+    """Lifts every layer; UnsupportedError with all refusals.
+
+    Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing consumes, then the new states.
+    """
+    model, b = new_model(net.name)
+    result = Model(model, "openvino")
+    body = BodyLift(net, b, Lifting(mapping(), b, "openvino", net.version), result.notes)
+    values = body.run(net, {})
+    refuse(body.lifting.problems)
+    body.outputs(values)
+    if body.states:
+        result.interface["defaults"] = {public_name(v): np.zeros([d for d in v.shape or () if isinstance(d, int)], np.float32) for v in body.states}
+    if net.statistics:
+        lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
+        model.metadata_props["openvino.statistics"] = "\n".join(lines)
+    tidy(model)
+    return result
+
+
+class BodyLift:
+    """Lifts the layers of a net or of a TensorIterator's body; values are keyed by (layer id, output port id)."""
+
+    def __init__(self, net: Net, builder: Builder, lifting: Lifting, notes: list[Diagnostic]) -> None:
+        self.net, self.builder, self.lifting, self.notes = net, builder, lifting, notes
+        self.memory: list[tuple[str, ir.Value]] = []
+        self.states: list[ir.Value] = []
+        self.means = {net.pre_process.reference_layer_name: net.pre_process} if net.pre_process else {}
+
+    def run(self, body: Body, feeds: dict[Port, ir.Value]) -> dict[Port, ir.Value]:
+        """`feeds` are the input ports that the port map feeds."""
+        values: dict[Port, ir.Value] = {}
+        producers = body.producers()
+        for layer in body.ordered():
+            operands: list[ir.Value | None] = []
+            for port in layer.inputs:
+                source = producers.get((layer.id, port.id))
+                operands.append(values.get(source) if source is not None else feeds.get((layer.id, port.id)))
+            if any((layer.id, p.id) in producers and v is None for p, v in zip(layer.inputs, operands, strict=True)):
+                continue  # behind a refused layer
+            while operands and operands[-1] is None:
+                operands.pop()
+            self._layer(layer, operands, values)
+        return values
+
+    def body(self, builder: Builder, net: SubNet, feeds: dict[Port, ir.Value]) -> dict[Port, ir.Value]:
+        """The values of a body that is built with `builder`."""
+        inner = Lifting(self.lifting.mapping, builder, self.lifting.format, self.lifting.version)
+        values = BodyLift(self.net, builder, inner, self.notes).run(net, feeds)
+        refuse(inner.problems)
+        return values
+
+    def _layer(self, layer: IrLayer, operands: list[ir.Value | None], values: dict[Port, ir.Value]) -> None:
+        kind = layer.type.casefold()
+        try:
+            if kind in ("input", "const") and not layer.outputs:
+                raise MappingError("the layer has no output port", "R105")
+            if kind == "input":
+                results = [self._input(layer)]
+            elif kind == "const":
+                results = [self.builder.const(constant_of(layer), layer.name)]
+            elif kind == "memory":
+                results = self._memory(layer, operands)
+            else:
+                results = self._operation(layer, operands)
+        except MappingError as e:
+            self.lifting.problems.append(Diagnostic(e.code, str(e), where=self.net.where(layer), help=e.help))
+            return
+        for port, value in zip(layer.outputs, results, strict=False):
+            values[layer.id, port.id] = value
+
+    def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
+        kind = spellings().get(layer.type.casefold(), layer.type)
+        declared = []
+        for port in layer.outputs:
+            value = ir.Value(name=layer.name)
+            set_type(value, exposed(port.precision or layer.precision), port.dims)
+            declared.append(value)
+        blobs = {name: numbers_of(blob, layer) for name, blob in layer.blobs.items()}
+        far = Layer(kind, layer.name, self._known(layer, kind), blobs, operands, declared, self.net.where(layer), extra=(layer, self))
+        results = self.lifting.layer(far)
+        if results is None:
+            return []
+        with self.builder.provenance(format="openvino", layer=layer.name, type=layer.type, where=str(layer.line)):
+            settled = [self._settle(v, d) for v, d in zip(results, declared, strict=False)]
+        return settled
+
+    def _settle(self, value: ir.Value, declared: ir.Value) -> ir.Value:
+        """Shape and type as the port declares them."""
+        value = fit(self.builder, value, [d for d in declared.shape or () if isinstance(d, int)])
+        value = cast(self.builder, value, declared.dtype or FLOAT)
+        if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+            value.shape = declared.shape
+        return value
+
+    def _known(self, layer: IrLayer, kind: str) -> dict[str, Any]:
+        """The attributes without those that the engine does not look at; a misspelt one is refused."""
+        owned = attributes_of(kind)
+        found = {k: v for k, v in layer.data.items() if k in owned}
+        if kind not in spellings().values():
+            return dict(layer.data)
+        lower = {k.casefold(): k for k in owned} if kind == "Activation" else {}
+        for key, value in layer.data.items():
+            if key in owned:
+                continue
+            if key.casefold() in lower:
+                found[lower[key.casefold()]] = value
+                continue
+            meant = [m for m in difflib.get_close_matches(key, owned, 1, 0.8) if m not in layer.data]
+            if meant:
+                raise MappingError(f"attribute {key!r} is not known", "R111", f"did you mean {meant[0]!r}?")
+            self.notes.append(Diagnostic("R111", f"attribute {key!r} is not known; engines ignore it", "warning", self.net.where(layer)))
+        return found
+
+    def _input(self, layer: IrLayer) -> ir.Value:
+        port = layer.outputs[0]
+        value = self._parameter(layer.name, exposed(port.precision or layer.precision), port.dims)
+        means = self.means.get(layer.name) or self.means.get("")
+        if means is None:
+            return value
+        arrays = [_mean(c.mean, port.dims, means.mean_precision) for c in sorted(means.channels, key=lambda c: c.id)]
+        if not any(a.any() for a in arrays):
+            return value
+        if len(arrays) != port.dims[1]:
+            raise MappingError(f"{len(arrays)} channels of pre-processing for {port.dims[1]} channels", "R105")
+        size = np.broadcast_shapes(*(a.shape for a in arrays))
+        return self.builder.op("Sub", value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32))
+
+    def _parameter(self, name: str, dtype: ir.DataType, dims: tuple[int, ...]) -> ir.Value:
+        value = self.builder.input(name, dtype, dims)
+        set_public_name(value, name)
+        return value
+
+    def _memory(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
+        """A state is read through an input and written through an output, both called by its id."""
+        name = layer.data.get("id")
+        if name is None:
+            raise MappingError("required attribute 'id' is absent", "R110")
+        if layer.outputs:
+            self.states.append(self._parameter(name, exposed(layer.outputs[0].precision or layer.precision), layer.outputs[0].dims))
+            return [self.states[-1]]
+        if operands and operands[0] is not None:
+            self.memory.append((name, operands[0]))
+        return []
+
+    def outputs(self, values: dict[Port, ir.Value]) -> None:
+        consumed = set(self.net.consumers())
+        for layer in self.net.layers:
+            if layer.type.casefold() in ("const", "memory") or (layer.type.casefold() == "input" and len(self.net.layers) > 1):
+                continue
+            for i, port in enumerate(layer.outputs):
+                if (layer.id, port.id) not in consumed:
+                    value = values[layer.id, port.id]
+                    shown = value if value.dtype in (FLOAT, ir.DataType.INT32) else self.builder.op("Cast", value, to=int(FLOAT))
+                    self._output(shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}")
+        for name, value in self.memory:
+            self._output(value, name)
+
+    def _output(self, value: ir.Value, name: str) -> None:
+        self.builder.output(value)
+        set_public_name(self.builder.graph.outputs[-1], name)
+
+
+def numbers_of(blob: Blob, layer: IrLayer) -> Array:
+    """The numbers of a blob, flat; half precision as float. `BIN` stays bytes."""
+    precision = (blob.precision or (layer.outputs[0].precision if layer.outputs else "") or layer.precision or "FP32").upper()
+    raw = blob.array
+    if precision == "BIN":
+        return raw
+    if precision not in PRECISIONS:
+        raise MappingError(f"the precision {precision!r} is not known", "R110")
+    dtype = PRECISIONS[precision].numpy()
+    if raw.nbytes % dtype.itemsize:
+        raise MappingError(f"{raw.nbytes} bytes are no whole number of {precision}", "R103")
+    array = raw.view(dtype)
+    return array.astype(np.float32) if dtype == np.float16 else array
+
+
+def constant_of(layer: IrLayer) -> Array:
+    """The array of a Const layer in the shape of its port."""
+    port = layer.outputs[0]
+    source = layer.blobs.get("custom") or next(iter(layer.blobs.values()), None)
+    if source is None:
+        raise MappingError("a Const without a blob", "R110")
+    array = numbers_of(source if source.precision else Blob(source.content, layer.precision or port.precision), layer)
+    if array.size != int(np.prod(port.dims)):
+        raise MappingError(f"the blob has {array.size} elements, the port {'x'.join(map(str, port.dims))}", "R103")
+    wanted = exposed(port.precision or layer.precision)
+    return array.reshape(port.dims).astype(wanted.numpy(), copy=False)
+
+
+def _mean(mean: float | Blob | None, dims: tuple[int, ...], precision: str) -> Array:
+    """A channel's mean: a number, or an image of height x width."""
+    if mean is None:
+        return np.zeros((1, 1), np.float32)
+    if not isinstance(mean, Blob):
+        return np.full((1, 1), mean, np.float32)
+    array = mean.array.view(np.float16 if precision.upper() == "FP16" else np.float32)
+    if array.size != dims[2] * dims[3]:
+        raise MappingError(f"a mean image of {array.size} elements for {dims[2]}x{dims[3]}", "R103")
+    return array.reshape(dims[2], dims[3]).astype(np.float32)

@@ -1,0 +1,283 @@
+"""The shared graph -> Net (v5, v6, v7)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.format import Flavour
+from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
+from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.fuse import fuse
+from converter.formats.openvino.legacy.legalise import REWRITES
+from converter.formats.openvino.legacy.lift import mapping
+from converter.formats.openvino.legacy.ordering import alive, in_order, reads
+from converter.formats.openvino.legacy.steps import slices_by_step
+from converter.formats.openvino.legacy.write_arithmetic import copy
+from converter.formats.openvino.legacy.write_recurrent import LoopPlan
+from converter.formats.openvino.legacy.writing import csv
+from converter.graph.build import Builder
+from converter.graph.infer import shape_of
+from converter.graph.names import public_name
+from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
+from converter.mapping.narrow import Narrowing, dynamic_values
+from converter.mapping.node import Layer, MappingError
+from converter.model import Model
+from converter.passes.fold import fold
+from converter.passes.legalise import legalise
+
+D = ir.DataType
+NARROW = {
+    D.INT64: D.INT32, D.UINT64: D.INT32, D.UINT32: D.INT32, D.DOUBLE: D.FLOAT, D.FLOAT16: D.FLOAT, D.BFLOAT16: D.FLOAT, D.BOOL: D.FLOAT,
+}  # fmt: skip
+PRECISION = {D.FLOAT: "FP32", D.FLOAT16: "FP16", D.INT32: "I32", D.INT16: "I16", D.UINT16: "U16", D.INT8: "I8", D.UINT8: "U8"}
+BEYOND = {"FakeQuantize": 6, "TensorIterator": 4}
+
+
+def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
+    """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a shape is not static."""
+    version = int(flavour.options.get("ir", "7"))
+    graph = model.ir.clone()
+    refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
+    fold(graph)
+    known = mapping_for_writing()
+    slices_by_step(graph)
+    fuse(graph)
+    legalise(graph, lambda n: needless(n) or reason_against(known, n, version) is not None, REWRITES | {("", "Cast"): without_cast})
+    fold(graph)
+    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
+    writer.graph(graph.graph)
+    notes.extend(writer.narrowing.notes)
+    return writer.net
+
+
+def needless(node: ir.Node) -> bool:
+    """Identities, and casts between types that are written as one."""
+    if node.op_type != "Cast" or node.inputs[0] is None:
+        return node.op_type == "Identity"
+    before, after = (v.dtype or D.FLOAT for v in (node.inputs[0], node.outputs[0]))
+    return after != D.BOOL and NARROW.get(before, before) == NARROW.get(after, after)
+
+
+def without_cast(node: ir.Node, b: Builder) -> ir.Value | None:
+    del b
+    return node.inputs[0] if needless(node) else None
+
+
+@cache
+def mapping_for_writing() -> FormatMapping:
+    for module in ("write_windows", "write_arithmetic", "write_statistics", "write_arrangement", "write_selection", "write_recurrent", "legalise_images"):
+        import_module(f"converter.formats.openvino.legacy.{module}")
+    both = mapping()
+    return FormatMapping(both.table, both.lift_special, register.LOWER)
+
+
+class NetWriter:
+    """Writes a whole net: inputs, layers, and a layer of its own for each output that another layer reads."""
+
+    def __init__(self, net: Net, half: bool) -> None:
+        self.net, self.half = net, half
+        self.narrowing = Narrowing(NARROW)
+        self.names: dict[str, int] = {}
+        self.reserved: set[str] = set()
+        self.outputs: set[int] = set()  # id() of the layers that keep the name they have
+        self.problems: list[Diagnostic] = []
+
+    def graph(self, graph: ir.Graph) -> None:
+        body = BodyWriter(self.net, self)
+        states = {public_name(v) for v in graph.inputs} & {public_name(v) for v in graph.outputs}
+        self.reserved = {public_name(v) for v in (*graph.inputs, *graph.outputs)} - states
+        layers = alive(self.layers(graph), graph.outputs)
+        self.finish(graph, layers, states)
+        refuse(self.problems)
+        in_order(layers, [id(la) for v in graph.outputs for la in layers if id(la) in self.outputs and la.name == public_name(v)])
+        for value in graph.inputs:
+            name = public_name(value)
+            if name in states:
+                body.add(Layer("Memory", f"{name}/read", {"id": name, "index": "1", "size": "2"}, outputs=[value]))
+            else:
+                layer = Layer("Input", name, outputs=[value])
+                self.outputs.add(id(layer))
+                body.add(layer)
+        for layer in layers:
+            body.add(layer)
+        for value in graph.outputs:
+            if public_name(value) in states:
+                body.add(Layer("Memory", f"{public_name(value)}/write", {"id": public_name(value), "index": "0", "size": "2"}, inputs=[value]))
+        refuse(self.problems)
+
+    def layers(self, graph: ir.Graph) -> list[Layer]:
+        """The far layers of a graph or body, in order; refusals are collected."""
+        low = Lowering(mapping_for_writing(), self.net.version)
+        for node in graph:
+            low.node(node)
+        self.problems.extend(low.problems)
+        return low.layers
+
+    def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
+        """Every output of the graph becomes the only port of a layer of that name which nothing reads."""
+        read = {v for layer in layers for v in reads(layer)}
+        made = {o: layer for layer in layers for o in layer.outputs}
+        low = Lowering(mapping_for_writing(), self.net.version)
+        done: set[ir.Value] = set()
+        for value in graph.outputs:
+            name = public_name(value)
+            producer = made.get(value)
+            if name in states:
+                continue
+            if producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize"):
+                index = producer.outputs.index(value)
+                if len(producer.outputs) == 1:
+                    producer.name = name
+                    self.outputs.add(id(producer))
+                    done.add(value)
+                    continue
+                if name == f"{producer.name}.{index}" or name.endswith(f".{index}"):
+                    producer.name = name.removesuffix(f".{index}")
+                    self.outputs.add(id(producer))
+                    done.add(value)
+                    continue
+            out = low.value(name, value.dtype, value.shape)
+            low._name = name
+            start = len(low.layers)
+            try:
+                copy(low, value, out)
+            except MappingError as e:
+                self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
+                continue
+            low.layers[-1].name = name
+            self.outputs.add(id(low.layers[-1]))
+            layers.extend(low.layers[start:])
+            done.add(value)
+
+    def name(self, hint: str) -> str:
+        """A name that no other layer has; those of inputs and outputs are theirs."""
+        name, count = hint, self.names.get(hint, 0)
+        while name in self.names or name in self.reserved:
+            count += 1
+            name = f"{hint}_{count}"
+        self.names[hint] = count
+        self.names.setdefault(name, 0)
+        return name
+
+    def tensor(self, tensor: ir.TensorProtocol, name: str) -> Any:
+        """Numbers as they are stored: narrowed and, for +fp16, halved, with a check that none is lost."""
+        array = self.narrowing.array(tensor, name)
+        return self.halved(array, name)
+
+    def halved(self, array: Any, name: str) -> Any:
+        from converter.mapping.narrow import narrow_array
+
+        array = np.asarray(array)
+        if array.dtype.kind == "f" and array.dtype != np.float32 and not (self.half and array.dtype == np.float16):
+            array = narrow_array(array, np.dtype(np.float32), name)
+        return narrow_array(array, np.dtype(np.float16), name) if self.half and array.dtype == np.float32 else array
+
+    def precision(self, value: ir.Value) -> str:
+        dtype = self.narrowing.dtype(value)
+        if dtype not in PRECISION:
+            raise MappingError(f"the type {dtype.name} has no counterpart")
+        return "FP16" if self.half and dtype == D.FLOAT else PRECISION[dtype]
+
+
+class BodyWriter:
+    """Numbers the layers of one body, writes constants in front of their first user and edges behind it.
+
+    Inputs that nobody in the body makes are noted in `feeds` as (value, layer, port).
+    """
+
+    def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
+        self.body, self.net, self.inner = body, net, inner
+        self.made: dict[ir.Value, tuple[int, int]] = {}
+        self.feeds: list[tuple[ir.Value, int, int]] = []
+
+    def add(self, layer: Layer) -> IrLayer | None:
+        try:
+            if isinstance(layer.extra, LoopPlan):
+                return self._loop(layer, layer.extra)
+            return self._layer(layer)
+        except MappingError as e:
+            self.net.problems.append(Diagnostic(e.code, str(e), where=Where(layer=layer.name, kind=layer.kind), help=e.help))
+            return None
+
+    def _layer(self, layer: Layer) -> IrLayer:
+        inputs, attrs = [v for v in layer.inputs if v is not None], dict(layer.attrs)
+        if self.inner and layer.kind == "Reshape":  # bodies keep the shape as an attribute, as they did before v5
+            inputs, attrs = inputs[:1], {"dim": csv(_dims(layer.outputs[0]))}
+        for value in inputs:
+            if value.const_value is not None and value not in self.made:
+                self._const(value)
+        ports = [Port(i, _dims(v)) for i, v in enumerate(inputs)]
+        # the Model Optimizer counts the blobs as ports, too
+        first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
+        outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
+        name = layer.name if id(layer) in self.net.outputs else self.net.name(layer.name or layer.kind)
+        made = IrLayer(len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs)
+        self._store(made, layer)
+        return self._place(made, inputs, layer.outputs)
+
+    def _store(self, made: IrLayer, layer: Layer) -> None:
+        half = self.net.half
+        if self.net.net.version < 7:
+            made.precision = made.outputs[0].precision if made.outputs else ("FP16" if half else "FP32")
+            for port in made.outputs:
+                port.precision = port.precision if port.precision != made.precision else ""
+        for name, array in layer.blobs.items():
+            binary = layer.kind == "BinaryConvolution"
+            stored = np.asarray(array) if binary else self.net.halved(array, f"{layer.name}.{name}")
+            precision = "BIN" if binary else "FP16" if half else "FP32"
+            made.blobs[name] = Blob(stored, precision if self.net.net.version >= 7 or binary else "")
+
+    def _const(self, value: ir.Value) -> None:
+        assert value.const_value is not None
+        array = self.net.tensor(value.const_value, value.name or "constant")
+        port = self._port(0, value)
+        layer = IrLayer(len(self.body.layers), self.net.name(value.name or "const"), "Const", outputs=[port])
+        if self.net.net.version < 7:
+            layer.precision, port.precision = port.precision, ""
+        layer.blobs["custom"] = Blob(array, port.precision if self.net.net.version >= 7 else "")
+        self._place(layer, [], [value])
+
+    def _place(self, layer: IrLayer, inputs: list[ir.Value], outputs: list[ir.Value]) -> IrLayer:
+        self.body.layers.append(layer)
+        for port, value in zip(layer.inputs, inputs, strict=True):
+            if value in self.made:
+                source, source_port = self.made[value]
+                self.body.edges.append(Edge(source, source_port, layer.id, port.id))
+            else:
+                self.feeds.append((value, layer.id, port.id))
+        for port, value in zip(layer.outputs, outputs, strict=True):
+            self.made[value] = (layer.id, port.id)
+        return layer
+
+    def _port(self, id: int, value: ir.Value) -> Port:
+        return Port(id, _dims(value), self.net.precision(value))
+
+    def _loop(self, layer: Layer, plan: LoopPlan) -> IrLayer:
+        from converter.formats.openvino.legacy.write_loops import write_loop
+
+        sub = SubNet()
+        inner = BodyWriter(sub, self.net, inner=True)
+        layers = self.net.layers(plan.body)
+        refuse(self.net.problems)
+        externals = write_loop(inner, plan, alive(layers, plan.body.outputs))
+        layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
+        made = self._layer(layer)
+        externals.complete(sub, made)
+        made.bodies["body"] = sub
+        return made
+
+
+def _dims(value: ir.Value) -> tuple[int, ...]:
+    shape = shape_of(value)
+    if shape is None:
+        raise MappingError(f"{value.name} has the shape {value.shape}, the target needs static shapes", "X203", "fix the inputs with --inputs NAME:1,3,224,224")
+    if 0 in shape:
+        raise MappingError(f"{value.name} has the shape {list(shape)}: the target has no dimensions of size 0")
+    return shape

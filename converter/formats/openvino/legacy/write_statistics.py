@@ -1,0 +1,58 @@
+"""Canonical normalisations and quantisation -> legacy layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.formats.openvino.legacy.register import lowers
+from converter.formats.openvino.legacy.writing import need, static, widened
+from converter.mapping.codecs import number_text
+from converter.mapping.drive import Lowering
+from converter.mapping.node import MappingError, Node
+
+
+@lowers("LRN")
+def lower_lrn(node: Node, low: Lowering) -> None:
+    attrs = {"alpha": number_text(node.attrs.get("alpha", 1e-4)), "beta": number_text(node.attrs.get("beta", 0.75))}
+    attrs |= {"local-size": str(node.attrs["size"]), "region": "across", "k": number_text(node.attrs.get("bias", 1.0))}
+    low.add("Norm", [need(node, 0)], node.outputs, attrs)
+
+
+@lowers("Softmax", "LogSoftmax")
+def lower_softmax(node: Node, low: Lowering) -> None:
+    kind = {"Softmax": "SoftMax"}.get(node.op, node.op)
+    low.add(kind, [need(node, 0)], node.outputs, {"axis": str(node.attrs.get("axis", -1) % len(static(need(node, 0))))})
+
+
+@lowers("MVN", domain="netconv")
+def lower_mvn(node: Node, low: Lowering) -> None:
+    rank = len(static(need(node, 0)))
+    axes = sorted(a % rank for a in node.attrs["axes"])
+    if rank not in (4, 5) or axes not in (list(range(1, rank)), list(range(2, rank))) or node.attrs.get("eps_mode", "inside_sqrt") != "inside_sqrt":
+        raise MappingError("MVN is known over the spatial axes, with or without the channels, of images")
+    attrs = {"across_channels": "1" if axes[0] == 1 else "0", "normalize_variance": str(node.attrs.get("normalize_variance", 1))}
+    low.add("MVN", [need(node, 0)], node.outputs, attrs | {"eps": number_text(node.attrs.get("eps", 1e-9))})
+
+
+@lowers("NormalizeL2", domain="netconv")
+def lower_normalize(node: Node, low: Lowering) -> None:
+    shape = static(need(node, 0))
+    axes = sorted(a % len(shape) for a in node.attrs["axes"])
+    if not 2 <= len(shape) <= 4 or axes not in ([1], list(range(1, len(shape)))) or node.attrs.get("eps_mode", "add") != "add":
+        raise MappingError("Normalize is known over the channels, with or without the spatial axes")
+    attrs = {"across_spatial": "0" if axes == [1] else "1", "channel_shared": "0", "eps": number_text(node.attrs.get("eps", 1e-10))}
+    low.add("Normalize", [need(node, 0)], node.outputs, attrs, {"weights": np.ones(shape[1], np.float32)})
+
+
+@lowers("GRN", domain="netconv")
+def lower_grn(node: Node, low: Lowering) -> None:
+    low.add("GRN", [need(node, 0)], node.outputs, {"bias": number_text(node.attrs.get("bias", 1e-6))})
+
+
+@lowers("FakeQuantize", domain="netconv")
+def lower_fake_quantize(node: Node, low: Lowering) -> None:
+    """Bounds in the rank of the data; the layer was called Quantize before v6."""
+    x = need(node, 0)
+    rank = len(static(x))
+    bounds = [widened(low, need(node, i), rank) for i in range(1, 5)]
+    low.add("FakeQuantize" if low.version >= 6 else "Quantize", [x, *bounds], node.outputs, {"levels": str(node.attrs["levels"])})
