@@ -173,7 +173,7 @@ class Lifter:
             if e.code.startswith("R"):
                 raise ReadError(Diagnostic(e.code, str(e), where=where, help=e.help)) from None
             self.problems.append(Diagnostic("X201", str(e), where=where, help=e.help))
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, AssertionError, ZeroDivisionError) as e:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, ir.serde.SerdeError) as e:
             # attributes or operands that the operator's schema does not allow; every rule reads them with plain Python
             raise ReadError(Diagnostic("R110", f"{proto.op_type} has attributes or inputs that do not fit: {e}", where=where)) from None
         finally:
