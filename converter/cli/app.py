@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Execute a model.",
     "diff": "Differences of structure between two models.",
     "verify": "Differences of numbers between two models.",
+    "reduce": "The smallest part of two models that differs.",
     "roundtrip": "Convert there and back and compare.",
     "batch": "Run many conversions, resumable.",
     "report": "Render stored results.",
