@@ -126,6 +126,14 @@ def test_batch_normalisation_has_the_variance_first(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_calibration_ranges_are_kept(tmp_path: Path) -> None:
+    more = "<statistics><layer><name>y</name><min>-1,0.5</min><max>2,3</max></layer></statistics>"
+    model = net(tmp_path, "ReLU", X.shape, more=more, version=6)
+    converter.save(model, tmp_path / "again.xml", "openvino+ir=6")
+    text = (tmp_path / "again.xml").read_text()
+    assert "<name>y</name>" in text and "0.5" in text
+
+
 def test_states_are_inputs_and_outputs_of_one_name(tmp_path: Path) -> None:
     memory = f'<layer id="1" name="r" type="Memory"><data id="s" index="1" size="2"/><output>{port(0, (1, 3))}</output></layer>'
     inputs = f"<input>{port(0, (1, 3))}{port(1, (1, 3))}</input>"

@@ -25,6 +25,7 @@ from converter.model import Model
 from converter.passes.tidy import tidy
 
 Port = tuple[int, int]
+STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 PAIRS = ("windows", "arithmetic", "arrangement", "sampling", "selection", "detection", "recurrent", "loops")
 
 
@@ -63,7 +64,7 @@ def lift(net: Net) -> Model:
         result.interface["defaults"] = {public_name(v): np.zeros([d for d in v.shape or () if isinstance(d, int)], np.float32) for v in body.states}
     if net.statistics:
         lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
-        model.metadata_props["openvino.statistics"] = "\n".join(lines)
+        model.metadata_props[STATISTICS] = "\n".join(lines)
     tidy(model)
     return result
 

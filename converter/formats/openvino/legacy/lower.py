@@ -11,12 +11,12 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
-from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
+from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, Statistic, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES
-from converter.formats.openvino.legacy.lift import mapping
+from converter.formats.openvino.legacy.lift import STATISTICS, mapping
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
@@ -53,8 +53,20 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
     writer.graph(graph.graph)
+    names = {layer.name for layer in writer.net.layers}
+    writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
     notes.extend(writer.narrowing.notes)
     return writer.net
+
+
+def statistics_of(text: str) -> list[Statistic]:
+    """The calibration ranges that reading left with the model."""
+    lines = [line.rpartition("=") for line in text.splitlines()]
+    try:
+        ranges = [(name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")]) for name, _, both in lines]
+    except ValueError:  # metadata of that name which is not ours
+        return []
+    return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
 
 
 def needless(node: ir.Node) -> bool:
