@@ -78,8 +78,6 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
     # weights of few bits are multiplied as floats: the default computes with 8-bit activations
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.log_severity_level = 4
-    # the meaning of a quantised graph is its float arithmetic: fused integer kernels round elsewhere
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
