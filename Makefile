@@ -9,19 +9,23 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 EXTRAS_demo := openvino,litert
 EXTRAS_test := test
 EXTRAS_dev := dev
+EXTRAS_browser := browser
 
-.PHONY: help demo test check lint format bench record clean
+.PHONY: help demo test test-browser check lint format bench record clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.installed-demo ## Convert both sample networks to every format, verify each, print a table (2 minutes the first time)
 	$(BIN)/python samples/demo.py --out out/demo
 
 test: .venv/.installed-test ## The whole test suite, two processes
 	$(BIN)/python -m pytest -n 2 $(TESTS)
+
+test-browser: .venv/.installed-browser ## The report in a headless Chromium (apt: chromium chromium-driver)
+	$(BIN)/python -m pytest -n 0 -m browser tests/report
 
 check: lint ## Format, lint, types, and the fast tests
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)

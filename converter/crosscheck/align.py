@@ -6,6 +6,7 @@ tensors that do the same, and producers of aligned tensors, until nothing more f
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -84,14 +85,20 @@ def align(reference: Model, candidate: Model, given: Mapping[str, str] | None = 
 
 
 def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
-    return ((k, v) for v in side.values.values() for k in {str(v.name), public_name(v)})
+    return ((k, v) for v in side.values.values() for k in {str(v.name), public_name(v)} if not _counted(k, v))
 
 
 def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     """Keys under which another format may know a tensor: its layer's name, or its own (formats name layers by tensors)."""
     by_layer = side.last_of_layer()
     taken = {n: layer for layer, n in by_layer.items()}
-    return ((k, v) for n, v in side.values.items() for k in {n, taken.get(n, n)})
+    return ((k, v) for n, v in side.values.items() for k in {n, taken.get(n, n)} if not _counted(k, v))
+
+
+def _counted(name: str, value: ir.Value) -> bool:
+    """Whether a name only counts operators (`reshape_3`, `node_Reshape_18`): two models count differently."""
+    node = value.producer()
+    return node is not None and re.fullmatch(rf"(node_)?{re.escape(node.op_type)}(_\d+)?", name, re.IGNORECASE) is not None
 
 
 class _State:

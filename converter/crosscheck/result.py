@@ -73,6 +73,7 @@ class Result:
     only_candidate: tuple[str, ...] = ()
     models: tuple[str, str] = ("reference", "candidate")
     notes: tuple[str, ...] = field(default=())
+    structure: tuple[dict[str, Any], ...] = ()  # what is in either model, see converter.inspection.summary; where it was asked for
 
     @property
     def max_difference(self) -> float:

@@ -229,6 +229,18 @@ def test_half_precision_and_dynamic_int8_stay_as_they_are(tmp_path: Path) -> Non
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_quantised_embedding_is_one_again(tmp_path: Path) -> None:
+    codes = rng.integers(0, 16, size=(2, 6))
+    raw = packed(codes, 4)
+    data = WeightData("quantised", Blob(raw.nbytes, raw), 4, scale=np.array([0.5], np.float32))
+    made = network([layer("embeddingND", "i", "y", {"weights": data}, vocabSize=6, embeddingSize=2)], {"i": (3, 1)}, ["y"])
+    path = again(tmp_path, made)
+    assert kinds(path) == ["squeeze", "expandDims", "embeddingND"]
+    back = read_mlmodel(path)
+    assert back.weights(back.proto.neuralNetwork.layers[-1].embeddingND.weights).array().tobytes() == raw.tobytes()
+    np.testing.assert_allclose(converter.load(path).run({"i": [[5], [0], [2]]})["y"], codes.T[[5, 0, 2]] * 0.5)
+
+
 def test_fp16_flavour(tmp_path: Path) -> None:
     made = network([layer("innerProduct", "x", "y", {"weights": np.ones((3, 5)) / 3}, inputChannels=5, outputChannels=3)], {"x": (1, 5)}, ["y"])
     back = read_mlmodel(again(tmp_path, made, "coreml+fp16"))
@@ -307,6 +319,20 @@ def test_a_collecting_onnx_loop(tmp_path: Path) -> None:
     converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlmodel")
     got = converter.load(tmp_path / "m.mlmodel").run({"x": np.array([1, 2, 3, 4], np.float32)})
     assert got["all"].tolist() == [1, 3, 6, 10]
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_a_gru_that_resets_after_the_matrix(direction: str, tmp_path: Path) -> None:
+    """PyTorch's: no layer says it, a loop does. onnxruntime is the witness."""
+    d = 2 if direction == "bidirectional" else 1
+    w, r, c = (rng.normal(size=(d, *s)).astype(np.float32) for s in ((9, 2), (9, 3), (18,)))
+    source = one_node(
+        tmp_path, "GRU", {"x": [4, 1, 2]}, [4, d, 1, 3], {"w": w, "r": r, "b": c}, direction=direction, hidden_size=3, linear_before_reset=1,
+    )  # fmt: skip
+    converter.convert(source, tmp_path / "m.mlmodel")
+    x = rng.normal(size=(4, 1, 2)).astype(np.float32)
+    want = converter.load(source).run({"x": x})["y"]
+    np.testing.assert_allclose(converter.load(tmp_path / "m.mlmodel").run({"x": x})["y"], want, rtol=1e-4, atol=1e-5)
 
 
 # -- writing --------------------------------------------------------------------------------------------------------------

@@ -84,10 +84,15 @@ def _details(console: Console, data: dict[str, Any]) -> None:
 
 
 def _report(console: Console, folder: Path, data: dict[str, Any], times: dict[str, Any]) -> None:
+    """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was compared or failed."""
     from converter.batch import result
-    from converter.report import machine
+    from converter.report import facts, html, render
 
-    files = {"results.json": result.dumps(data), "timing.json": result.dumps(times)}
-    files["junit.xml"] = machine.render("junit", "batch", data["exit_code"], [], result.cases(data), None) + "\n"
+    report = facts.Report("batch", data["version"], tuple(facts.of_data(data, "batch")))
+    pages = {f"job-{i:04}.html": e for i, e in enumerate(report.entries) if e.code or e.numbers is not None}
+    names = {id(e): name for name, e in pages.items()}
+    files = {"results.json": result.dumps(data), "timing.json": result.dumps(times), "junit.xml": render(report, "junit") + "\n"}
+    files |= {name: html.render(facts.Report(e.name, report.version, (e,))) for name, e in pages.items()}
+    files["index.html"] = html.render(report, lambda i, e: names.get(id(e), ""))
     result.write(folder, files)
-    console.say(f"report: {folder / 'junit.xml'}  {folder / 'results.json'}")
+    console.say(f"report: {folder / 'index.html'}  {folder / 'junit.xml'}  {folder / 'results.json'}")

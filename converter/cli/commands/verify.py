@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,12 @@ def command(console: Console, reference: Path, candidate: Path, ref_format: str 
 
     a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
     console.report([*a.notes, *b.notes])
-    return show(console, api.verify(a, b, list(options["data"]) or None, names=(str(reference), str(candidate)), **_keywords(options)))
+    result = api.verify(a, b, list(options["data"]) or None, names=(str(reference), str(candidate)), **_keywords(options))
+    if not console.text:
+        from converter.inspection import summary
+
+        result = replace(result, structure=(summary(a), summary(b)))
+    return show(console, result)
 
 
 def _keywords(options: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,16 @@ _DEEPEST = 8
 _FOLDABLE = {"Cast", "DequantizeLinear", "Add", "Sub", "Mul", "Div", "Neg", "Gather", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Concat"}
 
 
+def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
+    """Whether `evaluate_constant` would give an array, told without computing anything."""
+    if value is None or value.const_value is not None or constant(value) is not None:
+        return value is not None
+    node = value.producer()
+    if node is None or depth > _DEEPEST or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits"):
+        return False
+    return bool(node.inputs) and all(v is None or is_constant(v, depth + 1) for v in node.inputs)
+
+
 def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
     """The array of a value that depends on constants only; None for activations."""
     found = constant(value)

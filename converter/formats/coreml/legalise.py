@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.folding import is_constant
+from converter.formats.coreml.legalise_boxes import non_max_suppression
+from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, evaluate, known, rank_of, shape_of
 from converter.passes.legalise import Rewrites
@@ -36,7 +38,7 @@ def dequantize(node: ir.Node, b: Builder) -> Value | None:
     """(x - zero) * scale of an activation; per-axis operands are given their axis."""
     x = _x(node)
     attrs, rank = attrs_of(node), rank_of(x)
-    if evaluate_constant(node.outputs[0]) is not None or attrs.get("block_size", 0) or rank is None:
+    if is_constant(node.outputs[0]) or attrs.get("block_size", 0) or rank is None:
         return None
     y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
     zero = _input(node, 2)
@@ -73,7 +75,9 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
     attrs = attrs_of(node)
     if size is None or result is None or attrs.get("antialias", 0) or attrs.get("coordinate_transformation_mode") in _NO_MATRIX:
         return None
-    given = constant(_input(node, 2))
+    given, factors = constant(_input(node, 2)), _input(node, 2)
+    if given is None and factors is not None and shape_of(factors) != (0,):
+        return None
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
     for axis in range(len(size)):
         scale = float(given.reshape(-1)[axes.index(axis)]) if given is not None and given.size and axis in axes else None
@@ -185,23 +189,6 @@ def dynamic_clip(node: ir.Node, b: Builder) -> Value:
     return y
 
 
-def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
-    """A bidirectional RNN or GRU as two of one direction."""
-    attrs = attrs_of(node)
-    if attrs.get("direction") != "bidirectional":
-        return None
-    halves = []
-    names = attrs.get("activations")
-    for d, direction in enumerate(("forward", "reverse")):
-        operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
-        operands = [b.const(a, "half") if (a := evaluate_constant(v)) is not None and i in (1, 2, 3) else v for i, v in enumerate(operands)]
-        part = {**attrs, "direction": direction}
-        if names:
-            part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
-        halves.append(b.ops(node.op_type, *operands, outputs=2, **part))
-    return [b.op("Concat", halves[0][i], halves[1][i], axis=i ^ 1) for i in (0, 1)]
-
-
 def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
     total = _x(node)
     for v in node.inputs[1:]:
@@ -235,7 +222,7 @@ def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
     bias, rank = _input(node, 2), rank_of(_x(node))
-    if bias is None or rank is None or evaluate_constant(bias) is not None:
+    if bias is None or rank is None or is_constant(bias):
         return auto_padded(node, b)
     y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
     return b.op("Add", y, b.op("Reshape", bias, [-1, *[1] * (rank - 2)]))
@@ -244,7 +231,7 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
 def batch_norm(node: ir.Node, b: Builder) -> Value | None:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias with operands known only at run time."""
     rank, attrs = rank_of(_x(node)), attrs_of(node)
-    if rank is None or attrs.get("training_mode", 0) or all(evaluate_constant(v) is not None for v in node.inputs[1:]):
+    if rank is None or attrs.get("training_mode", 0) or all(is_constant(v) for v in node.inputs[1:]):
         return None
     scale, bias, mean, variance = (b.op("Reshape", _x(node, i), [-1, *[1] * (rank - 2)]) for i in range(1, 5))
     y = b.op("Div", b.op("Sub", _x(node), mean), b.op("Sqrt", b.op("Add", variance, float(attrs.get("epsilon", 1e-5)))))
@@ -262,7 +249,19 @@ def last_extreme(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Sub", b.const(np.array(shape[axis] - 1, np.int64)), found)
 
 
+def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
+    """A time axis in front of the batch axis: turned, reversed, turned back."""
+    attrs, x = attrs_of(node), _x(node)
+    rank = rank_of(x)
+    if rank is None or (attrs.get("batch_axis", 1), attrs.get("time_axis", 0)) != (1, 0):
+        return None
+    perm = [1, 0, *range(2, rank)]
+    y = b.op("ReverseSequence", b.op("Transpose", x, perm=perm), _x(node, 1), batch_axis=0, time_axis=1)
+    return b.op("Transpose", y, perm=perm)
+
+
 REWRITES: Rewrites = {
+    ("", "ReverseSequence"): reverse_sequence,
     ("", "Transpose"): merged_transpose,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,
@@ -277,7 +276,8 @@ REWRITES: Rewrites = {
     ("", "IsInf"): is_inf,
     ("", "Clip"): dynamic_clip,
     ("", "RNN"): split_directions,
-    ("", "GRU"): split_directions,
+    ("", "NonMaxSuppression"): non_max_suppression,
+    ("", "GRU"): gru,
     ("", "Mean"): mean_of_shapes,
     **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
     **{("", op): auto_padded for op in ("MaxPool", "AveragePool", "LpPool")},

@@ -192,7 +192,7 @@ def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
     """Groups are split where their convolution is dilated, which GROUPED_CONV_2D cannot be."""
     w, a = constant(node.inputs[1]), attrs_of(node)
     group, x = int(a.get("group", 1)), node.inputs[0]
-    if x is None or w is None or w.ndim != 4 or group == 1 or w.shape[1] == 1:
+    if x is None or w is None or w.ndim != 4 or group == 1 or all(d == 1 for d in a.get("dilations", ())):
         return two_spatial(node, b)
     bias = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
     if bias is None and len(node.inputs) > 2:

@@ -62,8 +62,8 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart."""
     graph = model.ir.clone()
     fold(graph)
+    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
-    prepare(graph)
     highest = max(level for level in LEVELS if level <= limit)
     table, warnings = at_level(graph, highest, io_layout)
     needed = feature_level(table)[0]

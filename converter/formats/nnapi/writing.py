@@ -204,7 +204,7 @@ def parameters(node: ir.Node) -> tuple[Array, Array] | None:
     return None if scale is None or zero is None else (scale, zero.astype(np.int32))
 
 
-_MOVES = {"Gather", "Where", "Identity", "Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Split"}
+_MOVES = {"Gather", "Where", "Identity", "Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Split", "HashtableLookup"}
 
 
 def quantisation(value: ir.Value) -> tuple[float, int] | None:

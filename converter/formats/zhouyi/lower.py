@@ -11,13 +11,14 @@ from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.ir import Array, Constant, Document, Layer, Tensor, build_document
-from converter.formats.zhouyi.legalise import REWRITES, before
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.names import legalise_names
+from converter.formats.zhouyi.rewrites import REWRITES
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
+from converter.graph.shapes import infer_all
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array
 from converter.mapping.node import Layer as FarLayer
@@ -26,6 +27,7 @@ from converter.model import Model
 from converter.passes.channels_last import to_last
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.unroll import unroll
 
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Document, dict[str, str]]:
@@ -36,8 +38,10 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
     """
     graph = model.ir.clone()
     fold(graph)
+    if unroll(graph):
+        infer_all(graph)
+        fold(graph)
     refuse(dynamic_values(graph))
-    before(graph)
     legalise(graph, lambda n: reason_against(mapping(), n) is not None, REWRITES)
     fold(graph)
     to_last(graph, flavour.io_layout or "keep")

@@ -15,7 +15,7 @@ LARGEST = 32
 
 @extension
 def MatrixInverse(b: Builder, x: ir.Value, *, adjoint: int = 0) -> ir.Value:
-    """The inverse of each n x n matrix of x [..., n, n] by Gauss-Jordan elimination with row pivoting; or its adjugate."""
+    """The inverse of each n x n matrix of x [..., n, n] by Gauss-Jordan elimination with row pivoting; `adjoint`: transposed."""
     shape = shape_of(x)
     if shape is None or len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] > LARGEST:
         raise MappingError(f"the inverse needs static square matrices of at most {LARGEST} rows", "X203")
@@ -25,7 +25,6 @@ def MatrixInverse(b: Builder, x: ir.Value, *, adjoint: int = 0) -> ir.Value:
     eye = b.op("Expand", b.const(np.eye(n, dtype=(x.dtype or ir.DataType.FLOAT).numpy())[None]), [count, n, n])
     joined = b.op("Concat", work, eye, axis=2)
     rows = b.const(np.arange(n)[None, :, None])
-    determinant = b.op("Expand", b.like(x, 1), [count, 1, 1])
     for k in range(n):
         column = b.op("Slice", joined, [k, k], [n, k + 1], [1, 2])
         pivot = b.op("Add", b.op("ArgMax", b.op("Abs", column), axis=1, keepdims=1), [k])  # [count, 1, 1]
@@ -35,14 +34,12 @@ def MatrixInverse(b: Builder, x: ir.Value, *, adjoint: int = 0) -> ir.Value:
         own = b.op("Slice", joined, [k], [k + 1], [1])
         joined = b.op("Where", here, found, b.op("Where", there, own, joined))
         head = b.op("Slice", found, [k], [k + 1], [2])
-        swapped = b.op("Equal", pivot, b.const(np.int64(k)))
-        determinant = b.op("Mul", determinant, b.op("Where", swapped, head, b.op("Neg", head)))
         scaled = b.op("Div", found, head)
         factors = b.op("Slice", joined, [k], [k + 1], [2])
         joined = b.op("Where", here, scaled, b.op("Sub", joined, b.op("Mul", factors, scaled)))
     inverse = b.op("Slice", joined, [n], [2 * n], [2])
     if adjoint:
-        inverse = b.op("Mul", inverse, determinant)
+        inverse = b.op("Transpose", inverse, perm=[0, 2, 1])
     return b.op("Reshape", inverse, list(shape))
 
 
@@ -76,3 +73,11 @@ def GatherTree(b: Builder, step_ids: ir.Value, parents: ir.Value, lengths: ir.Va
         here = b.op("Equal", ids, stop)
         ended = here if ended is None else b.op("Or", ended, here)
     return b.op("Cast", b.op("Concat", *rows, axis=0), to=int(dtype))
+
+
+@extension
+def IntegerMean(b: Builder, x: ir.Value, *, axes: list[int], keepdims: int = 0) -> ir.Value:
+    """The mean of integers over `axes`, rounded towards zero."""
+    total = b.op("ReduceSum", b.op("Cast", x, to=int(ir.DataType.INT64)), axes, keepdims=keepdims)
+    count = b.op("ReduceProd", b.op("Gather", b.op("Shape", x), list(axes), axis=0), [0], keepdims=0)
+    return b.op("Cast", b.op("Div", total, count), to=int(x.dtype or ir.DataType.INT64))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.folding import evaluate_constant, is_constant
 from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults, numbers, rank_of_value, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import core
 from converter.formats.coreml.special.registry import lowers
@@ -53,7 +53,7 @@ def product_with_bias(node: ir.Node, bias: Value, outputs: list[Value], low: Cor
     array, size = constant(bias), shape_of(weights) if weights is not None else None
     if x is None or weights is None or array is None or size is None or len(size) != 2 or rank_of_value(x) < 1:
         return False
-    if array.size != size[1] or (array.ndim and array.shape[-1] != size[1]) or evaluate_constant(weights) is None or array.ndim > rank_of_value(x):
+    if array.size != size[1] or (array.ndim and array.shape[-1] != size[1]) or not is_constant(weights) or array.ndim > rank_of_value(x):
         return False
     dense(low, x, turned(low, weights), (size[1], size[0]), array.reshape(-1), outputs)
     return True
@@ -63,7 +63,7 @@ def product_with_bias(node: ir.Node, bias: Value, outputs: list[Value], low: Cor
 def lower_matmul(near: Node, low: Lowering) -> None:
     x, y = x_of(near, 0), x_of(near, 1)
     size = shape_of(y)
-    if size is not None and len(size) == 2 and rank_of_value(x) >= 1 and evaluate_constant(y) is not None and evaluate_constant(x) is None:
+    if size is not None and len(size) == 2 and rank_of_value(x) >= 1 and is_constant(y) and not is_constant(x):
         dense(core(low), x, turned(core(low), y), (size[1], size[0]), None, near.outputs, _dynamic(y))
     else:
         low.add("batchedMatmul", [x, y], near.outputs)
@@ -127,11 +127,11 @@ def lower_conv(near: Node, low: Lowering) -> None:
     bias = None if near.input(2) is None else numbers(near.input(2), "the bias of a convolution")
     channels = shape[1] * group if transposed else shape[0]
     blobs = {} if bias is None else {"bias": c.plain(bias)}
-    if evaluate_constant(weights) is not None:
+    if is_constant(weights):
         blobs["weights"] = c.weights(weights, axis=1 if transposed else 0)
         inputs = [x_of(near)]
-    elif transposed or n != 2:
-        raise MappingError("weights computed at run time (two-dimensional convolutions take them)")
+    elif transposed or n == 3:
+        raise MappingError("weights computed at run time (convolutions over one and two axes take them)")
     else:
         inputs = [x_of(near), weights]
     target = _target(near, window) if transposed else None
@@ -142,7 +142,8 @@ def lower_conv(near: Node, low: Lowering) -> None:
     common |= {"kernelChannels": shape[0] if transposed else shape[1], "isDeconvolution": transposed}
     if n == 1:
         x, inner = flat(c, inputs[0], out)
-        _conv2(c, [x], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
+        wide = [c.one("expandDims", [w], [*shape[:2], 1, shape[2]], {"axes": [2]}) for w in inputs[1:]]
+        _conv2(c, [x, *wide], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
         low.add("squeeze", [inner], [out], {"axes": [2]})
     else:
         _conv2(c, inputs, [out], window, common, blobs, target)

@@ -147,15 +147,18 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
         inner.add("copy", [value], [formal])
 
 
-def _condition(low: CoreLowering, inner: CoreLowering, near: Node, body: Any, cond: Value | None) -> dict[str, Any]:
-    """The condition as a variable that a network of one copy reads; nothing when it is always true."""
-    end = body.outputs[0]
-    keep = body.inputs[1]
-    source = end
+def _unconditional(body: Any) -> bool:
+    """Whether the body hands on its condition as it is, or always says yes."""
+    source = body.outputs[0]
     while source.producer() is not None and source.producer().op_type == "Identity":
         source = source.producer().inputs[0]
-    forever = source is keep or scalar(source) == 1.0
-    start = None if cond is None or scalar(cond) == 1.0 else cond
+    return source is body.inputs[1] or scalar(source) == 1.0
+
+
+def _condition(low: CoreLowering, inner: CoreLowering, near: Node, body: Any, cond: Value | None) -> dict[str, Any]:
+    """The condition as a variable that a network of one copy reads; nothing when it is always true."""
+    end, keep = body.outputs[0], body.inputs[1]
+    forever, start = _unconditional(body), None if cond is None or scalar(cond) == 1.0 else cond
     if forever and start is None:
         if keep.uses():
             low.add("copy", [low.const([1.0])], [keep])
@@ -171,8 +174,11 @@ def _condition(low: CoreLowering, inner: CoreLowering, near: Node, body: Any, co
 
 def _scan(low: CoreLowering, inner: CoreLowering, near: Node, out: Value, value: Value, counter: Value) -> None:
     """A collected output: a tensor of the full size, into which each trip writes its part."""
-    shape = shape_of(out)
-    if shape is None or not shape:
+    shape, part_shape = shape_of(out), shape_of(value)
+    trips = scalar(near.input(0))
+    if shape is None and part_shape is not None and trips is not None and near.input(1) is None and _unconditional(near.attrs["body"]):
+        shape = (int(trips), *part_shape)
+    if shape is None or not shape or 0 in shape:
         raise MappingError("outputs that a loop collects need a number of trips known beforehand")
     low.add("fillStatic", [], [out], {"value": 0.0, "targetShape": list(shape)})
     part = inner.one("reshapeStatic", [value], [1, *shape[1:]], {"targetShape": [1, *shape[1:]]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
+from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.lowering import is_float, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import INTEGERS, core, truncated
 from converter.formats.coreml.special.registry import lowers
@@ -53,7 +53,7 @@ def load_constant(near: Node, low: Lowering) -> None:
 @lowers("DequantizeLinear")
 def lower_dequantize(near: Node, low: Lowering) -> None:
     """Of constants only; activations are decomposed before."""
-    if evaluate_constant(near.outputs[0]) is None:
+    if not is_constant(near.outputs[0]):
         raise MappingError("DequantizeLinear of an activation")
     load_constant(near, low)
 

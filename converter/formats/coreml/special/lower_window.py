@@ -96,6 +96,8 @@ def lower_resize(near: Node, low: Lowering) -> None:
     x, attrs = x_of(near), attrs_with_defaults(near)
     rank = rank_of_value(x)
     given = small(near.input(2)) if near.input(2) is not None else None
+    if given is None and near.input(2) is not None and shape_list(x_of(near, 2)) != [0]:
+        raise MappingError("resizing by factors known only at run time")
     size, result = shape_list(x), shape_list(near.outputs[0])
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
     factors = [float(f) for f in given[-2:]] if given else _run_time_factors(near.input(3), x)
@@ -106,6 +108,8 @@ def lower_resize(near: Node, low: Lowering) -> None:
         raise MappingError("resizing of other axes than the last two, or to a size known only at run time")
     if size is not None and result is not None and any(i != o for i, o in zip(size[:-2], result[:-2], strict=True) if None not in (i, o)):
         raise MappingError("resizing of other axes than the last two")
+    if not whole and given and None not in (*spatial[0], *spatial[1]) and any(abs(f * i - o) > 1e-4 for f, i, o in zip(factors, *spatial, strict=True)):
+        raise MappingError("factors that do not lead to whole sizes (the layer's positions follow from the sizes)")
     layer = _upsampling(attrs, factors, whole, spatial)
     low.add("upsample", [x], near.outputs, layer)
 

@@ -186,7 +186,7 @@ class Emit:
         fresh = name or f"{self.node.outputs[0].name}.{len(self.writer.subgraph.operands)}"
         return self.writer.add(Operand(source.type, list(dims) or [1], fresh, source.scale, source.zero_point))
 
-    def step(self, kind: str, dims: Sequence[int], like: Ref, **arguments: Any) -> Ref:
+    def step(self, kind: str, dims: Sequence[int], like: Ref, /, **arguments: Any) -> Ref:
         """An operation into an operand of its own."""
         y = self.temp(dims, like)
         self.put(kind, y, **arguments)
@@ -198,7 +198,7 @@ class Emit:
 
     # --- operations -----------------------------------------------------------------------------------------------------------------------
 
-    def put(self, kind: str, outputs: Ref | Sequence[Ref], **arguments: Any) -> None:
+    def put(self, kind: str, outputs: Ref | Sequence[Ref], /, **arguments: Any) -> None:
         """An operation with its arguments by name: operands, numbers (scalars), lists (int32 tensors), None (left out)."""
         results = [outputs] if isinstance(outputs, Ref) else list(outputs)
         spec = operations()[kind]

@@ -7,8 +7,9 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.emit import Emit, lowers
-from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape, rank
+from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape
 from converter.formats.nnapi.table import OperandType as T
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import known
 
 
@@ -44,15 +45,25 @@ def embedding_lookup(a: Args) -> ir.Value:
 
 
 @lifts("HASHTABLE_LOOKUP", raw=True)
-def hashtable_lookup(a: Args) -> tuple[ir.Value, ir.Value]:
-    """Rows of `values` whose key equals the lookup; a miss gives zero bytes and hit 0."""
-    equal = a.b.op("Equal", a.b.op("Unsqueeze", a.stored("lookups"), [1]), a.b.op("Unsqueeze", a.stored("keys"), [0]))
-    found = a.b.op("Cast", equal, to=int(ir.DataType.INT32))
-    hits = a.b.op("ReduceMax", found, [1], keepdims=0)
-    values = a.stored("values")
-    rows = a.b.op("Gather", values, a.b.op("ArgMax", found, axis=1, keepdims=0), axis=0)
-    hit = a.b.op("Reshape", a.b.op("Cast", hits, to=int(ir.DataType.BOOL)), [-1, *[1] * (rank(a, "values") - 1)])
-    return a.b.op("Where", hit, rows, a.b.like(values, 0)), a.b.op("Cast", hits, to=int(ir.DataType.UINT8))
+def hashtable_lookup(a: Args) -> tuple[ir.Value, ...]:
+    return a.b.exts("HashtableLookup", a.stored("lookups"), a.stored("keys"), a.stored("values"), outputs=2)
+
+
+@lowers("HashtableLookup", domain=EXTENSION_DOMAIN)
+def lower_hashtable(e: Emit) -> None:
+    e.put("HASHTABLE_LOOKUP", [e.result(0), e.result(1)], lookups=e.stored(0), keys=e.stored(1), values=e.stored(2))
+
+
+@lifts("LSH_PROJECTION", raw=True)
+def lsh_projection(a: Args) -> ir.Value:
+    """Kind 1 is sparse, 2 dense, 3 sparse with an offset for each hash."""
+    weight = a.stored("weight") if a.has("weight") else None
+    return a.b.ext("LSHProjection", a.real("hash"), a.stored("input"), weight, kind=a.integer("kind"))
+
+
+@lowers("LSHProjection", domain=EXTENSION_DOMAIN)
+def lower_lsh(e: Emit) -> None:
+    e.put("LSH_PROJECTION", e.result(), hash=e.stored(0), input=e.stored(1), weight=e.stored(2) if e.has(2) else None, kind=e.attrs["kind"])
 
 
 @lowers("Gather")

@@ -30,11 +30,11 @@ LAZY["", "Transpose"] = turns_weights
 def weights(e: Emit, index: int, perm: Sequence[int], shape: Sequence[int] | None = None, x: Ref | None = None) -> Ref:
     """Input `index` with its axes permuted (a view), then reshaped. Quantised: its integers, in the type that `x` asks for."""
     value = e.value(index)
-    array = constant(value)
+    source = dequantised(value)
+    array = constant(value) if source is None else None
     if array is not None:
         array = turn(array, perm, shape)
         return e.number(array, x, str(value.name)) if x is not None and not e.quantised else constant_weights(e, value, array)
-    source = dequantised(value)
     if e.quantised and source is None:
         raise MappingError("the weights are not quantised")
     if source is not None and (stored := source.inputs[0]) is not None and (array := constant(stored)) is not None:
@@ -123,7 +123,7 @@ def bias(e: Emit, value: ir.Value | None, count: int, x: Ref, w: Ref) -> Ref:
         return e.writer.tensor(np.zeros(count, np.int32), T.TENSOR_INT32, **more)
     node = dequantised(value)
     array = constant(value)
-    if array is not None:
+    if array is not None and node is None:
         return e.writer.tensor(rounded(array.reshape(-1) / scales, count), T.TENSOR_INT32, str(value.name), **more)
     found = None if node is None else parameters(node)
     if node is None or node.inputs[0] is None or found is None or node.inputs[0].dtype != ir.DataType.INT32 or found[1].any():

@@ -49,12 +49,18 @@ class BodyLift:
         self.env: Env = {}
         self.outputs: dict[int, ir.Value] = {}
         self.given: dict[int, ir.Value] = {}  # Parameter id -> value, for bodies of If, Loop and TensorIterator
+        self._read: set[tuple[int, int]] = set()
         self.variables: dict[str, ir.Value] = {}  # name -> what ReadValue gives
         self.assigned: dict[str, ir.Value] = {}
         self.defaults: dict[str, Any] = {}
 
+    def used(self, layer: IrLayer, index: int) -> bool:
+        """Whether anybody reads an output of a layer."""
+        return index < len(layer.outputs) and (layer.id, layer.outputs[index].id) in self._read
+
     def run(self, body: Body) -> None:
         producers = body.producers()
+        self._read = set(producers.values())
         for layer in body.ordered():
             feeds = [producers.get((layer.id, p.id)) for p in layer.inputs]
             operands = [self.env.get(f) if f is not None else None for f in feeds]
@@ -121,7 +127,7 @@ class BodyLift:
         return self.builder.op("Cast", value, to=int(dtype)) if narrow else value
 
     def _result(self, layer: IrLayer, value: ir.Value) -> None:
-        """A graph output. v10 presents I64 as I32, and what is neither that nor I32 as FP32."""
+        """A graph output. v10 presents I64, U64 and U32 as I32, and what is none of these nor I32 as FP32."""
         if self.nested:
             return
         name = value.metadata_props.get("openvino.name") or self._boundary_name(value) or layer.name
@@ -157,10 +163,20 @@ class BodyLift:
             set_public_name(self.builder.graph.outputs[-1], name)
 
 
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 V10_OUTPUTS = {
-    ir.DataType.INT64: ir.DataType.INT32,
+    **dict.fromkeys((ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32), ir.DataType.INT32),
     **dict.fromkeys(
-        (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.BOOL),
+        (
+            ir.DataType.FLOAT16,
+            ir.DataType.BFLOAT16,
+            ir.DataType.DOUBLE,
+            ir.DataType.UINT8,
+            ir.DataType.INT8,
+            ir.DataType.UINT16,
+            ir.DataType.INT16,
+            ir.DataType.BOOL,
+        ),
         ir.DataType.FLOAT,
     ),
 }

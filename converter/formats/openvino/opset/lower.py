@@ -10,19 +10,21 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
 from converter.format import Flavour
-from converter.formats.openvino.ir import BackEdge, Body, Edge, Net, Port, PortMap, SubNet
+from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset.constants import NAMES, precision, write_const
 from converter.formats.openvino.opset.legalise import REWRITES
-from converter.formats.openvino.opset.lift import mapping
+from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.node import Layer
 from converter.model import Model
+from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
+LEAST_COMPRESSED = 16
 NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
 
 
@@ -31,10 +33,34 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     version = int(flavour.options.get("ir", "11"))
     graph = model.ir.clone()
     limit = NEWEST[version]
+    if version < 11:
+        notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
-    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit)
+    fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
+    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, half="fp16" in flavour.options)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
+
+
+def _presented_as(value: ir.Value) -> ir.DataType | None:
+    """The type in which readers of v10 show an input or output, where it is another."""
+    if value.is_graph_input():
+        return ir.DataType.FLOAT if value.dtype == ir.DataType.FLOAT16 else None
+    return V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)
+
+
+def _presented(value: ir.Value) -> Diagnostic:
+    shown, own = _presented_as(value), value.dtype
+    assert shown is not None and own is not None
+    return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
+
+
+def _compressible(tensor: ir.TensorProtocol) -> bool:
+    """Weights, not the small constants of arithmetic; nothing that half precision turns into infinity."""
+    if tensor.dtype != ir.DataType.FLOAT or len(tensor.shape) < 2 or tensor.size < LEAST_COMPRESSED:
+        return False
+    array = tensor.numpy()
+    return bool(np.isfinite(array).all() and np.abs(array).max() <= np.finfo(np.float16).max)
 
 
 def _dims(value: ir.Value) -> list[str]:
@@ -44,8 +70,8 @@ def _dims(value: ir.Value) -> list[str]:
 class NetWriter:
     """Numbers layers, writes constants in front of their first user and edges behind it. One for each body."""
 
-    def __init__(self, net: Net, limit: int, body: Body | None = None) -> None:
-        self.net, self.limit = net, limit
+    def __init__(self, net: Net, limit: int, body: Body | None = None, half: bool = False) -> None:
+        self.net, self.limit, self.half = net, limit, half
         self.body: Body = net if body is None else body
         self.made: dict[ir.Value, tuple[int, int]] = {}
         self._names: dict[str, int] = {}
@@ -107,15 +133,32 @@ class NetWriter:
     def _constant(self, value: ir.Value) -> None:
         """The Const layer of a constant that has none yet."""
         if value not in self.made and value.const_value is not None:
+            if self.half and _compressible(value.const_value):
+                self._compressed(value, value.const_value)
+                return
             const = write_const(len(self.body.layers), self._name(value.name or "const"), value.const_value)
             self._add(const, [], [value])
+
+    def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+        """Half precision in the file, with a Convert that readers know as decompression."""
+        name, shape = value.name or "const", ir.Shape(list(tensor.shape.numpy()))
+        half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(np.float16)), dtype=ir.DataType.FLOAT16, shape=shape, name=name)
+        inner = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT16), shape=shape)
+        self._add(write_const(len(self.body.layers), self._name(f"{name}_compressed"), half), [], [inner])
+        layer = IrLayer(len(self.body.layers), self._name(name), "Convert", "opset1", data={"destination_type": "f32"})
+        layer.rt_info = Element("rt_info", children=[Element("attribute", {"name": "decompression", "version": "0"})])
+        layer.inputs, layer.outputs = [self._port(0, inner, named=False)], [self._port(1, value, named=False)]
+        self._add(layer, [inner], [value])
 
     def _layer(self, layer: Layer) -> None:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
         version = version_to_write(layer.kind, self.limit)
-        made = IrLayer(len(self.body.layers), self._name(layer.name or layer.kind), layer.kind, version, data=dict(layer.attrs))
+        name = layer.name or layer.kind
+        if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
+            name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
+        made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
         for tag, inner in (layer.extra or {}).items():
@@ -125,7 +168,7 @@ class NetWriter:
     def _inner(self, inner: Inner, count: int) -> SubNet:
         """The body of an If or Loop; external ports are positions, since ports are numbered so here."""
         sub = SubNet()
-        writer = NetWriter(self.net, self.limit, sub)
+        writer = NetWriter(self.net, self.limit, sub, self.half)
         parameters = {v: writer.parameter(v) for _, v in inner.inputs}
         sub.inputs = [PortMap(port, parameters[v]) for port, v in inner.inputs]
         if inner.iteration is not None:

@@ -27,9 +27,9 @@ def weights_and_biases(layer: Layer, zero: int) -> tuple[Array, Array]:
     w = blob(layer, "weights").astype(np.float64)
     w += _zero(layer, "weights").reshape([-1] + [1] * (w.ndim - 1))
     biases = blob(layer, "biases").reshape(-1).astype(np.float64) + _zero(layer, "biases")
-    if layer.kind.startswith("ConvTranspose") and need_int(layer, "group", 1) > 1 and zero:
-        raise MappingError("a grouped integer ConvTranspose with a zero point has no counterpart")
-    return w.astype(np.float32), (biases - zero * w.reshape(w.shape[0], -1).sum(axis=1)).astype(np.float32)
+    absorbed = zero * w.reshape(w.shape[0], -1).sum(axis=1)
+    # transposed weights hold the rows of one group only
+    return w.astype(np.float32), (biases - np.tile(absorbed, biases.size // absorbed.size)).astype(np.float32)
 
 
 def _zero(layer: Layer, name: str) -> Array:

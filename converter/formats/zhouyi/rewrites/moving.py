@@ -52,6 +52,23 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Where", b.op("Or", hit, wrapped), *pair)
 
 
+@rewrites("Pad")
+def repeated(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Padding with the edge or with the other end takes elements once more."""
+    x, a, amounts = operand(node), attributes(node), constant(optional(node, 1))
+    if a["mode"] not in ("edge", "wrap") or amounts is None or amounts.min() < 0:
+        return None
+    rank = len(static(x))
+    chosen = constant(optional(node, 3)) if optional(node, 3) is not None else np.arange(rank)
+    if chosen is None:
+        return None
+    for i, axis in enumerate(int(v) % rank for v in chosen):
+        before, behind = int(amounts[i]), int(amounts[i + len(chosen)])
+        if before or behind:
+            x = b.op("Gather", x, np.pad(np.arange(static(x)[axis]), (before, behind), mode=a["mode"]), axis=axis)
+    return x
+
+
 @rewrites("EyeLike")
 def eye_like(node: ir.Node, b: Builder) -> ir.Value:
     shape, a = static(operand(node)), attributes(node)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
+from converter.formats.zhouyi.rewrites.unrolled import FUNCTIONS, Unrolled
 from converter.graph.build import Builder
 
 
-@rewrites("LSTM", "GRU")
+@rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """What is not one layer after that is unrolled."""
     a = attributes(node)
     count = 3 if node.op_type == "LSTM" else 2
+    functions = FUNCTIONS[node.op_type]
     if a.get("layout", 0):
         return _time_first(node, b, count)
     if a.get("direction", "forward") != "bidirectional":
-        return None
-    functions = a.get("activations") or (["Sigmoid", "Tanh", "Tanh"][:count]) * 2
+        return Unrolled(node, b).run()
+    given = a.get("activations") or functions * 2
+    each = len(functions)
     halves = []
     for d, direction in enumerate(("forward", "reverse")):
         # weights, biases and states have the direction first; steps and lengths have none
         operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
-        one = {**a, "direction": direction, "activations": functions[d * count : (d + 1) * count]}
+        one = {**a, "direction": direction, "activations": given[d * each : (d + 1) * each]}
         halves.append(b.ops(node.op_type, *operands, outputs=count, **one))
     axes = (1, 0, 0)
     return [b.op("Concat", first, second, axis=axis) for first, second, axis in zip(*halves, axes[:count], strict=True)]

@@ -18,10 +18,6 @@ from converter.passes.decompose import batch_normalization
 SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 
 
-def before(model: ir.Model) -> None:
-    """Nothing yet needs the graph as it was."""
-
-
 def filled(node: ir.Node) -> Node:
     near = near_of(node)
     near.attrs = attributes(node)
@@ -62,7 +58,7 @@ def conv(node: ir.Node, b: Builder) -> ir.Value | None:
     bias = optional(node, 2)
     if bias is not None and constant(bias) is None and constant(operand(node, 1)) is not None:
         return _bias_behind(node, b, bias)
-    return None
+    return computed_weights(node, b) if constant(operand(node, 1)) is None else None
 
 
 def _bias_behind(node: ir.Node, b: Builder, bias: ir.Value) -> ir.Value:
@@ -207,3 +203,25 @@ def gemm(node: ir.Node, b: Builder) -> ir.Value | None:
 
     found = plain(node, b)
     return found if isinstance(found, ir.Value) else None
+
+
+def computed_weights(node: ir.Node, b: Builder) -> ir.Value:
+    """A convolution by weights that are only known at run time: the patches of the data times the weights, group by group."""
+    x, w, bias, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
+    kernel, near = kernel_of(filled(node)), filled(node)
+    rank, out, group = len(kernel), static(node.outputs[0]), a.get("group", 1)
+    pads, strides, dilations = explicit_pads(near, kernel), a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
+    if any(pads):
+        x = b.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]])
+    n, channels = static(x)[:2]
+    size, places = int(np.prod(out[2:])), [tuple(int(i) for i in p) for p in np.ndindex(*kernel)]
+    parts = []
+    for place in places:
+        first = [i * d for i, d in zip(place, dilations, strict=True)]
+        last = [f + (o - 1) * s + 1 for f, o, s in zip(first, out[2:], strides, strict=True)]
+        part = b.op("Slice", x, first, last, list(range(2, rank + 2)), strides)
+        parts.append(b.op("Reshape", part, [n, group, channels // group, 1, size]))
+    patches = b.op("Reshape", b.op("Concat", *parts, axis=3), [n, group, channels // group * len(places), size])
+    rows = b.op("Reshape", w, [1, group, out[1] // group, channels // group * len(places)])
+    y = b.op("Reshape", b.op("MatMul", rows, patches), out)
+    return y if bias is None else b.op("Add", y, b.op("Reshape", bias, [1, -1, *[1] * rank]))

@@ -41,7 +41,7 @@ def lift_resize(layer: Layer, b: Builder) -> ir.Value:
         attrs["nearest_mode"] = nearest
     if attrs["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
         return twin(b, "Resize", x, None, None, [static(x)[0], static(x)[-1], *size], **_tf_half_pixel(attrs))[0]
-    if ratios and [int(np.floor(s * r)) for s, r in zip(source, ratios, strict=True)] == size:
+    if ratios and "size" not in layer.attrs and [int(np.floor(s * float(np.float32(r)))) for s, r in zip(source, ratios, strict=True)] == size:
         return twin(b, "Resize", x, None, b.const(np.array([1, 1, *ratios], np.float32)), **attrs)[0]
     return twin(b, "Resize", x, None, None, [static(x)[0], static(x)[-1], *size], **attrs)[0]
 
@@ -82,11 +82,13 @@ def lower_resize(node: Node, low: Lowering) -> None:
     out = list(static(node.outputs[0]))
     scales = node.input(2)
     last_out, last_in = (out, source) if node.last else ([out[0], *out[2:], out[1]], [source[0], *source[2:], source[1]])
-    if rank not in (4, 5) or last_out[0] != last_in[0] or last_out[-1] != last_in[-1]:
-        raise MappingError("only the spatial axes of 4-D and 5-D data are resized")
+    if rank != 4 or last_out[0] != last_in[0] or last_out[-1] != last_in[-1]:
+        raise MappingError("only the spatial axes of 4-D data are resized")
     attrs: dict[str, Any] = {"method": method, "mode": {v: k for k, v in MODES.items()}.get(a.get("coordinate_transformation_mode", "half_pixel"))}
     if attrs["mode"] is None:
         raise MappingError(f"coordinate_transformation_mode={a['coordinate_transformation_mode']!r} has no counterpart")
+    if attrs["mode"] == "HALF_PIXEL_SYMMETRIC" or (attrs["mode"] == "ALIGN_CORNERS" and 1 in last_out[1:-1]):
+        raise MappingError(f"{attrs['mode']} to {last_out[1:-1]} is not what the vendor's executor computes")
     factors = [t / s for s, t in zip(last_in[1:-1], last_out[1:-1], strict=True)]
     if scales is not None and static(scales) != (0,):
         factors = [float(v) for v in fixed(node, 2, "the scales")[2:]]
@@ -122,6 +124,8 @@ def lower_grid_sample(node: Node, low: Lowering) -> None:
     attrs = {"method": methods[node.attrs.get("mode", "linear")], "padding_mode": node.attrs.get("padding_mode", "zeros")}
     if len(static(operand(node))) != 4:
         raise MappingError("only 4-D data have a counterpart")
+    if attrs["method"] == "bicubic" or attrs["padding_mode"] == "reflection":
+        raise MappingError(f"{attrs['method']} with padding_mode={attrs['padding_mode']}: the vendor's executor silently takes bilinear and zeros instead")
     low.add("GridSample", node.inputs, node.outputs, {**attrs, "align_corners": bool(node.attrs.get("align_corners", 0))})
 
 

@@ -121,7 +121,9 @@ def lower_pad(node: Node, low: Lowering) -> None:
     if min(min(p) for p in pads) < 0 and mode != "constant":
         raise MappingError("negative amounts have a counterpart only for constants")
     value = float(fixed(node, 2, "the value").reshape(-1)[0]) if node.input(2) is not None else 0.0
-    words = {v: k for k, v in PAD_MODES.items()}
+    words = {"constant": "CONSTANT", "reflect": "REFLECT"}  # the others are read, but the vendor's executor does not know them
+    if mode not in words:
+        raise MappingError(f"mode={mode!r} has no counterpart")
     if x.dtype is not None and x.dtype == ir.DataType.BOOL:
         value = float(bool(value))
     if x.dtype in (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UINT32) and abs(value) > 1 << 24:
@@ -204,6 +206,8 @@ def lift_scatter_nd(layer: Layer, b: Builder) -> ir.Value:
 @lowers("ScatterElements", "ScatterND")
 def lower_scatter(node: Node, low: Lowering) -> None:
     attrs: dict[str, Any] = {"reduction": node.attrs.get("reduction", "none").upper()}
+    if attrs["reduction"] not in ("NONE", "ADD", "MUL"):
+        raise MappingError(f"reduction={node.attrs['reduction']!r} has no counterpart: the format knows NONE, ADD and MUL")
     if node.op == "ScatterElements":
         attrs["axis"] = axis_of(int(node.attrs.get("axis", 0)), len(static(operand(node))))
     low.add(node.op, node.inputs, node.outputs, attrs)

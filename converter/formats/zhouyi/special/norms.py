@@ -123,3 +123,16 @@ def lift_sufficient_statistics(layer: Layer, b: Builder) -> list[ir.Value]:
     axes = axes_of(layer)
     d = b.op("Sub", operand(layer), operand(layer, 1))
     return [b.op("ReduceSum", d, axes), b.op("ReduceSum", b.op("Mul", d, d), axes)]
+
+
+@lifts("Quantize", "DeQuantize")
+def lift_quantize(layer: Layer, b: Builder) -> ir.Value:
+    """Scales and zero points in constants of the layer, in ONNX's sense: x / scale + zero point, and back."""
+    x, scale, zero = operand(layer), blob(layer, "quantize_scale").astype(np.float32), blob(layer, "quantize_zp")
+    axis = need_int(layer, "axis", 1)
+    dtype = layer.outputs[0].dtype if layer.kind == "Quantize" and layer.outputs else x.dtype
+    if dtype is None or not dtype.is_integer():
+        raise MappingError("the stored type is not an integer", "R105")
+    flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
+    op = "QuantizeLinear" if layer.kind == "Quantize" else "DequantizeLinear"
+    return b.op(op, x, b.const(flat), b.const(zero.astype(dtype.numpy()).reshape(flat.shape)), axis=axis)

@@ -47,6 +47,16 @@ def lift_convert(layer: Layer, b: Builder) -> ir.Value:
     return b.op("Cast", x, to=int(to))
 
 
+@lowers("Identity")
+def lower_identity(node: Node, low: Lowering) -> None:
+    """Before opset16 a Convert to the same type, which does nothing."""
+    x = given(node, 0)
+    if low.version >= 16:
+        Emit(node, low).out("Identity", x)
+    else:
+        Emit(node, low).out("Convert", x, destination_type=element_type.lower(int(x.dtype or T.FLOAT)))
+
+
 @lowers("Cast")
 def lower_cast(node: Node, low: Lowering) -> None:
     if filled(node).get("saturate", 1) != 1 and T(node.attrs["to"]) in (T.FLOAT8E4M3FN, T.FLOAT8E5M2):

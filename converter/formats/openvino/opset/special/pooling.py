@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type, explicit_pads
-from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, lifts, lowers, operand, opset, static
+from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, is_float, lifts, lowers, operand, opset, static
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -71,7 +71,13 @@ def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
     a = attributes(layer, **WINDOW, index_element_type="i64", axis=0)
     x = operand(layer, 0)
     w = _window(a, x)
-    if opset(layer) < 8 or len(layer.outputs) < 2:
+    if any(p >= k for p, k in zip(w["pads"], w["kernel_shape"] * 2, strict=True)):  # ONNX's engines want less padding than kernel
+        if not is_float(x) or (len(layer.outputs) > 1 and opset(layer) >= 8 and layer.extra[1].used(layer.extra[0], 1)):
+            raise MappingError("padding as large as the window")
+        n = len(w["kernel_shape"])
+        pads, w["pads"] = w["pads"], [0] * (2 * n)
+        x = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], b.like(x, float("-inf")))
+    if opset(layer) < 8 or len(layer.outputs) < 2 or not layer.extra[1].used(layer.extra[0], 1):
         return [b.op("MaxPool", x, **w)]
     y, index = b.ops("MaxPool", x, **w, outputs=2)
     if a.axis:

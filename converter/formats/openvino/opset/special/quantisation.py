@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
@@ -14,6 +15,7 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
 T = ir.DataType
+STORED = (T.INT8, T.UINT8, T.INT4, T.UINT4)
 
 
 @lifts("FakeQuantize")
@@ -46,6 +48,62 @@ def _along(e: Emit, value: ir.Value, n: int, axis: int) -> Any:
     if rank_of(value) != 1 or n <= 1:
         return value
     return e.reshape(value, [-1 if i == axis else 1 for i in range(n)])
+
+
+@lifts("Multiply")
+def lift_multiply(layer: Layer, b: Builder) -> ir.Value:
+    """(Convert(integers) - zero) * scale with constants is a compressed weight: DequantizeLinear."""
+    attributes(layer, "auto_broadcast")
+    x, y = operand(layer, 0), operand(layer, 1)
+    return dequantised(b, x, y) or dequantised(b, y, x) or b.op("Mul", x, y)
+
+
+def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type == kind else None
+
+
+def _stored(value: ir.Value | None) -> ir.Value | None:
+    """The integer constant behind a Cast."""
+    cast = _source(value, "Cast")
+    inner = cast.inputs[0] if cast is not None else None
+    return inner if inner is not None and inner.const_value is not None and inner.dtype in STORED else None
+
+
+def dequantised(b: Builder, x: ir.Value, scale: ir.Value) -> ir.Value | None:
+    if scale.const_value is None or scale.dtype not in (T.FLOAT, T.FLOAT16) or x.dtype != scale.dtype:
+        return None
+    minus = _source(x, "Sub")
+    weights = _stored(minus.inputs[0] if minus is not None else x)
+    shape, steps = (None if weights is None else shape_of(weights)), shape_of(scale)
+    if weights is None or shape is None or steps is None or len(steps) not in (0, len(shape)):
+        return None
+    zero = None
+    if minus is not None and (zero := _zero(b, minus.inputs[1], weights, steps)) is None:
+        return None
+    own = [i for i, d in enumerate(steps) if d != 1]
+    if len(own) <= 1 and (not own or steps[own[0]] == shape[own[0]]):
+        flat = [steps[own[0]]] if own else []
+        return b.op("DequantizeLinear", weights, *(None if v is None else _flat(b, v, flat) for v in (scale, zero)), axis=own[0] if own else None)
+    if steps[-1] == 1 and steps[:-1] == shape[:-1]:  # groups: the last axis is one block
+        return b.op("DequantizeLinear", weights, scale, zero, axis=len(shape) - 1, block_size=shape[-1])
+    return None
+
+
+def _flat(b: Builder, value: ir.Value, shape: list[int]) -> ir.Value:
+    assert value.const_value is not None
+    if value.const_value.dtype.bitwidth < 8:
+        tensor = value.const_value
+        return b.const(ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape)), value.name or "zero")
+    return b.const(value.const_value.numpy().reshape(shape), value.name or "scale")
+
+
+def _zero(b: Builder, value: ir.Value | None, weights: ir.Value, steps: tuple[int, ...]) -> ir.Value | None:
+    """The zero point in the weights' type and the scale's shape; None when it is not such a constant."""
+    found = _stored(value)
+    if found is None or found.dtype != weights.dtype or shape_of(found) != steps:
+        return None
+    return found
 
 
 @lowers("DequantizeLinear")

@@ -46,16 +46,16 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
 
 
 def _integer_mean(b: Builder, x: ir.Value, axes: ir.Value, keep: bool) -> ir.Value:
-    """Rounds towards zero, as the engine does."""
-    if x.dtype is None or (x.dtype.bitwidth > 32 and x.dtype != T.INT64):
-        raise MappingError("the mean of this type")
-    total = b.op("ReduceSum", cast(b, x, T.INT64), axes, keepdims=int(keep), noop_with_empty_axes=1)
     values = known(axes)
-    if values is None:
+    if values is None or not values.size:
         raise MappingError("the axes of an integer mean must be known")
-    sizes = b.op("Gather", b.op("Shape", x), [near_axis(int(v), rank(x)) for v in values], axis=0)
-    count = b.op("ReduceProd", sizes, [0], keepdims=0)
-    return cast(b, b.op("Div", total, count), x.dtype)
+    return b.ext("IntegerMean", x, axes=[near_axis(int(v), rank(x)) for v in values], keepdims=int(keep))
+
+
+@lowers("IntegerMean", domain="netconv")
+def lower_integer_mean(node: Node, low: Lowering) -> None:
+    """One layer: engines that merge a sum and a division round the quotient otherwise."""
+    Emit(node, low).out("ReduceMean", node.input(0), list(node.attrs["axes"]), keep_dims=bool(filled(node)["keepdims"]))
 
 
 @lifts("ReduceLogicalAnd", "ReduceLogicalOr")

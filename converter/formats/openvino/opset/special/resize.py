@@ -111,7 +111,9 @@ def _mode(a: Any) -> tuple[str, dict[str, Any]]:
     if a.mode == "nearest":
         return "nearest", {"nearest_mode": a.nearest_mode}
     if a.mode in ("linear", "linear_onnx"):
-        return "linear", {"antialias": 1} if a.antialias and a.mode == "linear" else {}
+        if a.antialias and a.mode == "linear":
+            raise MappingError("mode='linear' with antialias has weights of its own")
+        return "linear", {}
     if a.mode == "cubic":
         return "cubic", {"cubic_coeff_a": a.cube_coeff}
     if a.mode in ("bilinear_pillow", "bicubic_pillow"):

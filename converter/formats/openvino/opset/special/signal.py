@@ -63,6 +63,9 @@ def lift_irdft(layer: Layer, b: Builder) -> ir.Value:
     x = operand(layer, 0)
     axes = [near_axis(a, rank(x) - 1) for a in ints(operand(layer, 1), "the axes")]
     sizes = _sizes(layer, axes)
+    wanted = [*sizes[:-1], None if sizes[-1] is None else sizes[-1] // 2 + 1]
+    if any(w is not None and w > static(x)[axis] for axis, w in zip(axes, wanted, strict=True)):
+        raise MappingError("a signal size beyond the data: engines do not agree with the specification here")
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = b.op("DFT", _fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=1)
     last = axes[-1]

@@ -1,0 +1,42 @@
+"""netconv report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from converter.cli.common import Choice, FilePath, option, subcommand
+from converter.cli.console import Console
+from converter.errors import ExitCode
+
+FORMS = ("text", "junit", "sarif", "github", "md", "html")
+EXAMPLES = """netconv report results.json --to html -o report.html
+netconv report verify.json roundtrip.json --to md
+netconv report new/results.json --baseline old/results.json --exit-zero"""
+
+
+@subcommand("report", ("text",), EXAMPLES)
+@click.argument("files", metavar="RESULT.json...", nargs=-1, required=True, type=FilePath())
+@option("--to", "form", type=Choice(FORMS), default="text", help=f"The form: {', '.join(FORMS)}.")
+@option("-o", "--output", metavar="FILE", type=FilePath(), help="Write to a file instead of standard output.")
+@option("--baseline", metavar="OLD.json", type=FilePath(), help="Say what is new, fixed and the same since these results.")
+@option("--exit-zero", is_flag=True, help="Exit 0 whatever the results are.")
+def command(console: Console, files: tuple[Path, ...], form: str, output: Path | None, baseline: Path | None, exit_zero: bool) -> ExitCode | None:
+    """Render stored results: of any command with --format json, or results.json of a batch.
+
+    Exit code: the highest of the results', as when they were made.
+    """
+    from converter import report
+    from converter.report import facts
+
+    found = facts.read(files, baseline)
+    text = report.render(found, form)
+    if not exit_zero:
+        console.verdict(next(c for c in ExitCode if c == found.code))
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+    else:
+        report.write(output, text)
+        console.say(f"{found.verdict}   {output}")
+    return None

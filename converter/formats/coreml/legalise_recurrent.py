@@ -1,0 +1,83 @@
+"""Recurrent operators that have no layer, written as loops over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.folding import evaluate_constant
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import shape_of
+
+Value = ir.Value
+_FUNCTIONS = {"Sigmoid", "Tanh", "Relu", "Softsign", "Softplus"}
+
+
+def gru(node: ir.Node, b: Builder) -> list[Value] | None:
+    """A GRU whose reset gate comes after the recurrent matrix (as PyTorch has it); two directions apart first.
+
+    z = f(x Wz' + h Rz' + bz), r alike, n = g(x Wn' + bn + r * (h Rn' + rbn)), h = (1 - z) * n + z * h
+    """
+    attrs = attrs_of(node)
+    if attrs.get("direction") == "bidirectional":
+        return split_directions(node, b)
+    names = attrs.get("activations") or ["Sigmoid", "Tanh"]
+    x, w, r = node.inputs[:3]
+    size, arrays = shape_of(x) if x is not None else None, [evaluate_constant(v) for v in (w, r)]
+    optional = [node.inputs[i] if i < len(node.inputs) else None for i in (3, 4, 5)]
+    bias = evaluate_constant(optional[0]) if optional[0] is not None else None
+    unknown = any(a is None for a in arrays) or (optional[0] is not None and bias is None) or optional[1] is not None
+    if not attrs.get("linear_before_reset", 0) or x is None or size is None or unknown or not set(names) <= _FUNCTIONS or attrs.get("clip"):
+        return None
+    weights, recursion = (np.asarray(a)[0] for a in arrays)
+    hidden = recursion.shape[1]
+    both = np.zeros((2, 3 * hidden), np.float32) if bias is None else bias.reshape(2, 3 * hidden)
+    backwards = attrs.get("direction") == "reverse"
+    sequence = b.op("Slice", x, [-1], [-(1 << 62)], [0], [-1]) if backwards else x
+    inputs = b.op("Add", b.op("MatMul", sequence, b.const(np.ascontiguousarray(weights.T))), b.const(np.ascontiguousarray(both[0])))
+    start = b.op("Reshape", optional[2], [size[1], hidden]) if optional[2] is not None else b.const(np.zeros((size[1], hidden), np.float32))
+    steps, last = _loop(b, inputs, start, np.ascontiguousarray(recursion.T), np.ascontiguousarray(both[1]), names, size[0])
+    if backwards:
+        steps = b.op("Slice", steps, [-1], [-(1 << 62)], [0], [-1])
+    return [b.op("Unsqueeze", steps, [1]), b.op("Unsqueeze", last, [0])]
+
+
+def _loop(b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, names: list[str], count: int) -> tuple[Value, Value]:
+    """All states [Seq,Batch,H] and the last one; `inputs` are the gates' shares of x [Seq,Batch,3H]."""
+    matrix, constant = b.const(recursion), b.const(bias)
+    body = b.body("gru")
+    i = body.input("i", ir.DataType.INT64, [])
+    keep = body.input("keep", ir.DataType.BOOL, [])
+    h = body.input("h", ir.DataType.FLOAT, list(start.shape) if start.shape is not None else None)
+    from_x = body.ops("Split", body.op("Gather", inputs, i, axis=0), outputs=3, axis=-1, num_outputs=3)
+    from_h = body.ops("Split", body.op("Add", body.op("MatMul", h, matrix), constant), outputs=3, axis=-1, num_outputs=3)
+    update, reset = (body.op(names[0], body.op("Add", from_x[k], from_h[k])) for k in (0, 1))
+    candidate = body.op(names[1], body.op("Add", from_x[2], body.op("Mul", reset, from_h[2])))
+    state = body.op("Add", candidate, body.op("Mul", update, body.op("Sub", h, candidate)))
+    body.output(body.op("Identity", keep), state, body.op("Identity", state))
+    last, steps = b.ops("Loop", b.const(np.array(count, np.int64)), None, start, outputs=2, body=body.graph)
+    return steps, last
+
+
+def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
+    """A bidirectional RNN or GRU as two of one direction."""
+    attrs = attrs_of(node)
+    if attrs.get("direction") != "bidirectional":
+        return None
+    halves = []
+    names = attrs.get("activations")
+    for d, direction in enumerate(("forward", "reverse")):
+        operands: list[Any] = []
+        for i, v in enumerate(node.inputs):
+            array = evaluate_constant(v) if i in (1, 2, 3) else None
+            if array is not None:
+                operands.append(b.const(np.ascontiguousarray(array[d : d + 1]), "half"))
+            else:
+                operands.append(v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]))
+        part = {**attrs, "direction": direction}
+        if names:
+            part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
+        halves.append(b.ops(node.op_type, *operands, outputs=2, **part))
+    return [b.op("Concat", halves[0][i], halves[1][i], axis=i ^ 1) for i in (0, 1)]

@@ -1,8 +1,0 @@
-"""Canonical operators rewritten for the format, where no row or pair says them."""
-
-from __future__ import annotations
-
-from converter.formats.zhouyi.rewrites import REWRITES
-from converter.formats.zhouyi.rewrites.windows import before
-
-__all__ = ["REWRITES", "before"]

@@ -1,0 +1,92 @@
+"""Loops whose number of turns is known, and choices whose condition is known, written out.
+
+before:  Loop(3, true, s) { s' = s * 2 }          after:  s1 = s * 2; s2 = s1 * 2; s3 = s2 * 2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import replace
+from converter.graph.infer import InferenceError, known
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs, subgraphs
+
+LONGEST = 256  # turns
+LARGEST = 20_000  # nodes that may come out of one loop
+
+Env = dict[ir.Value, ir.Value]
+
+
+def unroll(model: ir.Model) -> bool:
+    """Writes out, in place, what can be; whether anything changed. What cannot be stays as it is."""
+    names, changed = Names(model), False
+    for graph in all_graphs(model.graph):
+        queue = list(graph)
+        while queue:
+            node = queue.pop(0)
+            if node.graph is None or node.op_type not in ("Loop", "If") or node.domain:
+                continue
+            before = set(graph)
+            if _write_out(node, builder_before(node, names)):
+                changed = True
+                queue = [n for n in graph if n not in before] + queue
+    return changed
+
+
+def _write_out(node: ir.Node, b: Builder) -> bool:
+    try:
+        results = _loop(node, b) if node.op_type == "Loop" else _choice(node, b)
+    except InferenceError:  # the pieces that were written are dead, and tidied away
+        results = None
+    if results is None:
+        return False
+    replace(node, results, b)
+    return True
+
+
+def _loop(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """Turn by turn, as long as the condition is known to hold; a condition that depends on the data gives up."""
+    body = next(subgraphs(node))
+    nodes, trips = list(body), known(node.inputs[0])
+    go = known(node.inputs[1]) if node.inputs[1] is not None else np.array(True)
+    states = [v for v in node.inputs[2:] if v is not None]
+    if go is None or len(states) != len(node.inputs) - 2 or any(any(subgraphs(n)) for n in nodes):
+        return None
+    most = LONGEST + 1 if trips is None else int(min(int(trips.reshape(())), LONGEST + 1))
+    scanned: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(states) :]]
+    turn = 0
+    while go is not None and bool(go.all()) and turn < most:
+        if turn >= LONGEST or turn * len(nodes) > LARGEST:
+            return None
+        env: Env = dict(zip(body.inputs, [b.const(np.array(turn, np.int64)), b.const(np.array(True)), *states], strict=True))
+        found = _copy(body, env, b)
+        go, states = known(found[0]), found[1 : 1 + len(states)]
+        for values, v in zip(scanned, found[1 + len(states) :], strict=True):
+            values.append(b.op("Unsqueeze", v, [0]))
+        turn += 1
+    if (go is None and turn < most) or any(not values for values in scanned):
+        return None
+    return [*states, *(b.op("Concat", *values, axis=0) if len(values) > 1 else values[0] for values in scanned)]
+
+
+def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    condition = known(node.inputs[0])
+    if condition is None:
+        return None
+    body = node.attributes["then_branch" if bool(condition.all()) else "else_branch"].as_graph()
+    return None if any(any(subgraphs(n)) for n in body) else _copy(body, {}, b)
+
+
+def _copy(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
+    """The nodes of `body` once more in front of the node, with its inputs as `env` says; the values of its outputs."""
+    for value in body.initializers.values():
+        if value.const_value is not None:
+            env[value] = b.const(value.const_value, str(value.name))
+    for inner in body:
+        operands = [env.get(v, v) if v is not None else None for v in inner.inputs]
+        results = b.ops(inner.op_type, *operands, domain=inner.domain, outputs=len(inner.outputs), **attrs_of(inner))
+        env.update(zip(inner.outputs, results, strict=True))
+    return [env.get(v, v) for v in body.outputs]

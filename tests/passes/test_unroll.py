@@ -1,0 +1,58 @@
+"""Loops and choices that are known are written out; those that depend on the data stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, new_model
+from converter.graph.walk import all_nodes
+from converter.model import Model
+from converter.passes.tidy import tidy
+from converter.passes.unroll import unroll
+
+
+def doubling(trips: int | None, stop_at: float | None = None) -> ir.Model:
+    """s doubles in every turn; every state is collected; with `stop_at` the loop ends when the sum of s reaches it."""
+    model, b = new_model("m")
+    s = b.input("s", ir.DataType.FLOAT, [2])
+    body = b.body("body")
+    body.input("turn", ir.DataType.INT64, [])
+    go = body.input("go", ir.DataType.BOOL, [])
+    state = body.input("state", ir.DataType.FLOAT, [2])
+    new = body.op("Mul", state, 2.0)
+    body.output(go if stop_at is None else body.op("Less", body.op("ReduceSum", new, [0], keepdims=0), stop_at), new, body.op("Identity", new))
+    results = b.ops("Loop", None if trips is None else b.const(np.array(trips)), b.const(np.array(True)), s, outputs=2, body=body.graph)
+    b.output(*results)
+    return model
+
+
+def test_a_loop_with_known_turns() -> None:
+    model = doubling(3)
+    wanted = Model(model.clone(), "onnx").run({"s": np.float32([1, 2])})
+    assert unroll(model)
+    tidy(model)
+    assert not [n for n in all_nodes(model.graph) if n.op_type == "Loop"]
+    for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
+        np.testing.assert_array_equal(found, wanted[name])
+
+
+def test_a_loop_that_depends_on_the_data_stays() -> None:
+    model = doubling(10, stop_at=20.0)
+    assert not unroll(model)
+    assert [n for n in model.graph if n.op_type == "Loop"]
+
+
+def test_a_choice_with_a_known_condition() -> None:
+    model, b = new_model("m")
+    x = b.input("x", ir.DataType.FLOAT, [2])
+
+    def branch(factor: float) -> Builder:
+        inner = b.body("branch")
+        inner.output(inner.op("Mul", x, factor))
+        return inner
+
+    b.output(b.op("If", b.const(np.array(False)), then_branch=branch(2.0).graph, else_branch=branch(3.0).graph))
+    assert unroll(model)
+    (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
+    np.testing.assert_array_equal(found, [3, 6])
