@@ -103,9 +103,35 @@ def _unary(op: str, prepare: str = "", **attributes: object) -> None:
     step(name=op)(write)
 
 
-for _op in "Relu Sigmoid Tanh Abs Neg Exp Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Atanh Softplus Softsign Erf Ceil Floor Round Sign HardSwish Mish".split():
+for _op in [
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Abs",
+    "Neg",
+    "Exp",
+    "Sin",
+    "Cos",
+    "Tan",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Sinh",
+    "Cosh",
+    "Asinh",
+    "Atanh",
+    "Softplus",
+    "Softsign",
+    "Erf",
+    "Ceil",
+    "Floor",
+    "Round",
+    "Sign",
+    "HardSwish",
+    "Mish",
+]:
     _unary(_op)
-for _op in "Sqrt Log Reciprocal".split():
+for _op in ["Sqrt", "Log", "Reciprocal"]:
     _unary(_op, prepare="positive")
 _unary("LeakyRelu", alpha=lambda d: d.one(0.01, 0.25, 1.5, -0.5, 0.0))
 _unary("Elu", alpha=lambda d: d.one(1.0, 0.25, 2.0))
@@ -134,9 +160,9 @@ def _binary(op: str, dtypes: str) -> None:
 
 for _op, _types in {"Add": "fi", "Sub": "fi", "Mul": "fi", "Div": "fi", "Max": "fi", "Min": "fi", "Pow": "f", "Mod": "fi"}.items():
     _binary(_op, _types)
-for _op in "Equal Less Greater LessOrEqual GreaterOrEqual".split():
+for _op in ["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"]:
     _binary(_op, "fi")
-for _op in "And Or Xor".split():
+for _op in ["And", "Or", "Xor"]:
     _binary(_op, "b")
 
 
@@ -262,7 +288,7 @@ def _matmul(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("MatMul", x, d.weights(*chosen) if d.flag() else d.input(chosen))
 
 
-for _op in "Sum Mean Max Min Prod L1 L2 SumSquare LogSum LogSumExp".split():
+for _op in ["Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp"]:
 
     def _reduce(d: Draw, x: ir.Value, op: str = f"Reduce{_op}") -> ir.Value:
         if op == "ReduceLogSum":
@@ -323,7 +349,7 @@ def _slice(d: Draw, x: ir.Value) -> ir.Value | None:
             start, end = (0, (1 << 63) - 1) if pace > 0 else (n, -(1 << 63))
         if not range(n)[slice(start, end, pace)]:
             start, end = (0, n) if pace > 0 else (-1, -n - 1)
-        starts.append(start), ends.append(end), steps.append(pace)
+        starts, ends, steps = [*starts, start], [*ends, end], [*steps, pace]
     return d.b.op("Slice", x, starts, ends, axes, None if set(steps) == {1} else steps)
 
 
@@ -429,7 +455,7 @@ def _cumsum(d: Draw, x: ir.Value) -> ir.Value:
 def _resize(d: Draw, x: ir.Value) -> ir.Value | None:
     shape = dims(x)
     mode = d.one("nearest", "linear", "nearest", "linear", "cubic")
-    if mode == "cubic" and len(shape) != 4 or mode == "linear" and len(shape) == 5 and d.flag(0.5):
+    if (mode == "cubic" and len(shape) != 4) or (mode == "linear" and len(shape) == 5 and d.flag(0.5)):
         return None
     coordinates = d.one("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
     extra: dict[str, object] = {"mode": mode, "coordinate_transformation_mode": coordinates}
@@ -537,7 +563,27 @@ def _trilu(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("Trilu", x, np.array(d.number(-2, 2)), upper=d.number(0, 1))
 
 
-EXACT = frozenset("Ceil Floor Round Sign Equal Less Greater LessOrEqual GreaterOrEqual Cast ArgMax TopK Mod Hardmax ThresholdedRelu Shrink Div".split())
+EXACT = frozenset(
+    [
+        "Ceil",
+        "Floor",
+        "Round",
+        "Sign",
+        "Equal",
+        "Less",
+        "Greater",
+        "LessOrEqual",
+        "GreaterOrEqual",
+        "Cast",
+        "ArgMax",
+        "TopK",
+        "Mod",
+        "Hardmax",
+        "ThresholdedRelu",
+        "Shrink",
+        "Div",
+    ]
+)
 KINDS = (T.FLOAT,) * 6 + (T.INT64, T.INT32, T.BOOL)
 
 
