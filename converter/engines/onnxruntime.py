@@ -78,11 +78,11 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
     # weights of few bits are multiplied as floats: the default computes with 8-bit activations
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.log_severity_level = 4
-    # the meaning of a quantised graph is its float arithmetic: fused integer kernels round elsewhere
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
+    # quantised models compute what they say: float operators between QuantizeLinear and DequantizeLinear, not fused integer kernels
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     inputs = [(i.name, str(v.name), _fed(v)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)]

@@ -21,7 +21,10 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
         "MaxRoiPool", "RoiAlign", "ConvInteger", "QLinearConv",
     )},
     ("", "MaxPool"): ((0,), (0, 1)),
-    **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in ("ShuffleChannels", "BatchToSpace", "SpaceToBatch", "Dilation2D", "Erosion2D", "CropAndResize")},
+    **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in (
+        "ShuffleChannels", "BatchToSpace", "SpaceToBatch", "RegionAlign", "RegionPool",
+        "Dilation2D", "Erosion2D", "CropAndResize",
+    )},
     ("", "MaxUnpool"): ((0, 1), (0,)),
     ("", "DeformConv"): ((0, 2, 4), (0,)),
 }  # fmt: skip

@@ -229,6 +229,18 @@ def test_half_precision_and_dynamic_int8_stay_as_they_are(tmp_path: Path) -> Non
     np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], want, rtol=1e-4, atol=1e-4)
 
 
+def test_a_quantised_embedding_is_one_again(tmp_path: Path) -> None:
+    codes = rng.integers(0, 16, size=(2, 6))
+    raw = packed(codes, 4)
+    data = WeightData("quantised", Blob(raw.nbytes, raw), 4, scale=np.array([0.5], np.float32))
+    made = network([layer("embeddingND", "i", "y", {"weights": data}, vocabSize=6, embeddingSize=2)], {"i": (3, 1)}, ["y"])
+    path = again(tmp_path, made)
+    assert kinds(path) == ["squeeze", "expandDims", "embeddingND"]
+    back = read_mlmodel(path)
+    assert back.weights(back.proto.neuralNetwork.layers[-1].embeddingND.weights).array().tobytes() == raw.tobytes()
+    np.testing.assert_allclose(converter.load(path).run({"i": [[5], [0], [2]]})["y"], codes.T[[5, 0, 2]] * 0.5)
+
+
 def test_fp16_flavour(tmp_path: Path) -> None:
     made = network([layer("innerProduct", "x", "y", {"weights": np.ones((3, 5)) / 3}, inputChannels=5, outputChannels=3)], {"x": (1, 5)}, ["y"])
     back = read_mlmodel(again(tmp_path, made, "coreml+fp16"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from nnapi_models import network, quantised
+from nnapi_models import F32, branches, constant, network, quantised, scalar, tensor
 
 import converter
 from converter.diagnostics import Diagnostic
@@ -19,7 +19,7 @@ from converter.formats.nnapi.codec import read_table
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.lift import lift
 from converter.formats.nnapi.lower import lower, write_model
-from converter.formats.nnapi.table import OperandType, Table
+from converter.formats.nnapi.table import Operand, OperandType, Operation, Subgraph, Table
 from converter.formats.nnapi.validate import validate
 from converter.graph.build import Builder, new_model
 from converter.model import Model
@@ -196,6 +196,28 @@ def test_a_quantised_table_comes_back_as_the_same_operation(per_channel: bool) -
 def test_a_network_survives_the_round_trip() -> None:
     source = network()
     assert [o.type for o in lower(lift(source)).operations] == [o.type for o in source.operations]
+
+
+def test_branches_become_an_if() -> None:
+    m = lift(branches())
+    x = np.array([-1, 2], np.float32)
+    assert [m.run({"condition": np.array([c]), "x": x})["y"].tolist() for c in (True, False)] == [[0, 3], [0, 2]]
+
+
+def test_a_while_becomes_a_loop() -> None:
+    """Doubles x until it is 10 or more."""
+    condition, body, t = Subgraph(), Subgraph(), Table()
+    x, c = tensor(condition, [1], name="x"), tensor(condition, [1], OperandType.TENSOR_BOOL8, "c")
+    condition.operations, condition.inputs, condition.outputs = [Operation("LESS", [x, constant(condition, [10.0])], [c])], [x], [c]
+    x, y = tensor(body, [1], name="x"), tensor(body, [1], name="y")
+    body.operations, body.inputs, body.outputs = [Operation("ADD", [x, x, scalar(body, 0)], [y])], [x], [y]
+    t.referenced = [condition, body]
+    x, y = tensor(t, [1], F32, "x"), tensor(t, [1], F32, "y")
+    parts = [t.add(Operand(OperandType.SUBGRAPH, subgraph=i, name=f"body{i}")) for i in (0, 1)]
+    t.operations, t.inputs, t.outputs = [Operation("WHILE", [*parts, x], [y])], [x], [y]
+    assert [d for d in validate(t) if d.level == "error"] == []
+    m = lift(t)
+    assert [m.run({"x": np.array([v], np.float32)})["y"].item() for v in (3, 10, 1)] == [12, 10, 16]
 
 
 FORMS = [("m.nnapi.json", "nnapi"), ("m.nnapi", "nnapi+blob"), ("m.nnapi", None), ("m.tflite", "tflite"), ("m.tflite", None)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -95,6 +97,17 @@ def test_metadata_and_public_names_stay(tmp_path: Path) -> None:
     assert (again.producer_name, again.doc_string, again.graph.doc_string) == ("maker", "what it is", "the graph")
     assert [i.name for i in again.graph.input] == ["image:0"]
     assert [i.name for i in READ(tmp_path / "out.onnx", None).inputs] == ["image:0"]
+
+
+def test_default_values_of_inputs_stay(tmp_path: Path) -> None:
+    model = READ(saved(dense(), tmp_path), None)
+    model.interface["defaults"] = {"x": X}
+    onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx"))
+    onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"), full_check=True)
+    again = READ(tmp_path / "out.onnx", None)
+    assert [i.name for i in again.inputs] == ["x"]
+    np.testing.assert_array_equal(again.run({})["y"], model.run({"x": X})["y"])
+    np.testing.assert_array_equal(again.run({"x": X * 2})["y"], model.run({"x": X * 2})["y"])
 
 
 @pytest.mark.parametrize("opset", [13, 15, 17, 18, 20, 21, 22, 28])
@@ -285,3 +298,18 @@ def test_no_bytes_make_a_traceback(data: st.DataObject, tmp_path_factory: pytest
         assert e.diagnostics and all(d.message for d in e.diagnostics)
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", sorted(node_cases())[::20])
+def test_damaged_operators_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    """Bytes changed anywhere in a model of every kind of operator: names, types, attributes, graphs within graphs."""
+    whole = node_cases()[name].model.SerializeToString()
+    choice = random.Random(name)
+    for _ in range(10):
+        data = bytearray(whole)
+        for _ in range(choice.randint(1, 4)):
+            place = choice.randrange(len(data))
+            data[place] = choice.choice([0, 1, 0x7F, 0xFF, data[place] ^ 1, (data[place] + 1) & 255])
+        (tmp_path / "model.onnx").write_bytes(bytes(data))
+        with contextlib.suppress(ConverterError):
+            READ(tmp_path / "model.onnx", None)

@@ -126,6 +126,14 @@ def test_batch_normalisation_has_the_variance_first(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_calibration_ranges_are_kept(tmp_path: Path) -> None:
+    more = "<statistics><layer><name>y</name><min>-1,0.5</min><max>2,3</max></layer></statistics>"
+    model = net(tmp_path, "ReLU", X.shape, more=more, version=6)
+    converter.save(model, tmp_path / "again.xml", "openvino+ir=6")
+    text = (tmp_path / "again.xml").read_text()
+    assert "<name>y</name>" in text and "0.5" in text
+
+
 def test_states_are_inputs_and_outputs_of_one_name(tmp_path: Path) -> None:
     memory = f'<layer id="1" name="r" type="Memory"><data id="s" index="1" size="2"/><output>{port(0, (1, 3))}</output></layer>'
     inputs = f"<input>{port(0, (1, 3))}{port(1, (1, 3))}</input>"
@@ -180,6 +188,17 @@ def loop(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     return b.ops("Loop", 6, True, np.zeros((1, 4, 6), np.float32), outputs=2, body=inner.graph)
 
 
+def moving_slices(b: Builder, x: ir.Value) -> ir.Value:
+    """The products of two neighbouring rows, from the last pair to the first."""
+    inner = b.body("body")
+    i = inner.input("i", ir.DataType.INT64, [])
+    inner.input("go", ir.DataType.BOOL, [])
+    start = inner.op("Sub", [4], inner.op("Mul", inner.op("Reshape", i, [1]), [2]))
+    pair = inner.op("Slice", x, start, inner.op("Add", start, [2]), [2])
+    inner.output(inner.const(True), inner.op("ReduceProd", pair, [2], keepdims=0))
+    return b.op("Loop", 3, True, body=inner.graph)
+
+
 GRAPHS: dict[str, Write] = {
     "conv": lambda b, x: b.op("Conv", x, W4, rng.normal(size=6).astype(np.float32), group=2, pads=[1, 0, 1, 2], strides=[2, 1]),
     "conv1d": lambda b, x: b.op("Conv", b.op("Reshape", x, [1, 4, 36]), W4[:, :, 0], group=2),
@@ -223,6 +242,7 @@ GRAPHS: dict[str, Write] = {
     "lstm": lambda b, x: lstm(b, x, "forward"),
     "lstm_both": lambda b, x: lstm(b, x, "bidirectional"),
     "loop": loop,
+    "moving_slices": moving_slices,
     "priors": lambda b, x: b.op("Add", priors(b), b.op("ReduceMean", x, keepdims=0)),
     "quantised": lambda b, x: b.ext("FakeQuantize", x, -1.0, 1.0, -1.0, 1.0, levels=16),
     "read_twice": lambda b, x: [b.op("Relu", y := b.op("Exp", x)), y],
@@ -296,12 +316,16 @@ CASES = [c for suite in ("legacy-layers", "legacy-nets") for c in corpus_cases(f
 def test_real_case(case: Path, target: str, tmp_path: Path) -> None:
     if case.name in UNSOUND:
         pytest.skip("the engine that gave the numbers is wrong about this layer")
+    if b'version="10"' in (case / "model.xml").read_bytes()[:300]:
+        pytest.skip("an opset IR, which tests of its own read")
     model = converter.load(case / "model.xml")
     if target:
         converter.save(model, tmp_path / "m.xml", target)
         model = converter.load(tmp_path / "m.xml")
     with np.load(case / "inputs.npz") as inputs, np.load(case / "outputs.npz") as outputs:
-        found = model.run(dict(zip([i.name for i in model.inputs], (inputs[k] for k in inputs.files), strict=True)))
+        names = [i.name for i in model.inputs]
+        order = names if set(names) == set(inputs.files) else inputs.files
+        found = model.run({n: inputs[k] for n, k in zip(names, order, strict=True)})
         for key in outputs.files:
             value = found.get(key, next(iter(found.values())))
             np.testing.assert_allclose(np.asarray(value, np.float64).reshape(-1), outputs[key].reshape(-1), rtol=1e-2, atol=1e-3)

@@ -79,7 +79,7 @@ def kinds() -> Mapping[str, str]:
     from converter.formats.nnapi.ops.args import LIFT
 
     import_module("converter.formats.nnapi.lift")  # enters the functions
-    return {name: "yes" if name in LIFT else "no" for name in operations()}
+    return {name: "yes" if name in LIFT or name in ("IF", "WHILE") else "no" for name in operations()}
 
 
 FORMAT = Format(

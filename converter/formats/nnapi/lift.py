@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
+from converter.formats.nnapi.control import lift_control
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
 from converter.formats.nnapi.ops.themes import THEMES
@@ -25,7 +28,7 @@ assert THEMES  # imported for what they enter into LIFT
 def lift(table: Table, file: str = "") -> Model:
     """A Model of the main subgraph; UnsupportedError with all refusals. Recorded boundary permutations are undone."""
     model, b = new_model("main")
-    lifting = SubgraphLift(table, b, file)
+    lifting = SubgraphLift(table, b, file, table.referenced)
     lifting.run()
     refuse(lifting.problems)
     for i in table.outputs:
@@ -42,8 +45,9 @@ def lift(table: Table, file: str = "") -> Model:
 class SubgraphLift:
     """Operands become values, operations nodes, in the order of execution."""
 
-    def __init__(self, subgraph: Subgraph, b: Builder, file: str) -> None:
+    def __init__(self, subgraph: Subgraph, b: Builder, file: str, referenced: Sequence[Subgraph] = (), path: tuple[int, ...] = ()) -> None:
         self.subgraph, self.b, self.file = subgraph, b, file
+        self.referenced, self.path = referenced, path  # `path`: the subgraphs around this one
         self.values: dict[int, ir.Value] = {}
         self.reals: dict[int, ir.Value] = {}
         self.refused: set[int] = set()
@@ -57,7 +61,8 @@ class SubgraphLift:
             if operand.value is not None:
                 self.values[i] = self.b.const(operand.array(), self.name(i))
         for i in self.subgraph.inputs:
-            self._input(i, self.subgraph.operands[i])
+            if i not in self.values:
+                self._input(i, self.subgraph.operands[i])
         for position, operation in enumerate(self.subgraph.operations):
             self._operation(position, operation)
 
@@ -87,6 +92,8 @@ class SubgraphLift:
                 value.name = self.b.names.fresh(self.name(index))
 
     def _results(self, operation: Operation) -> list[ir.Value]:
+        if operation.type in ("IF", "WHILE"):
+            return lift_control(self, operation)
         function = LIFT.get(operation.type)
         if function is None:
             raise MappingError(f"{operation.type} has no counterpart", "X201")

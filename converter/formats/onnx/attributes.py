@@ -19,6 +19,8 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
 
     `bound` are the attributes of the function call around, which a reference (`ref_attr_name`) names.
     """
+    if not isinstance(a.name, str):  # protobuf hands out bytes for what is no text
+        raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", code="R103")
     if a.ref_attr_name:
         return bound.get(a.ref_attr_name)
     kind = a.type or _guess(a)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import onnx
 import onnx_ir as ir
 
 from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
 from converter.graph.names import set_public_name
+
+DEFAULTS = "netconv.defaults"
 
 
 def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
@@ -43,6 +47,17 @@ def rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
         set_public_name(value, name)
     else:
         value.name = name
+
+
+def default_names(proto: onnx.ModelProto) -> set[str]:
+    """The inputs whose initializers are values for when they are not fed. Without our own note, an initializer is a constant."""
+    note = next((p.value for p in proto.metadata_props if p.key == DEFAULTS), "")
+    try:
+        names = json.loads(note) if note else []
+    except ValueError:
+        return set()
+    listed = {i.name for i in proto.graph.input}
+    return {n for n in names if isinstance(n, str) and n in listed} if isinstance(names, list) else set()
 
 
 def take_metadata(model: ir.Model, proto: onnx.ModelProto) -> None:

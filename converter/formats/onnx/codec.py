@@ -6,6 +6,7 @@ file (wire.py) and `Weights` hands them out as views of the mapped file; `write_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -135,12 +136,14 @@ def _from_fields(proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], 
         raise unreadable("R103", f"the tensor {proto.name!r}: {e}", where) from None
 
 
-def write_onnx(model: ir.Model, path: Path, *, external: bool | None = None) -> None:
+def write_onnx(model: ir.Model, path: Path, *, external: bool | None = None, defaults: Mapping[str, Any] | None = None) -> None:
     """Writes atomically and deterministically; `model` loses its initializers on the way.
 
     `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
+    `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers of the same name, as ONNX has it).
     """
-    weights = [(str(v.name), v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
+    weights: list[tuple[str, ir.TensorProtocol]] = [(n, ir.Tensor(np.asarray(a))) for n, a in (defaults or {}).items()]
+    weights += [(str(v.name), v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
     if external is None:
         external = sum(t.nbytes for _, t in weights if t.dtype != _STRING) >= INLINE_LIMIT
     model.graph.initializers.clear()

@@ -28,10 +28,11 @@ def read(path: Path, weights: Path | None) -> Model:
 
 def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.onnx.codec import write_onnx
-    from converter.formats.onnx.lower import lower
+    from converter.formats.onnx.lower import default_values, lower
 
     notes: list[Diagnostic] = []
-    write_onnx(lower(model, flavour, notes), path, external=True if "external" in flavour.options else None)
+    lowered = lower(model, flavour, notes)
+    write_onnx(lowered, path, external=True if "external" in flavour.options else None, defaults=default_values(model, lowered))
     return notes
 
 

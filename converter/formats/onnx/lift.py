@@ -19,7 +19,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
 from converter.formats.onnx import canonical, early, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
 from converter.formats.onnx.attributes import Attributes, decode
-from converter.formats.onnx.boundary import declare_input, declare_outputs, take_metadata
+from converter.formats.onnx.boundary import declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.control import control_flow
 from converter.formats.onnx.op import Op, missing, plain, several
@@ -59,6 +59,7 @@ class Lifter:
         self.made = 0
         self.calls: list[tuple[str, str, str]] = []
         self.public: set[str] = set()
+        self.defaults = default_names(proto)
 
     def refusal(self, code: str, message: str, path: str = "", layer: str = "", kind: str = "") -> ReadError:
         return unreadable(code, message, Where(self.file, path=path, layer=layer, kind=kind))
@@ -82,13 +83,16 @@ class Lifter:
             raise UnsupportedError(self.problems)
         declare_outputs(model.graph, outputs, graph, b)
         take_metadata(model, self.proto)
-        return Model(model, "onnx")
+        values = {t.name: self.weights.tensor(t).numpy() for t in graph.initializer if t.name in self.defaults}
+        return Model(model, "onnx", interface={"defaults": values} if values else {})
 
     def graph(self, proto: onnx.GraphProto, b: Builder, outer: Scope, opsets: Opsets, path: str, inputs: Sequence[ir.Value] | None) -> list[ir.Value]:
         """Writes a graph with `b`; `inputs` are given values for a body (None: the graph declares its own). Returns the outputs."""
         scope: Scope = dict(outer)
         own: set[str] = set()
         for t in proto.initializer:
+            if t.name in self.defaults and path == "graph":
+                continue
             self.define(scope, own, t.name, weight(b, self.weights.tensor(t, f"{path} initializer {t.name}"), self.hint(t.name, path)), path)
         for s in proto.sparse_initializer:
             dense = order.dense(self.weights, s, path)
@@ -123,6 +127,8 @@ class Lifter:
         return found
 
     def define(self, scope: Scope, own: set[str], name: str, value: ir.Value | None, path: str) -> None:
+        if not isinstance(name, str):  # protobuf hands out bytes for what is no text
+            raise self.refusal("R103", f"the name {name!r} is not valid UTF-8", path)
         if name in own:
             raise self.refusal("R105", f"the name {name!r} is written twice", path)
         own.add(name)
@@ -167,7 +173,7 @@ class Lifter:
             if e.code.startswith("R"):
                 raise ReadError(Diagnostic(e.code, str(e), where=where, help=e.help)) from None
             self.problems.append(Diagnostic("X201", str(e), where=where, help=e.help))
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, AssertionError, ZeroDivisionError) as e:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, ir.serde.SerdeError) as e:
             # attributes or operands that the operator's schema does not allow; every rule reads them with plain Python
             raise ReadError(Diagnostic("R110", f"{proto.op_type} has attributes or inputs that do not fit: {e}", where=where)) from None
         finally:

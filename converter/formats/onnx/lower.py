@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import onnx
@@ -12,6 +13,7 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError, UsageError
 from converter.format import Flavour
+from converter.formats.onnx.boundary import DEFAULTS
 from converter.formats.onnx.downgrade import form, respell
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
@@ -41,6 +43,15 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
             where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
             notes.append(Diagnostic("X208", f"{node.op_type} is written without a definition", level="warning", where=where))
     return clone
+
+
+def default_values(model: Model, lowered: ir.Model) -> dict[str, Any]:
+    """Values of inputs that need not be fed, by their names in the file; the metadata tells a reader that they are no constants."""
+    given = {str(v.name): model.interface["defaults"][public_name(v)] for v in lowered.graph.inputs if public_name(v) in model.interface.get("defaults", {})}
+    lowered.metadata_props.pop(DEFAULTS, None)
+    if given:
+        lowered.metadata_props[DEFAULTS] = json.dumps(sorted(given))
+    return given
 
 
 def _version(flavour: Flavour) -> int:

@@ -36,7 +36,7 @@ def _sorted(graph: Any, known: Mapping[str, Any], needs: list[set[str]], refusal
         missing = {n for n in names if n not in known}
         unknown = missing - writer.keys()
         if unknown:
-            raise refusal(f"the name {min(unknown)!r} is read but never written", i)
+            raise refusal(f"the name {min(unknown, key=str)!r} is read but never written", i)
         waiting.append(len({writer[n] for n in missing}))
         for w in {writer[n] for n in missing}:
             readers[w].append(i)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.errors import unreadable
 from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
@@ -50,10 +51,13 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
     """Takes over what a file declares about a value where inference does not know better."""
     if proto.WhichOneof("value") is None:
         return
-    declared = ir.serde.deserialize_type_proto_for_type(proto)
+    try:
+        declared = ir.serde.deserialize_type_proto_for_type(proto)
+        shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    except (ir.serde.SerdeError, ValueError, TypeError):
+        raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has") from None
     if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
         value.type = declared
-    shape = ir.serde.deserialize_type_proto_for_shape(proto)
     if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
         return
     if value.shape is None:

@@ -64,10 +64,14 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    """Operations of the opsets, and the layers that only legacy IR has."""
+    from converter.formats.openvino.legacy.lift import mapping as legacy
     from converter.formats.openvino.opset.lift import mapping
 
-    table = mapping()
-    return {**{k: "(special)" for k in table.lift_special}, **{r.far: r.near for r in table.table.rules}}
+    found: dict[str, str] = {}
+    for table in (legacy(), mapping()):
+        found |= {**{k: "(special)" for k in table.lift_special}, **{r.far: r.near for r in table.table.rules}}
+    return found
 
 
 FORMAT = Format(

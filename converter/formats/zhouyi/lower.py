@@ -11,9 +11,9 @@ from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.ir import Array, Constant, Document, Layer, Tensor, build_document
-from converter.formats.zhouyi.legalise import REWRITES
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.names import legalise_names
+from converter.formats.zhouyi.rewrites import REWRITES
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import shape_of

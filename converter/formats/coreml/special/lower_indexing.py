@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.lowering import numbers, rank_of_value, shape_list, small, x_of
 from converter.formats.coreml.special.lower_arithmetic import core
+from converter.formats.coreml.special.lower_matrix import turned
 from converter.formats.coreml.special.registry import lowers
 from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
@@ -22,6 +24,8 @@ def lower_gather(near: Node, low: Lowering) -> None:
     if x.dtype == ir.DataType.STRING:
         raise MappingError("texts have no place in Core ML's tensors")
     shape = shape_list(out)
+    if axis == 0 and _embedding(near, low, x, indices):
+        return
     if rank_of_value(indices) == 0 and rank_of_value(x) > 1:
         inner = list(shape) if shape is not None else None
         if inner is not None:
@@ -30,6 +34,20 @@ def lower_gather(near: Node, low: Lowering) -> None:
         low.add("squeeze", [y], near.outputs, {"axes": [axis % rank_of_value(x)]})
     else:
         low.add("gather", [x, indices], near.outputs, {"axis": axis})
+
+
+def _embedding(near: Node, low: Lowering, table: Value, indices: Value) -> bool:
+    """A lookup that was an embedding layer is one again. Others may have negative indices, which embeddings do not know."""
+    node, size = near.outputs[0].producer(), shape_of(table)
+    kind = node.metadata_props.get("netconv.type", "") if node is not None else ""
+    rank = rank_of_value(indices)
+    if not kind.startswith("embedding") or size is None or len(size) != 2 or not 1 <= rank <= 4 or not is_constant(table):
+        return False
+    c, shape = core(low), shape_list(indices)
+    column = c.one("expandDims", [indices], [*shape, 1] if shape is not None else None, {"axes": [rank]})
+    attrs = {"vocabSize": size[0], "embeddingSize": size[1]}
+    low.add("embeddingND", [column], near.outputs, attrs, {"weights": turned(c, table)})
+    return True
 
 
 @lowers("GatherElements")

@@ -35,7 +35,10 @@ def lower_unary(e: Emit) -> None:
 
 @lifts(*BINARY)
 def binary(a: Args) -> ir.Value:
-    return a.b.op(BINARY[a.name], a.real("a"), a.real("b"))
+    x, y = a.real("a"), a.real("b")
+    if x.dtype == ir.DataType.BOOL and a.name not in ("EQUAL", "LOGICAL_AND", "LOGICAL_OR"):  # false comes before true
+        x, y = (a.b.op("Cast", v, to=int(ir.DataType.INT32)) for v in (x, y))
+    return a.b.op(BINARY[a.name], x, y)
 
 
 @lowers(*BINARY.values())

@@ -18,13 +18,14 @@ from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, ex
 from converter.formats.openvino.legacy.ops import TABLE
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import Array, set_type
-from converter.graph.names import set_public_name
+from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.tidy import tidy
 
 Port = tuple[int, int]
+STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 PAIRS = ("windows", "arithmetic", "arrangement", "sampling", "selection", "detection", "recurrent", "loops")
 
 
@@ -59,9 +60,11 @@ def lift(net: Net) -> Model:
     values = body.run(net, {})
     refuse(body.lifting.problems)
     body.outputs(values)
+    if body.states:
+        result.interface["defaults"] = {public_name(v): np.zeros([d for d in v.shape or () if isinstance(d, int)], np.float32) for v in body.states}
     if net.statistics:
         lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
-        model.metadata_props["openvino.statistics"] = "\n".join(lines)
+        model.metadata_props[STATISTICS] = "\n".join(lines)
     tidy(model)
     return result
 
@@ -72,6 +75,7 @@ class BodyLift:
     def __init__(self, net: Net, builder: Builder, lifting: Lifting, notes: list[Diagnostic]) -> None:
         self.net, self.builder, self.lifting, self.notes = net, builder, lifting, notes
         self.memory: list[tuple[str, ir.Value]] = []
+        self.states: list[ir.Value] = []
         self.means = {net.pre_process.reference_layer_name: net.pre_process} if net.pre_process else {}
 
     def run(self, body: Body, feeds: dict[Port, ir.Value]) -> dict[Port, ir.Value]:
@@ -184,7 +188,8 @@ class BodyLift:
         if name is None:
             raise MappingError("required attribute 'id' is absent", "R110")
         if layer.outputs:
-            return [self._parameter(name, exposed(layer.outputs[0].precision or layer.precision), layer.outputs[0].dims)]
+            self.states.append(self._parameter(name, exposed(layer.outputs[0].precision or layer.precision), layer.outputs[0].dims))
+            return [self.states[-1]]
         if operands and operands[0] is not None:
             self.memory.append((name, operands[0]))
         return []

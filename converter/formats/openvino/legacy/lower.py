@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -12,11 +11,14 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
-from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
+from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, Statistic, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES
-from converter.formats.openvino.legacy.lift import mapping
+from converter.formats.openvino.legacy.lift import STATISTICS, mapping
+from converter.formats.openvino.legacy.ordering import alive, in_order, reads
+from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
 from converter.formats.openvino.legacy.write_recurrent import LoopPlan
 from converter.formats.openvino.legacy.writing import csv
@@ -45,12 +47,26 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph)
     known = mapping_for_writing()
+    slices_by_step(graph)
+    fuse(graph)
     legalise(graph, lambda n: needless(n) or reason_against(known, n, version) is not None, REWRITES | {("", "Cast"): without_cast})
     fold(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
     writer.graph(graph.graph)
+    names = {layer.name for layer in writer.net.layers}
+    writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
     notes.extend(writer.narrowing.notes)
     return writer.net
+
+
+def statistics_of(text: str) -> list[Statistic]:
+    """The calibration ranges that reading left with the model."""
+    lines = [line.rpartition("=") for line in text.splitlines()]
+    try:
+        ranges = [(name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")]) for name, _, both in lines]
+    except ValueError:  # metadata of that name which is not ours
+        return []
+    return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
 
 
 def needless(node: ir.Node) -> bool:
@@ -92,6 +108,7 @@ class NetWriter:
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
         refuse(self.problems)
+        in_order(layers, [id(la) for v in graph.outputs for la in layers if id(la) in self.outputs and la.name == public_name(v)])
         for value in graph.inputs:
             name = public_name(value)
             if name in states:
@@ -117,7 +134,7 @@ class NetWriter:
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
         """Every output of the graph becomes the only port of a layer of that name which nothing reads."""
-        read = {v for layer in layers for v in _reads(layer)}
+        read = {v for layer in layers for v in reads(layer)}
         made = {o: layer for layer in layers for o in layer.outputs}
         low = Lowering(mapping_for_writing(), self.net.version)
         done: set[ir.Value] = set()
@@ -179,24 +196,6 @@ class NetWriter:
         if dtype not in PRECISION:
             raise MappingError(f"the type {dtype.name} has no counterpart")
         return "FP16" if self.half and dtype == D.FLOAT else PRECISION[dtype]
-
-
-def alive(layers: list[Layer], wanted: Iterable[ir.Value]) -> list[Layer]:
-    """The layers on which the wanted values depend: what nobody reads would be an output of the net."""
-    needed, kept = set(wanted), list[Layer]()
-    for layer in reversed(layers):
-        if needed & set(layer.outputs):
-            kept.append(layer)
-            needed.update(_reads(layer))
-    return kept[::-1]
-
-
-def _reads(layer: Layer) -> Iterable[ir.Value]:
-    yield from (v for v in layer.inputs if v is not None)
-    if isinstance(layer.extra, LoopPlan):
-        yield from layer.extra.node.inputs  # type: ignore[misc]
-        inside = {o for n in layer.extra.body for o in n.outputs} | set(layer.extra.body.inputs)
-        yield from (v for n in layer.extra.body.all_nodes() for v in n.inputs if v is not None and v not in inside)
 
 
 class BodyWriter:

@@ -133,7 +133,21 @@ def lrn(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Div", x, b.op("Pow", base, b.like(x, a["beta"])))
 
 
+def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The opsets want data and indices of the same sizes but along the axis: the rest of the data is cut off."""
+    x, indices = node.inputs[0], node.inputs[1]
+    sizes, shape = (shape_of(v) if v is not None else None for v in (indices, x))
+    if sizes is None or shape is None:
+        return None
+    axis = attrs_of(node).get("axis", 0) % len(shape)
+    for i, (size, whole) in enumerate(zip(sizes, shape, strict=True)):
+        if i != axis and size < whole:  # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
+            x = b.op("Gather", x, np.arange(size), axis=i)
+    return b.op("GatherElements", x, indices, axis=axis)
+
+
 REWRITES: Rewrites = {
+    ("", "GatherElements"): gather_elements,
     ("", "LRN"): lrn,
     ("", "LSTM"): lstm,
     **{("", name): biased for name in ("Conv", "ConvTranspose")},

@@ -7,8 +7,10 @@ the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) a
 from __future__ import annotations
 
 from converter.formats.openvino.opset.fields import NumpyBroadcast, flag
+from converter.graph.infer import shape_of
 from converter.mapping.codecs import enum, int_text, number
-from converter.mapping.fields import Attr
+from converter.mapping.fields import Attr, Guard
+from converter.mapping.node import Node
 from converter.mapping.table import Table, op, ops
 
 UNARY = [
@@ -38,7 +40,14 @@ SHAPES = [
     op("Concat", "Concat", Attr("axis", "axis", int_text)),
     op("Where", "Select", NumpyBroadcast()),
     op("Einsum", "Einsum", Attr("equation", "equation"), since=7),
-    op("GatherElements", "GatherElements", Attr("axis", "axis", int_text), since=6),
+    op(
+        "GatherElements",
+        "GatherElements",
+        Attr("axis", "axis", int_text),
+        Guard("indices that are smaller than the data beside the axis", lambda near: _same_beside(near)),
+        since=6,
+        given="2,3 =2,3",
+    ),
     op("Softmax", "SoftMax", Attr("axis", "axis", int_text, far_default=1), given="2,3"),
     op("LogSoftmax", "LogSoftmax", Attr("axis", "axis", int_text, far_default=1), since=5, given="2,3"),
     op(
@@ -51,5 +60,14 @@ SHAPES = [
         given="1,2,4,4 1,3,3,2",
     ),
 ]
+
+
+def _same_beside(near: Node) -> bool:
+    shapes = [shape_of(v) if v is not None else None for v in near.inputs[:2]]
+    if shapes[0] is None or shapes[1] is None or not shapes[0]:
+        return True
+    axis = near.attrs.get("axis", 0) % len(shapes[0])
+    return all(i == axis or a == b for i, (a, b) in enumerate(zip(*shapes, strict=False)))
+
 
 TABLE = Table([*UNARY, *BINARY, *SHAPES])

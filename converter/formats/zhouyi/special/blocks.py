@@ -42,22 +42,33 @@ def lift_space_to_depth(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("SpaceToBatch")
 def lift_space_to_batch(layer: Layer, b: Builder) -> ir.Value:
-    x, (by, bx) = operand(layer), _block(layer)
-    top, bottom, left, right = (need_int(layer, f"pad_{side}") for side in ("top", "bottom", "left", "right"))
-    padded = b.op("Pad", x, [0, top, left, 0, 0, bottom, right, 0]) if any((top, bottom, left, right)) else x
-    n, h, w, c = static(padded)
-    split = b.op("Reshape", padded, [n, h // by, by, w // bx, bx, c])
-    return b.op("Reshape", b.op("Transpose", split, perm=[2, 4, 0, 1, 3, 5]), [n * by * bx, h // by, w // bx, c])
+    pads = [need_int(layer, f"pad_{side}") for side in ("top", "left", "bottom", "right")]
+    return twin(b, "SpaceToBatch", operand(layer), base=EXTENSION_DOMAIN, block_size=list(_block(layer)), pads=pads)[0]
+
+
+@lowers("SpaceToBatch", domain=EXTENSION_DOMAIN)
+def lower_space_to_batch(node: Node, low: Lowering) -> None:
+    attrs = dict(zip(("pad_top", "pad_left", "pad_bottom", "pad_right"), node.attrs["pads"], strict=True))
+    low.add("SpaceToBatch", node.inputs, node.outputs, {**_block_keys(node), **attrs})
 
 
 @lifts("BatchToSpace")
 def lift_batch_to_space(layer: Layer, b: Builder) -> ir.Value:
-    x, (by, bx) = operand(layer), _block(layer)
+    """The crop is a Slice behind."""
     top, bottom, left, right = (need_int(layer, f"crop_{side}") for side in ("top", "bottom", "left", "right"))
-    n, h, w, c = static(x)
-    split = b.op("Reshape", x, [by, bx, n // (by * bx), h, w, c])
-    whole = b.op("Reshape", b.op("Transpose", split, perm=[2, 3, 0, 4, 1, 5]), [n // (by * bx), h * by, w * bx, c])
-    return b.op("Slice", whole, [top, left], [h * by - bottom, w * bx - right], [1, 2]) if any((top, bottom, left, right)) else whole
+    whole = twin(b, "BatchToSpace", operand(layer), base=EXTENSION_DOMAIN, block_size=list(_block(layer)))[0]
+    _, h, w, _ = static(whole)
+    return b.op("Slice", whole, [top, left], [h - bottom, w - right], [1, 2]) if any((top, bottom, left, right)) else whole
+
+
+@lowers("BatchToSpace", domain=EXTENSION_DOMAIN)
+def lower_batch_to_space(node: Node, low: Lowering) -> None:
+    crops = {f"crop_{side}": 0 for side in ("left", "right", "top", "bottom")}
+    low.add("BatchToSpace", node.inputs, node.outputs, {**_block_keys(node), **crops})
+
+
+def _block_keys(node: Node) -> dict[str, int]:
+    return {"block_size_y": int(node.attrs["block_size"][0]), "block_size_x": int(node.attrs["block_size"][1])}
 
 
 @lifts("ChannelShuffle")

@@ -118,6 +118,21 @@ def lower_psroi(node: Node, low: Lowering) -> None:
     Emit(node, low).out("PSROIPooling", *node.inputs, **far(node))
 
 
+@lifts("DeformablePSROIPooling")
+def lift_deformable_psroi(layer: Layer, b: Builder) -> ir.Value:
+    a = attributes(
+        layer, output_dim=int, spatial_scale=float, group_size=1, mode="bilinear_deformable", spatial_bins_x=1, spatial_bins_y=1, trans_std=1.0, part_size=1
+    )
+    if a.mode != "bilinear_deformable":
+        raise MappingError(f"mode={a.mode!r} is not known", "R110")
+    return b.ext("DeformablePSROIPooling", *layer.inputs, **{k: v for k, v in vars(a).items() if k != "mode"})
+
+
+@lowers("DeformablePSROIPooling", domain="netconv")
+def lower_deformable_psroi(node: Node, low: Lowering) -> None:
+    Emit(node, low).out("DeformablePSROIPooling", *node.inputs, **far(node), mode="bilinear_deformable")
+
+
 @lifts("ROIPooling")
 def lift_roi_pooling(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, output_size=[], output_roi=[], pooled_h=0, pooled_w=0, spatial_scale=float, method="max")

@@ -65,7 +65,13 @@ def lower_lrn(node: Node, low: Lowering) -> None:
     a = filled(node)
     if a["size"] % 2 == 0:
         raise MappingError("an even size is centred differently")
-    Emit(node, low).out("LRN", node.input(0), [1], alpha=a["alpha"], beta=a["beta"], bias=a["bias"], size=a["size"])
+    e, x, bias = Emit(node, low), given(node, 0), a["bias"]
+    if bias == 1 or bias <= 0:
+        e.out("LRN", x, [1], alpha=a["alpha"], beta=a["beta"], bias=bias, size=a["size"])
+        return
+    # the CPU runtime takes every bias for 1: (b + s)^p = b^p * (1 + s/b)^p
+    y = e.op("LRN", x, [1], alpha=a["alpha"] / bias, beta=a["beta"], bias=1.0, size=a["size"])
+    e.out("Multiply", y, np.array(bias ** -a["beta"], (x.dtype or T.FLOAT).numpy()), auto_broadcast="numpy")
 
 
 @lifts("GroupNormalization")

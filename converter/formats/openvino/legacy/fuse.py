@@ -1,0 +1,61 @@
+"""Constants that a layer of legacy IR holds itself, although the graph adds them behind it.
+
+before:  y = Conv(x, w); z = Add(y, c[1,C,1,1])        after:  z = Conv(x, w, c[C])
+before:  y = MatMul(x[N,I], w[I,O]); z = Add(y, c[O])  after:  z = Gemm(x, w, c)
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.openvino.legacy.write_arithmetic import per_channel
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import replace
+from converter.graph.infer import Array, constant, rank_of, shape_of
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.passes.tidy import tidy
+
+
+def fuse(model: ir.Model) -> None:
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type == "Add" and not node.domain:
+                _bias(node, names)
+    tidy(model)
+
+
+def _bias(add: ir.Node, names: Names) -> None:
+    """Moves the constant of `add` into the layer in front of it, when that has no bias and nobody else reads it."""
+    for data, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
+        before = data.producer() if data is not None else None
+        if data is None or other is None or before is None or before.domain or len(data.uses()) != 1 or data.is_graph_output():
+            continue
+        bias = _constant_bias(before, data, other)
+        if bias is not None and shape_of(data) == shape_of(add.outputs[0]):
+            b = builder_before(add, names)
+            b.source = {k: v for k, v in before.metadata_props.items() if k.startswith("netconv.")}
+            replace(add, [_with(before, b, bias)], b)
+            return
+
+
+def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | None:
+    shape = shape_of(data)
+    if node.op_type not in ("Conv", "ConvTranspose", "MatMul"):
+        return None
+    if shape is None or (len(node.inputs) > 2 and node.inputs[2] is not None) or node.inputs[1] is None or node.inputs[1].const_value is None:
+        return None
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return per_channel(other, list(shape))
+    array = constant(other) if other.const_value is not None else None
+    matrices = node.op_type == "MatMul" and node.inputs[0] is not None and rank_of(node.inputs[0]) == 2 and rank_of(node.inputs[1]) == 2
+    if array is None or not matrices or array.size != shape[1] or array.shape[-1:] != (shape[1],):
+        return None
+    return array.reshape(-1)
+
+
+def _with(node: ir.Node, b: Builder, bias: Array) -> ir.Value:
+    if node.op_type == "MatMul":
+        return b.op("Gemm", *node.inputs, b.const(bias, "bias"))
+    return b.op(node.op_type, *node.inputs[:2], b.const(bias, "bias"), **attrs_of(node))
