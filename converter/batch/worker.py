@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import queue
-import resource
 import sys
 import threading
 from typing import Any
 
+from converter import limits
 from converter.batch.work import Task, beyond_memory, perform
 
 
@@ -44,26 +44,12 @@ def _preload() -> None:
 
 
 def _limited(task: Task) -> dict[str, Any]:
-    """Performs a task within its memory: address space beside that of the idle worker."""
-    if not task.memory:
-        return perform(task)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _address_space() + task.memory
+    """Performs a task within its memory."""
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-        return perform(task)
+        with limits.memory(task.memory):
+            return perform(task)
     except MemoryError:
         return beyond_memory(task.memory, task.shown)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _address_space() -> int:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as f:
-            return int(f.read().split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux: the peak of resident memory is the nearest there is
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -54,6 +54,24 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
 
 
+class Code(click.ParamType):  # type: ignore[type-arg]
+    """The code of a diagnostic."""
+
+    name = "CODE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from converter.diagnostics import CODES
+
+        if value not in CODES:
+            raise UsageError(Diagnostic("U501", f"unknown code {value!r}", help="netconv explain lists all"))
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from converter.diagnostics import CODES
+
+        return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
+
+
 class FilePath(click.ParamType):  # type: ignore[type-arg]
     """A path that may not exist: a missing input is exit code 4 with our own message, not click's 2."""
 
@@ -96,8 +114,10 @@ def subcommand(name: str, formats: Sequence[str] = DATA, examples: str = "") -> 
     """A command with the common options. Its function takes a Console and its own parameters, and may return an exit code."""
 
     def decorate(body: Body) -> click.Command:
-        def callback(quiet: bool, verbose: int, color: str, format: str, strict: bool, log: str | None, **own: Any) -> int:
-            made = console.use(console.Console(name, format, -1 if quiet else verbose, color, strict, log))
+        def callback(
+            quiet: bool, verbose: int, color: str, format: str, strict: bool, log: str | None, allow: tuple[str, ...], deny: tuple[str, ...], **own: Any
+        ) -> int:
+            made = console.use(console.Console(name, format, -1 if quiet else verbose, color, strict, log, allow, deny))
             code = body(made, **own)
             if code is not None:
                 made.verdict(code)
@@ -121,6 +141,8 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
         option("--color", type=Choice(["auto", "always", "never"]), default="auto", help="Colours (NO_COLOR is respected)."),
         option("--format", type=Choice(formats), default="text", help=f"Form of the output: {', '.join(formats)}."),
         option("--strict", is_flag=True, help="A warning is a finding (exit 1)."),
+        option("--deny", metavar="CODE", type=Code(), multiple=True, help="A warning with this code is a finding (exit 1)."),
+        option("--allow", metavar="CODE", type=Code(), multiple=True, help="A warning with this code is none, even under --strict."),
         option("--log", metavar="FILE.jsonl", help="Append all diagnostics to a file."),
     ]
 

@@ -24,6 +24,8 @@ class Console:
     color: str = "auto"
     strict: bool = False
     log: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
     code: ExitCode = ExitCode.OK
     diagnostics: list[Diagnostic] = field(default_factory=list)
     cases: list[dict[str, Any]] = field(default_factory=list)
@@ -44,9 +46,9 @@ class Console:
             click.echo(line, color=self.colored(sys.stdout))
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
-        """Diagnostics, alike ones as one. With -q only errors are shown. Under --strict a warning is a finding."""
+        """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding under --strict or --deny."""
         self.diagnostics.extend(diagnostics)
-        if self.strict and any(d.level == "warning" for d in diagnostics):
+        if any(d.level == "warning" and (d.code in self.deny or (self.strict and d.code not in self.allow)) for d in diagnostics):
             self.verdict(ExitCode.FINDING)
         shown = [d for d in diagnostics if d.level == "error" or self.verbosity >= 0]
         if self.text and shown:

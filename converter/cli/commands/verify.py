@@ -30,6 +30,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Random inputs for N seeds, from --seed on.")
 @option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
+@option("--max-memory", metavar="SIZE", default="0", help="Memory that the comparison may take: 2G. Default: no limit.")
 @option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
 @option("--keep-tensors", metavar="DIR", type=FilePath(), help="Write inputs and expected results of wrong layers.")
 @option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
@@ -44,12 +45,31 @@ def command(console: Console, reference: Path, candidate: Path, ref_format: str 
 
     a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
     console.report([*a.notes, *b.notes])
-    result = api.verify(a, b, list(options["data"]) or None, names=(str(reference), str(candidate)), **_keywords(options))
+    result = _compare(a, b, options, (str(reference), str(candidate)))
     if not console.text:
         from converter.inspection import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
     return show(console, result)
+
+
+def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
+    """Within --max-memory; N403 when that is not enough."""
+    from converter import api, limits
+    from converter.batch.plan import size
+    from converter.diagnostics import Diagnostic
+    from converter.errors import UnsupportedError
+
+    with_limit = size(options["max_memory"])
+    if with_limit:
+        import converter.crosscheck.check
+        import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program
+    try:
+        with limits.memory(with_limit):
+            return api.verify(a, b, list(options["data"]) or None, names=names, **_keywords(options))
+    except MemoryError:
+        why = Diagnostic("N403", f"the comparison needs more memory than {options['max_memory']}", help="raise --max-memory, or fewer inputs: --data")
+        raise UnsupportedError(why) from None
 
 
 def _keywords(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""The same jobs on dask.distributed: in this process with stores in memory, and on a scheduler with two workers of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batch.models import small
+from converter.batch import plan, run, staging
+from converter.errors import UsageError
+from support import ROOT
+
+distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'netconv[batch]'")
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'netconv[batch]'")
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "DASK_LOGGING__DISTRIBUTED": "error"}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[object]:
+    """Five models in a store in memory."""
+    store = fsspec.filesystem("memory")
+    for i in range(5):
+        store.pipe_file(f"/nets/net{i}.onnx", small(tmp_path / "m.onnx", 0.1 + i / 10).read_bytes())
+    store.pipe_file("/nets/broken.onnx", b"no model")
+    yield store
+    store.rm("/", recursive=True)
+
+
+JOBS = '[[job]]\nmodels = "memory://nets/*.onnx"\nto = "onnx+opset=17"\nverify = true\n'
+
+
+def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "jobs.toml").write_text('out = "memory://made"\n' + JOBS)
+    jobs = plan.of_file(tmp_path / "jobs.toml")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster:
+        settings = run.Settings(scheduler=cluster.scheduler_address, state=str(tmp_path / "state"))
+        done = run.run(jobs, settings)
+        assert [d.status for d in done] == ["unreadable", *["ok"] * 5]
+        assert all(d.outcome["numbers"]["passed"] for d in done[1:])
+        assert sorted(p.rsplit("/", 1)[1] for p in memory.glob("/made/**/*.onnx")) == [f"net{i}.onnx" for i in range(5)]
+        assert str(tmp_path) not in json.dumps([d.outcome for d in done]) and "/tmp" not in json.dumps([d.outcome for d in done])
+        assert all(d.kept for d in run.run(jobs, settings))
+        # a journal that was lost: the markers beside the results know
+        before = memory.modified(memory.glob("/made/**/net0.onnx")[0])
+        again = run.run(jobs, run.Settings(scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True))
+        assert [d.outcome for d in again] == [d.outcome for d in done]
+        assert memory.modified(memory.glob("/made/**/net0.onnx")[0]) == before
+
+
+def test_stores_without_a_cluster(memory, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "jobs.toml").write_text(f'out = "file://{tmp_path}/made"\n' + JOBS)
+    done = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=2))
+    assert [d.status for d in done] == ["unreadable", *["ok"] * 5]
+    assert len(list((tmp_path / "made").rglob("*.onnx"))) == 5
+
+
+def test_unknown_stores_and_silent_schedulers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="U502"):
+        staging.filesystem("nowhere://bucket/a.onnx")
+    monkeypatch.setattr("converter.batch.cluster.CONNECT", 1)
+    small(tmp_path / "a.onnx")
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\n')
+    with pytest.raises(UsageError, match="no scheduler answers"):
+        run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(scheduler="tcp://127.0.0.1:9"))
+
+
+@contextmanager
+def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen([sys.executable, "-m", *command], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield started
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+def done_ids(folder: Path) -> list[str]:
+    path = folder / "converted" / ".netconv" / "journal.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [r["id"] for r in map(json.loads, lines) if r["event"] == "done"]
+
+
+@pytest.mark.slow
+def test_a_scheduler_and_two_workers_one_of_which_is_killed(tmp_path: Path) -> None:
+    count = 40
+    for i in range(count):
+        small(tmp_path / "nets" / f"net{i:02}.onnx", 0.1 + i / 100)
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "nets/*.onnx"\nto = "onnx"\nverify = true\n')
+    file = tmp_path / "scheduler.json"
+    with process("distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)):
+        deadline = time.monotonic() + 30
+        while not file.exists() or not file.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask"))
+        with process(*worker, "--no-nanny") as first, process(*worker):
+            command = [sys.executable, "-m", "converter.cli", "batch", "jobs.toml", "--scheduler", address, "--report", "report"]
+            batch = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+            while len(done_ids(tmp_path)) < 5:
+                assert batch.poll() is None and time.monotonic() < deadline + 60
+                time.sleep(0.02)
+            helpers = psutil.Process(first.pid).children(recursive=True)
+            first.kill()
+            assert psutil.wait_procs(helpers, timeout=20)[1] == []
+            assert batch.wait(90) == 0
+    assert json.loads((tmp_path / "report" / "results.json").read_text())["counts"] == {"ok": count}
+    assert sorted(done_ids(tmp_path)) == [f"nets/net{i:02}.onnx -> onnx" for i in range(count)]
