@@ -77,6 +77,7 @@ CASES = {
     "padding outside and inside the average": drawn("AveragePool", 0),
     "same padding with groups": drawn("Conv", 1),
     "the state before the sequence": written(states_alone, 2, 3, 1),
+    "the greatest of a vector": written(lambda b, x: (b.op("ArgMax", x, axis=0, keepdims=1), b.op("ArgMin", x, axis=-1, keepdims=0)), 3),
     "half of a split beside the other": written(lambda b, x: b.ops("Split", b.op("Expand", x, [2, 4, 3]), axis=-1, num_outputs=2, outputs=2)[::-1], 1, 4, 3),
 }
 

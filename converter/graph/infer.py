@@ -112,7 +112,10 @@ def _infer_standard(node: ir.Node) -> None:
         if v is not None:
             names[f"i{i}"] = v
     proto.output.extend(f"o{i}" for i in range(len(node.outputs)))
-    proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values() if not a.is_ref())
+    try:
+        proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values() if not a.is_ref())
+    except ir.serde.SerdeError as e:
+        raise InferenceError(f"{node.op_type}: {e}") from None
     types = {n: p for n, v in names.items() if (p := type_proto(v)) is not None}
     data = {n: onnx.numpy_helper.from_array(k) for n, v in names.items() if (k := known(v)) is not None and k.dtype.kind in "iufb"}
     try:

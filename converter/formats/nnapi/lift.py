@@ -16,7 +16,7 @@ from converter.formats.nnapi.validate import check_structure
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import InferenceError, known, set_type
 from converter.graph.names import public_name, set_public_name
-from converter.mapping.drive import refuse
+from converter.mapping.drive import MALFORMED, refuse
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import restore_boundary, to_first
@@ -42,6 +42,15 @@ def lift(table: Table, file: str = "") -> Model:
     to_first(model)
     fold(model, limit=0)
     return Model(model, "nnapi")
+
+
+def _reason(e: Exception) -> tuple[str, str, str]:
+    """Code, message and help of what went wrong in one operation."""
+    if isinstance(e, MappingError):
+        return e.code, str(e), e.help
+    if isinstance(e, NoMatch | InferenceError):
+        return "R105", str(e), ""
+    return "R110", f"the operation does not make sense ({type(e).__name__}: {str(e)[:200]})", ""
 
 
 class SubgraphLift:
@@ -83,9 +92,9 @@ class SubgraphLift:
         try:
             with self.b.provenance(format="nnapi", layer=where.layer, type=operation.type, where=where.path):
                 results = self._results(operation)
-        except (MappingError, NoMatch, InferenceError) as e:
-            code, help = (e.code, e.help) if isinstance(e, MappingError) else ("R105", "")
-            self.problems.append(Diagnostic(code, str(e), where=where, help=help))
+        except (MappingError, NoMatch, InferenceError, *MALFORMED) as e:
+            code, message, help = _reason(e)
+            self.problems.append(Diagnostic(code, message, where=where, help=help))
             self.refused.update(operation.outputs)
             return
         for index, value in zip(operation.outputs, results, strict=False):

@@ -86,7 +86,10 @@ class Writer:
 
     def scalar(self, kind: OperandType, number: Any) -> Ref:
         assert kind.dtype is not None
-        array = np.array(number, kind.dtype)
+        try:
+            array = np.array(number, kind.dtype)
+        except OverflowError:
+            raise MappingError(f"{number} does not fit {kind.name}", "X204") from None
         key = (kind, array.tobytes())
         if key not in self.scalars:
             self.enter(self.scalars, key, self.subgraph.add(Operand(kind, value=array)))

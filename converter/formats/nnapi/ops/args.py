@@ -133,6 +133,8 @@ class Args:
         value, operand = self.stored(name), self.operand(name)
         if value.const_value is None:
             return self.b.op("Transpose", self.real(name), perm=list(perm))
+        if len(value.const_value.shape) != len(perm):
+            raise MappingError(f"{name!r} must have {len(perm)} axes, it has {len(value.const_value.shape)}", "R105")
         turned = self.b.const(value.const_value.numpy().transpose(perm), str(value.name))
         axis = list(perm).index(operand.channel_quant.dim) if operand.channel_quant else None
         return dequantise(self.b, turned, operand, axis)

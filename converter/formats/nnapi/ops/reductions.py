@@ -44,7 +44,10 @@ def reduce_logical(a: Args) -> ir.Value:
 
 @lifts("ARGMAX", "ARGMIN")
 def arg(a: Args) -> ir.Value:
-    return a.b.op("Cast", a.b.op("ArgMax" if a.name == "ARGMAX" else "ArgMin", a.real("input"), axis=axis(a), keepdims=0), to=int(ir.DataType.INT32))
+    """The axis goes, but a vector gives [1]: there are no scalars."""
+    x = a.real("input")
+    vector = x.shape is not None and len(x.shape) == 1
+    return a.b.op("Cast", a.b.op("ArgMax" if a.name == "ARGMAX" else "ArgMin", x, axis=axis(a), keepdims=int(vector)), to=int(ir.DataType.INT32))
 
 
 @lowers("ArgMax", "ArgMin")
