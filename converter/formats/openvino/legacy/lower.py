@@ -49,7 +49,8 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     known = mapping_for_writing()
     slices_by_step(graph)
     fuse(graph)
-    legalise(graph, lambda n: needless(n) or reason_against(known, n, version) is not None, REWRITES | {("", "Cast"): without_cast})
+    legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
+    legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
     fold(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
     writer.graph(graph.graph)
