@@ -12,6 +12,7 @@ from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
+from converter.formats.nnapi.validate import check_structure
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import InferenceError, known, set_type
 from converter.graph.names import public_name, set_public_name
@@ -27,6 +28,7 @@ assert THEMES  # imported for what they enter into LIFT
 
 def lift(table: Table, file: str = "") -> Model:
     """A Model of the main subgraph; UnsupportedError with all refusals. Recorded boundary permutations are undone."""
+    check_structure(table, file)
     model, b = new_model("main")
     lifting = SubgraphLift(table, b, file, table.referenced)
     lifting.run()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from converter.diagnostics import Diagnostic, Level, Where
+from converter.errors import ReadError
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.rules_operands import check_operands
 from converter.formats.nnapi.rules_operations import check_operations
@@ -48,6 +49,22 @@ def validate(table: Table, file: str = "") -> list[Diagnostic]:
         findings += _check_level(table, file)
     findings += _check_recursion(table, file)
     return findings
+
+
+def check_structure(table: Table, file: str = "") -> None:
+    """ReadError when an index leads nowhere or nothing writes an output: such a table has no meaning at all."""
+    findings: list[Diagnostic] = []
+    for prefix, subgraph in table.subgraphs():
+        found = Findings(file, prefix)
+        if _check_indexes(subgraph, found):
+            found = Findings(file, prefix)  # an empty list is no obstacle to reading
+            written = {i for o in subgraph.operations for i in o.outputs} | {*subgraph.inputs}
+            for k, index in enumerate(subgraph.outputs):
+                if index not in written and subgraph.operands[index].value is None:
+                    found.add(f"outputIndexes[{k}]", f"operand {index} is an output, but no operation writes it", name=subgraph.operands[index].name)
+        findings += found
+    if findings:
+        raise ReadError(findings)
 
 
 def _check_indexes(subgraph: Subgraph, found: Findings) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
@@ -57,7 +58,24 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except (DecodeError, ValueError, RuntimeError) as e:
         raise unreadable("R103", f"not a readable ONNX model: {e}", Where(str(path))) from None
+    place = _broken_text(proto)
+    if place is not None:
+        raise unreadable("R103", "not a readable ONNX model: the text is not UTF-8", Where(str(path), path=place))
     return proto
+
+
+def _broken_text(message: Message) -> str | None:
+    """The path of the first text that is not UTF-8, which protobuf hands out as bytes; None when there is none."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
+                return str(field.name)
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for index, inner in enumerate([value] if isinstance(value, Message) else value):
+                place = _broken_text(inner)
+                if place is not None:
+                    return f"{field.name}.{place}" if inner is value else f"{field.name}[{index}].{place}"
+    return None
 
 
 class Weights:

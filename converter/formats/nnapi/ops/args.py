@@ -93,6 +93,8 @@ class Args:
         return [self._real(i) for i in (found if isinstance(found, list) else [found]) if i is not None]
 
     def _real(self, index: int) -> ir.Value:
+        if index not in self.values:
+            raise MappingError(f"operand {index} has no value where it is read", "R105")
         if index not in self.reals:
             self.reals[index] = dequantise(self.b, self.values[index], self.operands[index])
         return self.reals[index]
