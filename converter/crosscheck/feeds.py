@@ -128,7 +128,7 @@ def _array(info: TensorInfo, shape: tuple[int, ...], kind: str, rng: np.random.G
         return np.asarray(words[rng.integers(0, len(words), shape)], object)
     if dtype.kind == "b":
         return np.full(shape, kind == "ones") if kind in ("zeros", "ones") else rng.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "iu":
+    if dtype.kind in "iu" or limit:  # Core ML's indices are floats
         return _integers(dtype, shape, kind, rng, limit)
     return _floats(shape, kind, rng, image).astype(dtype)
 
