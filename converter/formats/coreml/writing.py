@@ -219,7 +219,10 @@ class NetworkWriter:
         message.input.extend(self.name(v) for v in layer.inputs if v is not None)
         message.output.extend(self.name(v) for v in layer.outputs)
         params = getattr(message, layer.kind)
-        write_params(params, {k: self.name(v) if isinstance(v, Value) else v for k, v in layer.attrs.items()})
+        try:
+            write_params(params, {k: self.name(v) if isinstance(v, Value) else v for k, v in layer.attrs.items()})
+        except (ValueError, OverflowError) as e:  # protobuf: a number outside its field's type
+            raise MappingError(f"{layer.kind} {layer.name!r}: {e}", "X204") from None
         for path, data in layer.blobs.items():
             assert isinstance(data, WeightData)
             self.model.set_weights(message_at(params, path), data)
