@@ -110,7 +110,7 @@ def _load(case: Path) -> Model | None:
     files = [f for f in sorted(case.iterdir()) if f.suffix in (".mlmodel", ".xml", ".txt", ".json", ".onnx") and f.name != "case.json"]
     try:
         model = converter.load(files[0])
-        verify(model, copy_of(model))
+        verify(model, copy_of(model), tensors="all")
     except (ConverterError, IndexError):
         return None
     return model
@@ -120,7 +120,7 @@ def _load(case: Path) -> Model | None:
 @pytest.mark.timeout(1500)
 def test_the_planted_layer_is_named_first_in_real_networks(corpus: Path) -> None:
     """Every fault that has a place in every network, until there are COUNT; an unchanged network has no fault."""
-    models = [m for m in map(_load, _real_cases()) if m is not None]
+    models = [m for m in map(_load, _real_cases()) if m is not None][:16]
     assert len(models) >= 10, "too few networks can be executed for this test to mean something"
     missed, planted = [], 0
     for seed in range(40 * COUNT):

@@ -58,9 +58,15 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """The file itself, and attributes that no layer of its type has; layers without a mapping are no fault of the file."""
+    from converter.errors import UnsupportedError
     from converter.formats.openvino.codec import check_ir
 
-    return check_ir(path, weights)
+    found = check_ir(path, weights)
+    try:
+        return found or read(path, weights).notes
+    except UnsupportedError:
+        return []
 
 
 def kinds() -> Mapping[str, str]:
