@@ -146,10 +146,10 @@ def wrong_attribute(model: ir.Model, rng: Rng) -> str | None:
 
 
 def swapped_inputs(model: ir.Model, rng: Rng) -> str | None:
-    node = _pick(rng, [n for n in model.graph if n.op_type in ("Sub", "Concat", "Div")])
+    node = _pick(rng, [n for n in model.graph if n.op_type in ("Sub", "Concat", "Div") and len(n.inputs) > 1 and n.inputs[0] is not n.inputs[1]])
     if node is None:
         return None
-    a, b = node.inputs
+    a, b = node.inputs[:2]
     node.replace_input_with(0, b)
     node.replace_input_with(1, a)
     return node.outputs[0].name
