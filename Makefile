@@ -11,7 +11,7 @@ EXTRAS_test := test
 EXTRAS_dev := dev
 EXTRAS_browser := browser
 
-.PHONY: help demo test test-browser check lint format bench record clean
+.PHONY: help demo test test-browser check lint format bench record clean fuzz
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 

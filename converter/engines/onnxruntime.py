@@ -16,6 +16,7 @@ from converter.errors import UnsupportedError, UsageError
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
 from converter.graph.walk import all_nodes
+from converter.passes.tidy import tidy
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -117,6 +118,7 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
     """
     import onnxruntime
 
+    tidy(model)  # onnxruntime drops an initializer that nobody reads and then misses it
     large = {str(v.name): t for v in model.graph.initializers.values() if (t := v.const_value) is not None and _by_reference(t)}
     for name in large:
         del model.graph.initializers[name]
