@@ -65,8 +65,8 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     found = check_ir(path, weights)
     try:
         return found or read(path, weights).notes
-    except UnsupportedError:
-        return []
+    except UnsupportedError as e:
+        return [d for d in e.diagnostics if d.code.startswith("R")]
 
 
 def kinds() -> Mapping[str, str]:
