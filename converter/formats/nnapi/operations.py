@@ -13,10 +13,10 @@ import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
+from converter.resources import schema_path
 
 OEM_OPERATION = "OEM_OPERATION"
 OEM_CODE = 10000
@@ -89,16 +89,9 @@ class NoMatch(Exception):
         self.allowed = allowed
 
 
-def _schema() -> Path:
-    # a wheel carries the schemas inside the package, a checkout beside it
-    package = Path(__file__).resolve().parents[2]
-    inside = package / "_schemas"
-    return (inside if inside.is_dir() else package.parent / "schemas") / "nnapi" / "operations.json"
-
-
 @functools.cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(_schema().read_text("utf-8"))
+    document: dict[str, Any] = json.loads(schema_path("nnapi", "operations.json").read_text("utf-8"))
     return document
 
 

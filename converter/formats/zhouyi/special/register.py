@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,31 +11,12 @@ import onnx_ir as ir
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, shape_of
-from converter.mapping.drive import LiftSpecial, Lowering, LowerSpecial
+from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
+from converter.mapping.pairs import Pairs
 
-LIFT: dict[str, LiftSpecial] = {}
-LOWER: dict[tuple[str, str], LowerSpecial] = {}
-
-
-def lifts(*kinds: str) -> Callable[[LiftSpecial], LiftSpecial]:
-    def enter(f: LiftSpecial) -> LiftSpecial:
-        for kind in kinds:
-            assert kind not in LIFT, kind
-            LIFT[kind] = f
-        return f
-
-    return enter
-
-
-def lowers(*ops: str, domain: str = "") -> Callable[[LowerSpecial], LowerSpecial]:
-    def enter(f: LowerSpecial) -> LowerSpecial:
-        for name in ops:
-            assert (domain, name) not in LOWER, name
-            LOWER[domain, name] = f
-        return f
-
-    return enter
+PAIRS = Pairs()
+LIFT, LOWER, lifts, lowers = PAIRS.lift, PAIRS.lower, PAIRS.lifts, PAIRS.lowers
 
 
 def operand(layer: Layer | Node, index: int = 0) -> ir.Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,37 +12,17 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
 from converter.mapping.codecs import bool_text, csv, csv_floats, number_text
-from converter.mapping.drive import Lowering, LowerSpecial
+from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
+from converter.mapping.pairs import Pairs
 
-LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
-LIFT: dict[str, LiftSpecial] = {}
-LOWER: dict[tuple[str, str], LowerSpecial] = {}
+PAIRS = Pairs()
+LIFT, LOWER, lifts, lowers = PAIRS.lift, PAIRS.lower, PAIRS.lifts, PAIRS.lowers
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class FloatList(list[float]):
     """As a default: the attribute is a list of numbers, whatever they look like."""
-
-
-def lifts(*kinds: str) -> Callable[[LiftSpecial], LiftSpecial]:
-    def enter(f: LiftSpecial) -> LiftSpecial:
-        for kind in kinds:
-            assert kind not in LIFT, kind
-            LIFT[kind] = f
-        return f
-
-    return enter
-
-
-def lowers(*op_types: str, domain: str = "") -> Callable[[LowerSpecial], LowerSpecial]:
-    def enter(f: LowerSpecial) -> LowerSpecial:
-        for name in op_types:
-            assert (domain, name) not in LOWER, name
-            LOWER[domain, name] = f
-        return f
-
-    return enter
 
 
 # reading -------------------------------------------------------------------------------------------------------------
