@@ -166,6 +166,8 @@ def merged(node: ir.Node, b: Builder) -> ir.Value | None:
     runs = alike([(*(s[i] == 1 for s in full), i in gone) for i in range(rank)], [max(s[i] for s in full) for i in range(rank)])
     if len(runs) > MOST:
         return None
+    if reduction and not any(run[0] in gone for run in runs):  # only axes of length 1: nothing to add up
+        return b.op("Reshape", data[0], list(out))
     flat = [reshaped(b, v, [int(np.prod([s[i] for i in run])) for run in runs] or [1]) for v, s in zip(data, full, strict=True)]
     more: list[Any] = [[k for k, run in enumerate(runs) if run[0] in gone]] if reduction else []
     attributes: dict[str, Any] = {k: v for k, v in copied(node).items() if k not in ("keepdims", "noop_with_empty_axes")}
