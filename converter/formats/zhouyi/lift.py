@@ -9,9 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.errors import ReadError, UnsupportedError
+from converter.errors import ReadError
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
+from converter.formats.zhouyi.integer.grids import Grid, grids, stores_steps
 from converter.formats.zhouyi.ir import Document, Layer, Tensor
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
@@ -33,19 +34,21 @@ from converter.passes.tidy import tidy
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
-def lift(document: Document) -> Model:
+def lift(document: Document, dequantise: bool = False) -> Model:
     """A Model with the tensors of the header as its boundary, in the layout and types of the file.
+
+    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between DequantizeLinear and QuantizeLinear;
+    a quantised file of the parser, which leaves the arithmetic to its quantiser, always the latter.
 
     ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no counterpart.
     """
+    from converter.formats.zhouyi.lift_numbers import NumbersLift
+
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:
         raise ReadError(errors)
-    if document.header.get("compat_quantized_model") is True:
-        where = document.where("compat_quantized_model")
-        raise UnsupportedError(Diagnostic("X202", "a quantised network of the parser, before its quantiser, has no counterpart", where=where))
     model, b = new_model(document.name or "main")
-    reader = GraphLift(document, b)
+    reader = NumbersLift(document, b) if dequantise or stores_steps(document) else GraphLift(document, b)
     reader.run()
     refuse(reader.lifting.problems)
     reader.outputs()
@@ -63,6 +66,7 @@ class GraphLift:
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
         self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
+        self.ranges = {name: (g.low, g.high) for name, g in grids(document).items() if isinstance(g, Grid)}
 
     def run(self) -> None:
         layers = ordered(self.document)
@@ -108,7 +112,11 @@ class GraphLift:
         far = self._far(layer)
         if is_integer(layer) and far.kind not in MOVING:
             self._integer(layer, far)
-            return
+        else:
+            self._plain(layer, far)
+
+    def _plain(self, layer: Layer, far: FarLayer) -> None:
+        """A layer of numbers, or one that moves whatever is stored."""
         attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
         results = self.lifting.layer(far)
         if results is None:
@@ -128,20 +136,22 @@ class GraphLift:
         """A layer of an integer IR: the integer form of its type."""
         b = self.builder
         try:
-            step = INTEGER.get(far.kind.split("/")[0])
-            if step is None:
-                raise MappingError(f"{layer.type} has no integer form here", "X201")
-            types = [ir_dtype(t.dtype) for t in layer.outputs if t.dtype is not None]
-            q = Quantised([self.zeros.get(t.name, 0) for t in layer.inputs], [self.zeros.get(t.name, 0) for t in layer.outputs], types)
             with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-                found = step(far, b, q)
-                results = [found] if isinstance(found, ir.Value) else list(found)
-                for tensor, value in zip(layer.outputs, results, strict=True):
+                for tensor, value in zip(layer.outputs, self._integer_values(layer, far), strict=True):
                     self.env[tensor.name] = self._declared(tensor, value)
         except MappingError as e:
             self.lifting.refuse(far, str(e), e.code, e.help)
         except (InferenceError, ValueError, TypeError, KeyError) as e:
             self.lifting.refuse(far, f"the layer does not fit together: {e}", "R105")
+
+    def _integer_values(self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None) -> list[ir.Value]:
+        step = INTEGER.get(far.kind.split("/")[0])
+        if step is None:
+            raise MappingError(f"{layer.type} has no integer form here", "X201")
+        inputs, outputs = ([self.zeros.get(t.name, 0) for t in tensors] for tensors in (layer.inputs, layer.outputs))
+        declared, sources = ([ir_dtype(t.dtype) for t in tensors if t.dtype is not None] for tensors in (layer.outputs, layer.inputs))
+        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, [self.ranges.get(t.name) for t in layer.outputs], sources))
+        return [found] if isinstance(found, ir.Value) else list(found)
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:
         """`value` in the type and shape that the file declares, where the format keeps a type as another."""
