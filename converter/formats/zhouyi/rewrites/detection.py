@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -26,7 +28,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> ir.Value:
         boxes = corners(b, boxes)
     each = b.op("Reshape", b.op("Tile", b.op("Reshape", boxes, [batch, 1, n, 4]), [1, classes, 1, 1]), [images, n, 4])
     counts, one = (b.const(np.full([images, 1], v, np.float32), name) for v, name in ((n, "counts"), (1, "classes")))
-    attrs = {"size": n, "per_class": n, "iou_threshold": float(iou.reshape(-1)[0]), "score_threshold": LOWEST}
+    attrs: dict[str, Any] = {"size": n, "per_class": n, "iou_threshold": float(iou.reshape(-1)[0]), "score_threshold": LOWEST}
     _, kept, _, inner = b.exts("GroupedNMS", each, counts, one, b.op("Reshape", scores, [images, n]), outputs=4, **attrs)
     real = b.op("Less", b.const(np.arange(n, dtype=np.float32)[None]), kept)
     places = b.op("Where", real, inner, b.like(inner, n))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -119,7 +121,7 @@ def _extremes(b: Builder, x: ir.Value, index: ir.Value, updates: ir.Value, axis:
     n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
     if int(np.prod(static(x))) * m > 1 << 24:
         raise MappingError("a scatter of this size cannot be written as a table")
-    dtype = x.dtype.numpy() if x.dtype else np.dtype(np.float32)
+    dtype: Any = x.dtype.numpy() if x.dtype else np.dtype(np.float32)
     neutral = (-np.inf if reduction == "max" else np.inf) if dtype.kind == "f" else getattr(np.iinfo(dtype), "min" if reduction == "max" else "max")
     index = b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, n)), index)
     columns = np.arange(n).reshape([n if i == axis + 1 else 1 for i in range(rank + 1)]).astype(index.dtype.numpy() if index.dtype else np.int64)
