@@ -40,7 +40,7 @@ def computed_start(node: ir.Node, b: Builder) -> ir.Value | None:
         place = int(axis) % len(shape)
         if out[place] == shape[place]:
             continue
-        start = b.op("Slice", starts, [i], [i + 1], [0])
+        start = b.op("Gather", starts, np.array([i]))
         behind = b.op("Add", start, b.like(start, shape[place]))
         first = b.op("Max", b.op("Where", b.op("Less", start, b.like(start, 0)), behind, start), b.like(start, 0))
         rows = b.const((np.arange(out[place]) * int(step)).astype(start.dtype.numpy() if start.dtype else np.int64))
