@@ -125,6 +125,15 @@ def _infer_standard(node: ir.Node) -> None:
     for i, out in enumerate(node.outputs):
         if (result := found.get(f"o{i}")) is not None:
             _adopt(out, result)
+    if node.op_type == "GatherND" and node.outputs[0].shape is None:
+        _infer_scalar(node)
+
+
+def _infer_scalar(node: ir.Node) -> None:
+    """onnx gives a GatherND that finds one element no shape; it is ()."""
+    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
+    if data and index and len(data) + len(index) - 1 - index[-1] == (_int(node, "batch_dims", 0) or 0):
+        node.outputs[0].shape = ir.Shape([])
 
 
 def _adopt(value: ir.Value, proto: onnx.TypeProto) -> None:

@@ -22,7 +22,7 @@ from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.shapes import infer_all
 from converter.mapping.drive import Lowering, reason_against, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array
+from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
 from converter.mapping.node import Layer as FarLayer
 from converter.mapping.node import MappingError
 from converter.model import Model
@@ -38,6 +38,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
     UnsupportedError with everything that has no counterpart: X203 for shapes that are not static, X204 for constants that
     do not fit their narrower type, X201 and X202 for operators.
     """
+    refuse(other_values(model.ir, "Zhouyi"))
     graph = model.ir.clone()
     fold(graph)
     legalise(graph, hides_loop, {})

@@ -170,6 +170,8 @@ def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> Array | Non
         return np.eye(size)
     at = axes.index(axis)
     scales, roi = constant(optional(node, 2)), constant(optional(node, 1))
+    if (scales is None and optional(node, 2) is not None) or (roi is None and optional(node, 1) is not None):
+        return None
     if scales is not None and scales.size:
         factor = float(scales[at])
     elif a.pop("keep_aspect_ratio_policy", "stretch") == "stretch":
