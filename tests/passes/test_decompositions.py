@@ -67,7 +67,7 @@ OWN = {
     "MatMul 3": lambda: own_case("MatMul", [X, X.transpose(0, 1, 3, 2)[:1]]),
     "MatMul 2": lambda: own_case("MatMul", [X, X[0, 0]]),
     "Slice": sliced_case,
-    "CumSum": lambda: own_case("CumSum", [X[0, 0], np.array(1)]),
+    "CumSum float": lambda: own_case("CumSum", [X[0, 0], np.array(1)]),
     "Einsum": lambda: own_case("Einsum", [X[:1], X[:, 0]], equation="...ij,kjj->...ik"),
     "DFT": lambda: own_case("DFT", [X[..., :1], np.array(8), np.array(2)], onesided=1),
     "Tile": lambda: own_case("Tile", [X, np.array([1, 2, 1, 3])]),
