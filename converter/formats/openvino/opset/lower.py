@@ -19,7 +19,6 @@ from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs
-from converter.graph.walk import all_graphs
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
