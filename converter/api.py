@@ -47,7 +47,7 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
     from converter.graph.invariants import violations
 
     if violations(model.ir):
-        from converter.formats.onnx.lift import canonical_form
+        from converter.formats.onnx.by_hand import canonical_form
 
         model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)

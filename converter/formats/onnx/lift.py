@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -69,19 +68,6 @@ def lift(proto: onnx.ModelProto, weights: Weights) -> Model:
         return lifter.model()
     except RecursionError:
         raise unreadable("R103", "the model is nested too deeply", Where(str(weights.model))) from None
-
-
-def canonical_form(model: Model) -> Model:
-    """A model whose graph was built by hand, of any opset and spelling, as reading it from a file would give it; the model itself stays.
-
-    Raises what reading raises: ReadError, UnsupportedError.
-    """
-    try:
-        proto = ir.to_proto(model.ir)
-    except (ir.serde.SerdeError, ValueError, TypeError) as e:
-        raise ReadError(Diagnostic("R105", f"the graph cannot be written as ONNX: {e}")) from None
-    read = lift(proto, Weights(Path("the model in memory")))
-    return Model(read.ir, model.format, list(model.notes), dict(model.interface))
 
 
 class Lifter:
