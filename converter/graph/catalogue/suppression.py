@@ -99,7 +99,7 @@ def greedy(
     inner = b.body("box")
     i = inner.input("i", ir.DataType.INT64, [])
     inner.input("go", ir.DataType.BOOL, [])
-    kept, bound, number = (inner.input(n, v.dtype or ir.DataType.FLOAT, v.shape) for n, v in (("kept", none), ("limit", limit), ("count", count)))
+    kept, bound, number = (inner.input(n, v.dtype or ir.DataType.FLOAT, list(v.shape or [])) for n, v in (("kept", none), ("limit", limit), ("count", count)))
     place = inner.op("Reshape", i, [1])
     shared = inner.op("And", kept, inner.op("GreaterOrEqual" if reached else "Greater", overlap(inner, inner.op("Gather", boxes, place, axis=1), boxes), bound))
     hit = inner.op("ReduceMax", inner.op("Cast", shared, to=FLOAT), [1], keepdims=1)
@@ -120,8 +120,8 @@ def SoftNonMaxSuppression(
     """Soft suppression (Bodla et al., 2017): boxes are taken by falling score, and each lowers the scores of those that it overlaps.
 
     boxes[B, N, 4] any two opposite corners, or centre x, y, width, height with center_point_box; scores[B, C, N]. A score is multiplied by
-    exp(-overlap^2 / (2*sigma)), and the box is out when it does not exceed `least`. sigma 0, or `hard` in any case: boxes that overlap by
-    more than `iou` are out. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their scores [K], class by class.
+    exp(-overlap^2 / (2*sigma)), and the box is out when it does not exceed `least`. sigma 0, or `hard` in any case: boxes whose overlap
+    reaches `iou` are out. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their scores [K], class by class.
     """
     boxes, scores = _ranked(b, boxes, 3), _ranked(b, scores, 3)
     plain = _plain_corners(b, boxes, bool(center_point_box))
@@ -157,13 +157,13 @@ def _decaying(b: Builder, boxes: Value, scores: Value, rounds: Value, limits: Se
     inner = b.body("box")
     inner.input("i", ir.DataType.INT64, [])
     inner.input("go", ir.DataType.BOOL, [])
-    left = inner.input("scores", scores.dtype or ir.DataType.FLOAT, scores.shape)
+    left = inner.input("scores", scores.dtype or ir.DataType.FLOAT, list(scores.shape or []))
     place = inner.op("ArgMax", left, axis=1, keepdims=1)
     best = inner.op("ReduceMax", left, [1], keepdims=0)
     one = inner.op("Unsqueeze", inner.op("GatherND", boxes, place, batch_dims=1), [1])
     shared = corner_overlap(0.0)(inner, one, boxes)
     weight = inner.op("Exp", inner.op("Mul", scale, inner.op("Mul", shared, shared)))
-    out = inner.op("Greater", shared, iou)
+    out = inner.op("GreaterOrEqual", shared, iou)
     if not hard:
         out = inner.op("And", out, inner.op("Not", soft))
     lower = inner.op("Where", out, NOTHING, inner.op("Mul", left, weight))
@@ -194,8 +194,8 @@ class _Selection:
         found = b.op("ReduceSum", b.op("Cast", real, to=INT64), [1], keepdims=0)
         image = b.op("Expand", b.op("Unsqueeze", numbers(b, length(b, kept, 0)), [1]), b.op("Shape", places))
         columns = [image, b.op("Div", places, count), b.op("Mod", places, count), values]
-        order, real = b.op("NonZero", b.op("Reshape", real, [-1])), b.op("Reshape", real, [-1])
-        image, label, box, value = (b.op("Gather", b.op("Reshape", v, [-1]), b.op("Reshape", order, [-1])) for v in columns)
+        chosen = b.op("Reshape", real, [-1])
+        image, label, box, value = (b.op("Compress", b.op("Reshape", v, [-1]), chosen, axis=0) for v in columns)
         if (order := self._order(b, image, label, value, classes)) is not None:
             image, label, box, value = (b.op("Gather", v, order) for v in (image, label, box, value))
         row = b.op("Add", b.op("Mul", image if shared else label, count), box)
@@ -254,7 +254,7 @@ def MulticlassNms(
     group = b.op("Reshape", sorted_boxes, b.op("Concat", groups, length(b, places, 2), [4], axis=0), allowzero=1)
     usable = b.op("Reshape", b.op("Greater", values, NOTHING), b.op("Concat", groups, length(b, places, 2), axis=0), allowzero=1)
     stays = greedy(b, group, usable, corner_overlap(0.0 if normalized else 1.0), iou_threshold, eta=nms_eta, reached=True)
-    kept = b.op("Where", b.op("Reshape", stays, b.op("Shape", places)), values, NOTHING)
+    kept = b.op("Where", b.op("Reshape", stays, b.op("Shape", places), allowzero=1), values, NOTHING)
     selection = _Selection(sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=True)
     return selection.rows(b, _back(b, each, places, kept), flat, shared)
 
