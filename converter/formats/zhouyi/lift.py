@@ -13,7 +13,8 @@ from converter.errors import ReadError
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
 from converter.formats.zhouyi.integer.grids import Grid, grids, stores_steps
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
+from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
@@ -60,8 +61,10 @@ def lift(document: Document, dequantise: bool = False) -> Model:
 class GraphLift:
     """Lifts the layers of one document; `env` maps tensor names to values."""
 
-    def __init__(self, document: Document, builder: Builder) -> None:
+    def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         self.document, self.builder = document, builder
+        self.subgraphs: dict[str, Graph] = outer.subgraphs if outer else {g.name: g for g in getattr(document, "subgraphs", ())}
+        self.open: list[Graph] = [*outer.open, document] if outer else [document]
         self.lifting = Lifting(mapping(), builder, "zhouyi")
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
@@ -73,6 +76,8 @@ class GraphLift:
         inputs = {t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs}
         listed = [n for n in self.document.input_tensors if n in inputs]
         for name in dict.fromkeys([*listed, *inputs]):
+            if name in self.env and len(self.open) > 1:
+                continue  # an input of a sub-graph, fed by its layer
             self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))
         for layer in layers:
             if layer.type == "Constant":
@@ -109,6 +114,9 @@ class GraphLift:
         self.env[tensor.name] = self.builder.const(array, tensor.name)
 
     def _layer(self, layer: Layer) -> None:
+        if layer.type in CONTROL:
+            lift_control(self, layer)
+            return
         far = self._far(layer)
         if is_integer(layer) and far.kind not in MOVING:
             self._integer(layer, far)
@@ -228,7 +236,7 @@ def declared(tensor: Tensor) -> ir.Value:
     return value
 
 
-def ordered(document: Document) -> list[Layer]:
+def ordered(document: Graph) -> list[Layer]:
     """The layers so that each stands behind what it reads, otherwise in the order of the file."""
     place = {t.name: i for i, layer in enumerate(document.layers) for t in layer.outputs}
     waiting = [{place[t.name] for t in layer.inputs if t.name in place} for layer in document.layers]

@@ -11,6 +11,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, scaled, x_of
+from converter.passes.decompositions.computed import computed_axis
 
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
@@ -117,7 +118,12 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("CumSum")
 def cum_sum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Floats: a product with a triangle of ones, the axis turned to the end. Integers: exact sums over 1, 2, 4, ... neighbours."""
+    """Floats: a product with a triangle of ones, the axis turned to the end. Integers: exact sums over 1, 2, 4, ... neighbours.
+
+    Along an axis that is data, see `computed`.
+    """
+    if constant(node.inputs[1]) is None:
+        return computed_axis(node, b)
     x, axis, shape = x_of(node), constant(node.inputs[1]), shape_of(x_of(node))
     if axis is None or x.dtype is None or not shape:
         return None

@@ -20,6 +20,7 @@ from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs
 from converter.mapping.drive import Lowering, reason_against, refuse
+from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
 from converter.model import Model
 from converter.passes.fold import fold
@@ -32,6 +33,7 @@ NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
+    refuse(other_values(model.ir, "OpenVINO", NAMES))
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:

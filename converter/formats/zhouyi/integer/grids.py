@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -95,12 +95,12 @@ def quantised(b: Builder, y: ir.Value, grid: Grid) -> ir.Value:
     return b.op("Cast", b.op("Clip", y, b.like(y, grid.low), b.like(y, high)), to=int(grid.dtype))
 
 
-def stores_steps(document: Document) -> bool:
+def stores_steps(document: Graph) -> bool:
     """Whether the file is the parser's: steps and zero points as ONNX has them."""
     return document.header.get("compat_quantized_model") is True
 
 
-def grids(document: Document) -> dict[str, Grid | MappingError]:
+def grids(document: Graph) -> dict[str, Grid | MappingError]:
     """The grid of each quantised tensor by its name; for one that no Grid can say, the reason."""
     found: dict[str, Grid | MappingError] = {}
     for layer in document.layers:
