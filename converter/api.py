@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
-def load(path: PathLike, format: str | None = None, weights: PathLike | None = None) -> Model:
+def load(path: PathLike, format: str | None = None, weights: PathLike | None = None, dequantize: bool = False) -> Model:
     """Reads a model file into the shared graph.
 
-    `format` overrides detection by content; `weights` names the second file where it does not lie beside the first.
+    `format` overrides detection by content; `weights` names the second file where it does not lie beside the first. With `dequantize`
+    exact integer arithmetic (Zhouyi integer IR) becomes float operators between DequantizeLinear and QuantizeLinear, which other
+    formats can take; files without such arithmetic are read as ever.
     Raises ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at once).
     """
     p = Path(path)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
-    model = chosen.read(p, Path(weights) if weights else None)
+    read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
+    model = read(p, Path(weights) if weights else None)
     model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
@@ -44,11 +47,11 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
     return formats.get(flavour.format).write(model, Path(path), flavour)
 
 
-def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None) -> list[Diagnostic]:
+def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None, dequantize: bool = False) -> list[Diagnostic]:
     """load and save in one step; returns the warnings of both."""
     if Path(dst).exists() and Path(src).exists() and os.path.samefile(src, dst):
         raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(dst))))
-    model = load(src, source)
+    model = load(src, source, dequantize=dequantize)
     return [*model.notes, *save(model, dst, target)]
 
 

@@ -28,15 +28,19 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     return bool(keys) and all(keys) and not _EARLY.isdisjoint(keys)
 
 
-def read(path: Path, weights: Path | None) -> Model:
+def read(path: Path, weights: Path | None, dequantise: bool = False) -> Model:
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.lift import lift
     from converter.formats.zhouyi.sidemap import restore_names
 
     document = read_ir(path, weights)
-    model = lift(document)
+    model = lift(document, dequantise)
     restore_names(model, path)
     return model
+
+
+def read_numbers(path: Path, weights: Path | None) -> Model:
+    return read(path, weights, dequantise=True)
 
 
 def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -73,6 +77,7 @@ FORMAT = Format(
     suffixes=(".txt",),
     sniff=sniff,
     read=read,
+    read_numbers=read_numbers,
     write=write,
     check=check,
     kinds=kinds,

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
-from converter.graph.catalogue.suppression import FLOAT, INT64, NOTHING, greedy, length, numbers
+from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, greedy, length, numbers
 from converter.graph.extensions import extension
 
 Value = ir.Value

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
-from converter.graph.catalogue.suppression import FLOAT, INT64, NOTHING, apart, corner_overlap, greedy, length, numbers, product, ranked, sides
+from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, apart, corner_overlap, greedy, length, numbers, product, ranked, sides
 from converter.graph.extensions import extension
 from converter.mapping.node import MappingError
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.integer.register import Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
+from converter.formats.zhouyi.integer.register import ARITHMETIC, Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
 from converter.formats.zhouyi.ops.fields import axis_of
 from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
 from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
@@ -92,7 +92,6 @@ def cast(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
 
 
 TABLES = "Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"
-ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
 
 
 @integer("Activation", *TABLES.split())
@@ -104,7 +103,7 @@ def table(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
         return activated(layer, b, real(b, x, q.inputs[0]), q, factor(layer))
     if "lut" not in layer.blobs or "scale_value" in layer.attrs or "scale" in layer.blobs:
         raise MappingError(f"{layer.kind} {method} without a plain look-up table has no integer form here")
-    bits, signed = bits_of(x)
+    bits, signed = bits_of(q)
     return stored(b, look_up(b, x, blob(layer, "lut").reshape(-1), bits, signed), q.types[0])
 
 
@@ -115,7 +114,7 @@ def softmax(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     shape = static(x)
     axis = axis_of(need_int(layer, "axis", -1), len(shape))
     lut, scale, shift = blob(layer, "lut").reshape(-1), need_int(layer, "scale_value"), need_int(layer, "shift_value")
-    bits, _ = bits_of(x)
+    bits, _ = bits_of(q)
     if 1 << bits != lut.size:
         raise MappingError(f"a table of {lut.size} exponentials for {bits} bits has no counterpart")
     wide = b.op("Cast", x, to=int(ir.DataType.INT64))
