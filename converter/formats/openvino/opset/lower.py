@@ -190,14 +190,14 @@ class NetWriter:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
-        version = version_to_write(layer.kind, self.limit)
+        version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
         name = layer.name or layer.kind
         if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
             name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
         made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
-        for tag, inner in (layer.extra or {}).items():
+        for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
             made.bodies[tag] = self._inner(inner, len(inputs))
         self._add(made, inputs, layer.outputs)
 
