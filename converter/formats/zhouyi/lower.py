@@ -30,6 +30,7 @@ from converter.passes.channels_last import to_last
 from converter.passes.constants import plain_weights
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.merge import merge
 from converter.passes.unroll import unroll
 
 
@@ -43,6 +44,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
     graph = model.ir.clone()
     fold(graph)
     plain_weights(graph)
+    merge(graph)
     legalise(graph, hides_loop, {})
     static_loops(graph)
     refuse(dynamic_values(graph))
