@@ -67,6 +67,8 @@ def _only(value: ir.Value) -> bool:
 
 def along(c: Array, shape: Sequence[int], axis: int) -> Array | None:
     """`c` as a vector along one axis of data of `shape`; None where it varies along others."""
+    if not axis < len(shape) or c.ndim > len(shape):
+        return None
     full = c.reshape((1,) * (len(shape) - c.ndim) + c.shape)
     if full.ndim != len(shape) or any(n != 1 for i, n in enumerate(full.shape) if i != axis):
         return None
