@@ -8,7 +8,7 @@ from converter.diagnostics import Diagnostic
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER
 from converter.formats.zhouyi.integer import dequantise as numbers
-from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, stores_steps
+from converter.formats.zhouyi.integer.grids import Grid, dequantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.graph.build import Builder
@@ -22,7 +22,7 @@ class NumbersLift(GraphLift):
 
     def __init__(self, document: Document, builder: Builder) -> None:
         super().__init__(document, builder)
-        self.steps, self.grids = stores_steps(document), grids(document)
+        self.steps = stores_steps(document)
         self.reals: dict[str, ir.Value] = {}
 
     def _grid(self, tensor: Tensor) -> Grid | None:

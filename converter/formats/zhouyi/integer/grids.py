@@ -61,7 +61,8 @@ class Grid:
         return self.low <= info.min and self.high >= info.max
 
     def quantise(self, array: Array) -> Array:
-        y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
+        with np.errstate(over="ignore"):
+            y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(y, self.low, self.high), self.dtype.numpy())
 
     def real(self, array: Array) -> Array:

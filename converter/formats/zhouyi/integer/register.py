@@ -28,12 +28,7 @@ class Quantised:
     types: Sequence[ir.DataType] = field(default=())
     ranges: Sequence[tuple[int, int] | None] = field(default=())
     sources: Sequence[ir.DataType | None] = field(default=())
-
-    @property
-    def bits(self) -> int:
-        """Width of the integers of the first output."""
-        low, high = self.limits()
-        return (max(high, -low - 1)).bit_length() + (low < 0)
+    bits: int = 8  # width of the first output's integers
 
     def limits(self, port: int = 0) -> tuple[int, int]:
         given = self.ranges[port] if port < len(self.ranges) else None
@@ -47,7 +42,7 @@ IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Valu
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
-ArgMinMax BatchToSpace Repeat"""
+ArgMinMax BatchToSpace Repeat Pad"""
 MOVING = frozenset(_MOVING.split())
 
 
