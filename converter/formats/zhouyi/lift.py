@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
+from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
 from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Layer, Tensor
 from converter.formats.zhouyi.mapping import mapping
@@ -114,7 +114,7 @@ class GraphLift:
         far = self._far(layer)
         if far.kind in BORDERS and self._border(layer, far):
             return
-        if is_integer(layer) and far.kind not in MOVING:
+        if is_integer(layer) and not keeps_integers(far):
             self._integer(layer, far)
         else:
             self._plain(layer, far)

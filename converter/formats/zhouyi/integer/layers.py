@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.zhouyi.integer.arithmetic import prelu
 from converter.formats.zhouyi.integer.register import ARITHMETIC, Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
 from converter.formats.zhouyi.ops.fields import axis_of
 from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
@@ -102,6 +103,8 @@ def table(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     if layer.kind == "Activation" and method in ARITHMETIC and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
         return activated(layer, b, real(b, x, q.inputs[0]), q, factor(layer))
+    if method == "PRELU" and "negative_slope" in layer.blobs:
+        return prelu(layer, b, q)
     if "lut" not in layer.blobs or "scale_value" in layer.attrs or "scale" in layer.blobs:
         raise MappingError(f"{layer.kind} {method} without a plain look-up table has no integer form here")
     bits, signed = bits_of(q)

@@ -42,11 +42,18 @@ IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Valu
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
-ArgMinMax BatchToSpace Repeat Pad"""
+ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK Compress Filter"""
 MOVING = frozenset(_MOVING.split())
+_MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 
 ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
+
+
+def keeps_integers(layer: Layer) -> bool:
+    """Whether a layer does to stored integers what it does to numbers."""
+    kind = layer.kind.split("/")[0]
+    return kind in MOVING or str(layer.attrs.get("method", "")).upper() in _MOVING_METHODS.get(kind, ())
 
 
 def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:

@@ -41,9 +41,14 @@ class Form:
         return self.sources[0].scale / self.result.scale
 
 
-FormOf = Callable[[Form], tuple[str, dict[str, Any], dict[str, Any]]]
+Filled = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, constants
+FormOf = Callable[[Form], Filled]
 FORMS: dict[str, FormOf] = {}
 _ACTIVATION = ("with_activation", "clip_min", "clip_max", "negative_slope_value", "negative_slope_type")
+
+
+# layers that cannot choose the grid of their result: what it is for a grid of the input
+OWN: dict[str, Callable[[Layer, Grid], Grid | None]] = {}
 
 
 def form(*kinds: str) -> Callable[[FormOf], FormOf]:
@@ -93,7 +98,7 @@ def stored_weights(f: Form) -> Stored:
 
 
 @form(*CONVOLUTIONS, "FullyConnected")
-def weighted(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def weighted(f: Form) -> Filled:
     """The input is taken as stored: its zero point times the sum of each row goes into the biases."""
     held, source = stored_weights(f), f.sources[0]
     whole = held.weights.astype(np.int64)
@@ -112,7 +117,7 @@ def weighted(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
         raise MappingError("the biases with the input's zero point do not fit 32 bits", "X204")
     constants = {"weights": held.weights, "biases": biases.astype(np.int32)}
     constants |= channel_constants(source.scale * scales.astype(np.float64) / f.result.scale)
-    ours = 1 / scales[: rows if rows != channels else None].astype(np.float64)
+    ours = 1 / (scales[:rows] if np.array_equal(scales, np.tile(scales[:rows], channels // rows)) else scales).astype(np.float64)
     constants |= {"weights_scale": ours.astype(np.float32), "weights_zp": (-zeros).astype(np.int32)}
     constants |= {"biases_scale": (1 / (scales.astype(np.float64) * source.scale)).astype(np.float32), "biases_zp": np.zeros(1, np.int32)}
     return f.layer.kind, {**f.attrs, **activation(f.layer.attrs, "with_activation", f.result)}, constants
@@ -129,7 +134,7 @@ def _biases(f: Form, held: Stored, scales: Array) -> Array:
 
 
 @form("Eltwise", "Add", "Sub", "Mul")
-def eltwise(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def eltwise(f: Form) -> Filled:
     """ADD, SUB, MAX, MIN first bring both operands to a common step of 15 bits; products are taken as they are."""
     method = str(f.layer.attrs.get("method", f.layer.kind.upper()))
     steps = np.array([g.scale for g in f.sources], np.float64)
@@ -144,7 +149,7 @@ def eltwise(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 @form("Concat")
-def concat(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def concat(f: Form) -> Filled:
     if all((g.scale, g.zero, g.dtype) == (f.result.scale, f.result.zero, f.result.dtype) for g in f.sources):
         return "Concat", f.attrs, {}
     multipliers, shifts = approximate([g.scale / f.result.scale for g in f.sources])
@@ -153,7 +158,7 @@ def concat(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 @form("Activation")
-def activate(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def activate(f: Form) -> Filled:
     method = str(f.layer.attrs["method"])
     if method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
         found = activation(f.layer.attrs, "method", f.result)
@@ -161,28 +166,33 @@ def activate(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
             return requantised(f)
         rest = {k: v for k, v in f.attrs.items() if k != "method"}
         return "Activation", rest | found | scalar_keys(f.factor), {}
-    if method in ("PRELU", "CRELU"):
+    if method == "PRELU":
+        return _prelu(f)
+    if method == "CRELU":
         raise MappingError(f"{method} has no integer form")
     return "Activation", f.attrs, {"lut": table(made(f.layer).node, f.sources[0], f.result)}
 
 
+def _prelu(f: Form) -> Filled:
+    """Slopes with one shift for all, as 16-bit integers."""
+    slope = np.asarray(f.layer.blobs["negative_slope"], np.float64)
+    largest = max(float(np.abs(slope).max()), 2.0**-15)
+    shift = int(min(np.floor(np.log2(32767 / largest)), 31))
+    attrs = {**f.attrs, "negative_slope_shift": shift, "negative_slope_type": DType.INT16}
+    return "Activation", attrs | scalar_keys(f.factor), {"negative_slope": np.rint(slope * 2.0**shift).astype(np.int16)}
+
+
 @form(*TABLES.split())
-def tabled(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def tabled(f: Form) -> Filled:
     return f.layer.kind, f.attrs, {"lut": table(made(f.layer).node, f.sources[0], f.result)}
 
 
 @form("Softmax")
-def softmax(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def softmax(f: Form) -> Filled:
     return "Softmax", {**f.attrs, "quantize_method": "LUT", **scalar_keys(1 / f.result.scale)}, {"lut": exponentials(f.sources[0])}
 
 
-def requantised(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def requantised(f: Form) -> Filled:
     """From one grid to another."""
     keys = {"to_dtype": dtype_name(f.result.dtype), "ignore_scale_zp": False, "clip_mode": "SATURATION"}
     return "Cast", keys | scalar_keys(f.factor), {}
-
-
-@form("Pooling")
-def average(f: Form) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Averages of stored integers keep the grid; the reciprocals of the sizes have 8 bits and stand nowhere."""
-    return "Pooling", f.attrs, {}

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
 from converter.formats.zhouyi.integer.grids import Grid
-from converter.formats.zhouyi.integer.register import MOVING
-from converter.formats.zhouyi.quantised.forms import FORMS, Form, requantised
+from converter.formats.zhouyi.integer.register import keeps_integers
+from converter.formats.zhouyi.quantised.forms import FORMS, OWN, Form, requantised
 from converter.formats.zhouyi.quantised.held import Held, lazy_value
 from converter.formats.zhouyi.quantised.lowering import DEQUANTIZE, QUANTIZE, made
 from converter.graph.infer import constant, shape_of
@@ -30,8 +30,8 @@ _FUSED = ("RELU", "RELU6", "LEAKYRELU", "CLIP")
 
 
 def moves(layer: Layer) -> bool:
-    """Whether a layer does the same to stored integers as to numbers (padding aside, whose number is stored too)."""
-    return layer.kind in MOVING | {"Pad"} or (layer.kind in ("Pooling", "Reduce") and layer.attrs.get("method") in ("MAX", "MIN"))
+    """Whether a layer does the same to stored integers as to numbers (the number that it pads with is stored too)."""
+    return keeps_integers(layer) or (layer.kind == "Pooling" and layer.attrs.get("method") == "MAX")
 
 
 class Plan:
@@ -168,9 +168,8 @@ class Plan:
         assert grid is not None
         operands = [self._operand(v) for v in layer.inputs if v is not None]
         inputs, sources = [o[0] for o in operands], [o[1] for o in operands]
-        own = grid
-        if layer.kind == "Pooling":
-            own = sources[0]
+        own = OWN[layer.kind](layer, sources[0]) if layer.kind in OWN else None
+        own = grid if own is None else own
         if not all(g.dtype.bitwidth <= 16 for g in (*sources, grid)):
             raise MappingError("numbers of more than 16 bits have no integer form")
         kind, attrs, blobs = make(Form(layer, inputs, sources, own))
@@ -210,7 +209,7 @@ class Plan:
         for v in layer.inputs:
             if v is not None and v in self.reals and v not in self.constants:
                 self._number(v)
-        if any(_is_real(v) for v in layer.outputs):
+        if any(_is_real(v) for v in layer.outputs) and not moves(layer):
             self.floats.append(layer)
         self.layers.append(layer)
 

@@ -41,7 +41,7 @@ def _computed(node: ir.Node, numbers: Array) -> Array:
     with np.errstate(all="ignore"):
         found = next(iter(Model(model, "table").run({"x": numbers}).values()))
     largest = float(np.finfo(np.float32).max)
-    return np.asarray(np.nan_to_num(np.asarray(found, np.float32), nan=0.0, posinf=largest, neginf=-largest))
+    return np.asarray(np.nan_to_num(np.asarray(found, np.float32), nan=-largest, posinf=largest, neginf=-largest))
 
 
 def exponentials(source: Grid) -> Array:

@@ -13,6 +13,7 @@ from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.ir import Constant, Document, Layer
 from converter.formats.zhouyi.lower import DocumentWriter
 from converter.formats.zhouyi.mapping import mapping
+from converter.formats.zhouyi.quantised import forms_more
 from converter.formats.zhouyi.quantised.lowering import LINEAR, QuantisedLowering
 from converter.formats.zhouyi.quantised.plan import Plan
 from converter.formats.zhouyi.rewrites import REWRITES
@@ -25,6 +26,7 @@ from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
+__all__ = ["forms_more", "lower_integer"]
 NOT_QUANTISED = "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
 HELP = "an integer IR that was read needs --dequantize; float networks go to zhouyi without +int8"
 
