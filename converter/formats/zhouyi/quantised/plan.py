@@ -103,6 +103,7 @@ class Plan:
 
     def _cast(self, layer: Layer, stored: ir.Value, own: Grid, out: ir.Value, grid: Grid) -> None:
         kind, attrs, blobs = requantised(Form(layer, [stored], [own], grid))
+        self.integers += 1
         self.layers.append(Layer(kind, f"{layer.name}.requantise", attrs, blobs, [stored], [out], extra=layer.extra))
         self._stored(out, grid)
 
@@ -112,6 +113,7 @@ class Plan:
         if source is None or source not in self.reals:
             return source is not None and source.dtype is not None and not source.dtype.is_floating_point() and self._plain(layer)
         stored, grid = self.reals[source]
+        self.integers += 1
         outputs = []
         for out in layer.outputs:
             if out.dtype is not None and out.dtype.is_floating_point():

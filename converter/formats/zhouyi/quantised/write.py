@@ -16,6 +16,7 @@ from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.quantised import forms_more
 from converter.formats.zhouyi.quantised.lowering import LINEAR, QuantisedLowering
 from converter.formats.zhouyi.quantised.plan import Plan
+from converter.formats.zhouyi.quantised.prepare import prepare
 from converter.formats.zhouyi.rewrites import REWRITES
 from converter.graph.shapes import infer_all
 from converter.mapping.drive import refuse
@@ -26,6 +27,7 @@ from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
+KEPT = {("", op) for op in LINEAR}
 __all__ = ["forms_more", "lower_integer"]
 NOT_QUANTISED = "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
 HELP = "an integer IR that was read needs --dequantize; float networks go to zhouyi without +int8"
@@ -37,14 +39,14 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     UnsupportedError also for quantised layers that have no integer form, and for networks that are not quantised at all.
     """
     graph = model.ir.clone()
+    prepare(graph)
     fold(graph)
     if unroll(graph):
         infer_all(graph)
         fold(graph)
     refuse(dynamic_values(graph))
     low = QuantisedLowering(mapping())
-    rewrites = {k: v for k, v in REWRITES.items() if k not in {("", op) for op in LINEAR}}
-    legalise(graph, lambda n: low.reason(n) is not None, rewrites)
+    legalise(graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES)
     fold(graph)
     to_last(graph, flavour.io_layout or "keep")
     low = QuantisedLowering(mapping())
