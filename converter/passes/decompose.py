@@ -142,10 +142,19 @@ def div(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Mul", _x(node), b.const((1.0 / array.astype(np.float64)).astype(array.dtype)))
 
 
+def trains(node: ir.Node) -> bool:
+    """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    flag = None if mode is None else constant(mode)
+    return mode is not None and (flag is None or bool(flag.any()))
+
+
 @decomposes("Identity", "Dropout")
 def identity(node: ir.Node, b: Builder) -> ir.Value | None:
     """Vanishes where the boundary does not need it."""
     x = _x(node)
+    if node.op_type == "Dropout" and trains(node):
+        return None
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
         return None
     if node.outputs[0].is_graph_output() and (x.is_graph_input() or x.is_graph_output() or x.is_initializer() or x.graph is not node.graph):

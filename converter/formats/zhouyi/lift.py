@@ -13,7 +13,8 @@ from converter.errors import ReadError
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
 from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
+from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
@@ -61,13 +62,16 @@ def lift(document: Document, dequantise: bool = False) -> Model:
 class GraphLift:
     """Lifts the layers of one document; `env` maps tensor names to values."""
 
-    def __init__(self, document: Document, builder: Builder) -> None:
+    def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         self.document, self.builder = document, builder
+        self.subgraphs: dict[str, Graph] = outer.subgraphs if outer else {g.name: g for g in getattr(document, "subgraphs", ())}
+        self.open: list[Graph] = [*outer.open, document] if outer else [document]
         self.lifting = Lifting(mapping(), builder, "zhouyi")
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
         self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
-        self.grids = grids(document)
+        self.steps: bool = outer.steps if outer else stores_steps(document)
+        self.grids = grids(document, self.steps)
         self.ranges = {name: (g.low, g.high) for name, g in self.grids.items() if isinstance(g, Grid)}
 
     def run(self) -> None:
@@ -75,6 +79,8 @@ class GraphLift:
         inputs = {t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs}
         listed = [n for n in self.document.input_tensors if n in inputs]
         for name in dict.fromkeys([*listed, *inputs]):
+            if name in self.env and len(self.open) > 1:
+                continue  # an input of a sub-graph, fed by its layer
             self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))
         for layer in layers:
             if layer.type == "Constant":
@@ -111,6 +117,9 @@ class GraphLift:
         self.env[tensor.name] = self.builder.const(array, tensor.name)
 
     def _layer(self, layer: Layer) -> None:
+        if layer.type in CONTROL:
+            lift_control(self, layer)
+            return
         far = self._far(layer)
         if far.kind in BORDERS and self._border(layer, far):
             return
@@ -244,7 +253,7 @@ def declared(tensor: Tensor) -> ir.Value:
     return value
 
 
-def ordered(document: Document) -> list[Layer]:
+def ordered(document: Graph) -> list[Layer]:
     """The layers so that each stands behind what it reads, otherwise in the order of the file."""
     place = {t.name: i for i, layer in enumerate(document.layers) for t in layer.outputs}
     waiting = [{place[t.name] for t in layer.inputs if t.name in place} for layer in document.layers]

@@ -8,8 +8,8 @@ from converter.diagnostics import Diagnostic
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER
 from converter.formats.zhouyi.integer import dequantise as numbers
-from converter.formats.zhouyi.integer.grids import Grid, dequantised, stores_steps
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.integer.grids import Grid, dequantised
+from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.graph.build import Builder
 from converter.graph.infer import InferenceError
@@ -20,9 +20,8 @@ from converter.mapping.node import MappingError
 class NumbersLift(GraphLift):
     """Lifts quantised layers as numbers; `reals` maps tensor names to their dequantised values, shared by all readers."""
 
-    def __init__(self, document: Document, builder: Builder) -> None:
-        super().__init__(document, builder)
-        self.steps = stores_steps(document)
+    def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
+        super().__init__(document, builder, outer)
         self.reals: dict[str, ir.Value] = {}
 
     def _grid(self, tensor: Tensor) -> Grid | None:

@@ -20,6 +20,7 @@ from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs
 from converter.mapping.drive import Lowering, reason_against, refuse
+from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
 from converter.model import Model
 from converter.passes.fold import fold
@@ -32,6 +33,7 @@ NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
+    refuse(other_values(model.ir, "OpenVINO", NAMES))
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
@@ -180,14 +182,14 @@ class NetWriter:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
-        version = version_to_write(layer.kind, self.limit)
+        version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
         name = layer.name or layer.kind
         if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
             name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
         made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
-        for tag, inner in (layer.extra or {}).items():
+        for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
             made.bodies[tag] = self._inner(inner, len(inputs))
         self._add(made, inputs, layer.outputs)
 

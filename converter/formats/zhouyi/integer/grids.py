@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -96,13 +96,13 @@ def quantised(b: Builder, y: ir.Value, grid: Grid) -> ir.Value:
     return b.op("Cast", b.op("Clip", y, b.like(y, grid.low), b.like(y, high)), to=int(grid.dtype))
 
 
-def stores_steps(document: Document) -> bool:
+def stores_steps(document: Graph) -> bool:
     """Whether the file is the parser's: steps and zero points as ONNX has them."""
     return document.header.get("compat_quantized_model") is True
 
 
-def grids(document: Document) -> dict[str, Grid | MappingError]:
-    """The grid of each quantised tensor by its name; for one that no Grid can say, the reason."""
+def grids(document: Graph, steps: bool) -> dict[str, Grid | MappingError]:
+    """The grid of each quantised tensor by its name; for one that no Grid can say, the reason. `steps` as `stores_steps` says."""
     found: dict[str, Grid | MappingError] = {}
     for layer in document.layers:
         scales, zeros, ranges = (_per_output(layer, f"layer_top_{k}") for k in ("scale", "zp", "range"))
@@ -110,7 +110,7 @@ def grids(document: Document) -> dict[str, Grid | MappingError]:
             if tensor.dtype is None or tensor.dtype.is_float or i >= min(len(scales), len(zeros)):
                 continue
             try:
-                found[tensor.name] = _grid(tensor, scales[i], zeros[i], ranges[i] if i < len(ranges) else None, stores_steps(document))
+                found[tensor.name] = _grid(tensor, scales[i], zeros[i], ranges[i] if i < len(ranges) else None, steps)
             except MappingError as e:
                 found[tensor.name] = e
     return found
