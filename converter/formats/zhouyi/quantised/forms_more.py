@@ -8,12 +8,13 @@ import onnx_ir as ir
 from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.ops.fields import axes_of
 from converter.formats.zhouyi.quantised.approximate import scalar_keys
-from converter.formats.zhouyi.quantised.forms import OWN, Filled, Form, activation, form
+from converter.formats.zhouyi.quantised.forms import FORMS, OWN, Filled, Form, activation, form
 from converter.formats.zhouyi.special.register import static
 from converter.formats.zhouyi.values import DType
 from converter.mapping.node import Layer, MappingError
 
 INTERPOLATION_BITS = 13
+__all__ = ["FORMS"]
 
 
 def _same(layer: Layer, source: Grid) -> Grid:

@@ -76,6 +76,8 @@ class QuantisedLowering(Lowering):
         mark = len(self.layers)
         self._near(node, near, [h.value if h is not None else v for h, v in zip(found, near.inputs, strict=True)])
         for layer in self.layers[mark:]:
+            if layer.extra is not None:
+                raise MappingError("sub-graphs have no place in an integer IR")
             layer.extra = Made(node)
         weights = found[1] if len(found) > 1 else None
         if weights is not None and len(self.layers) == mark + 1 and "weights" in self.layers[mark].blobs:

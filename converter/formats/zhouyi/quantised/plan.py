@@ -18,7 +18,8 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic
 from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.integer.register import keeps_integers
-from converter.formats.zhouyi.quantised.forms import FORMS, OWN, Form, requantised
+from converter.formats.zhouyi.quantised.forms import OWN, Form, requantised
+from converter.formats.zhouyi.quantised.forms_more import FORMS
 from converter.formats.zhouyi.quantised.held import Held, lazy_value
 from converter.formats.zhouyi.quantised.lowering import DEQUANTIZE, QUANTIZE, made
 from converter.graph.infer import constant, shape_of
@@ -62,6 +63,8 @@ class Plan:
             except MappingError as e:
                 self.problems.append(refusal(made(layer).node, MappingError(f"{layer.kind}: {e}" if layer.kind[0] != "(" else str(e), e.code)))
         self._spread()
+        for layer in self.layers:
+            layer.extra = None  # what the writer looks for there are the bodies of loops
 
     def _stored(self, value: ir.Value | None, grid: Grid) -> None:
         assert value is not None

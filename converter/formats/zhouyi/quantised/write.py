@@ -11,24 +11,20 @@ from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.ir import Constant, Document, Layer
-from converter.formats.zhouyi.lower import DocumentWriter
+from converter.formats.zhouyi.lower import DocumentWriter, static_loops
 from converter.formats.zhouyi.mapping import mapping
-from converter.formats.zhouyi.quantised import forms_more
 from converter.formats.zhouyi.quantised.lowering import LINEAR, QuantisedLowering
 from converter.formats.zhouyi.quantised.plan import Plan
 from converter.formats.zhouyi.quantised.prepare import prepare
 from converter.formats.zhouyi.rewrites import REWRITES
-from converter.graph.shapes import infer_all
 from converter.mapping.drive import refuse
-from converter.mapping.narrow import dynamic_values
+from converter.mapping.narrow import dynamic_values, other_values
 from converter.model import Model
 from converter.passes.channels_last import to_last
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
-from converter.passes.unroll import unroll
 
 KEPT = {("", op) for op in LINEAR}
-__all__ = ["forms_more", "lower_integer"]
 NOT_QUANTISED = "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
 HELP = "an integer IR that was read needs --dequantize; float networks go to zhouyi without +int8"
 
@@ -38,12 +34,11 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
 
     UnsupportedError also for quantised layers that have no integer form, and for networks that are not quantised at all.
     """
+    refuse(other_values(model.ir, "Zhouyi"))
     graph = model.ir.clone()
     prepare(graph)
     fold(graph)
-    if unroll(graph):
-        infer_all(graph)
-        fold(graph)
+    static_loops(graph)
     refuse(dynamic_values(graph))
     low = QuantisedLowering(mapping())
     legalise(graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES)
