@@ -61,18 +61,37 @@ def _stored(path: Path, type_: onnx.TypeProto) -> Any:
     return numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
 
 
-def prepared(name: str, folder: Path) -> tuple[Path, list[tuple[list[Any], list[Any]]], float, float]:
+def frozen(proto: onnx.ModelProto, inputs: list[Any]) -> tuple[onnx.ModelProto, list[Any]]:
+    """The model with every input but the first as a constant: as networks have weights, axes and sizes."""
+    from onnx import numpy_helper
+
+    result = onnx.ModelProto.FromString(proto.SerializeToString())
+    own = {t.name for t in result.graph.initializer}
+    fed = [v for v in proto.graph.input if v.name not in own]
+    fixed = {v.name: x for v, x in zip(fed[1:], inputs[1:], strict=True) if isinstance(x, np.ndarray)}
+    kept = [v for v in proto.graph.input if v.name not in fixed]
+    del result.graph.input[:]
+    result.graph.input.extend(kept)
+    result.graph.initializer.extend(numpy_helper.from_array(x, n) for n, x in fixed.items())
+    return result, [x for v, x in zip(fed, inputs, strict=True) if v.name not in fixed]
+
+
+def prepared(name: str, folder: Path, freeze: bool = False) -> tuple[Path, list[tuple[list[Any], list[Any]]], float, float]:
     """The file of a case, its data, and its tolerances."""
     if name in model_cases():
         case = model_cases()[name]
         return *stored(case), case.rtol, case.atol
     case = node_cases()[name]
     path = folder / "case.onnx"
-    path.write_bytes(case.model.SerializeToString())
-    return path, [(as_arrays(i), as_arrays(o)) for i, o in case.data_sets], case.rtol, case.atol
+    proto, sets = case.model, [(as_arrays(i), as_arrays(o)) for i, o in case.data_sets]
+    if freeze:
+        proto, inputs = frozen(proto, sets[0][0])
+        sets = [(inputs, sets[0][1])]
+    path.write_bytes(proto.SerializeToString())
+    return path, sets, case.rtol, case.atol
 
 
-def outcome(name: str, target: str, native: bool = False) -> Outcome:
+def outcome(name: str, target: str, native: bool = False, freeze: bool = False) -> Outcome:
     """("right" | "refused" | "wrong" | "crash", detail) of one case through one target."""
     from converter.errors import ConverterError
 
@@ -86,7 +105,7 @@ def outcome(name: str, target: str, native: bool = False) -> Outcome:
         import converter
 
         with tempfile.TemporaryDirectory() as folder:
-            path, sets, rtol, atol = prepared(name, Path(folder))
+            path, sets, rtol, atol = prepared(name, Path(folder), freeze)
             model = converter.load(path, "onnx")
             written = Path(folder) / f"model.{SUFFIX[target.split('+')[0]]}"
             step = "write"
@@ -151,10 +170,13 @@ def main() -> int:
     parser.add_argument("--only", default="*")
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--native", action="store_true")
+    parser.add_argument("--native", action="store_true", help="compute with onnxruntime alone, or with OpenVINO")
+    parser.add_argument("--freeze", action="store_true", help="all inputs but the first are constants")
     args = parser.parse_args()
     index, parts = (int(n) for n in args.part.split("/"))
     names = sorted(n for n in [*node_cases(), *model_cases()] if fnmatch.fnmatch(n, args.only))[index::parts]
+    if args.freeze:
+        names = [n for n in names if n in node_cases() and len(node_cases()[n].model.graph.input) > 1]
     done = {tuple(json.loads(line)[:2]) for line in args.out.read_text().splitlines()} if args.out and args.out.exists() else set()
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for name in names:
@@ -163,7 +185,7 @@ def main() -> int:
                 continue
             if args.out:  # a process that dies leaves this line, and is started again
                 record(args.out, [name, target, "crash", "the process died"])
-            verdict, detail = outcome(name, target, args.native)
+            verdict, detail = outcome(name, target, args.native, args.freeze)
             counts[target, verdict] += 1
             if args.out:
                 record(args.out, [name, target, verdict, detail[:600]])
