@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_zhouyi_codec import NO_DOCUMENT, examples
+from test_zhouyi_mapping import document
 
 import converter
 from converter.diagnostics import Diagnostic
@@ -20,8 +22,6 @@ from converter.formats.zhouyi.vague import QUESTIONS, question
 from converter.formats.zhouyi.validate import validate
 from converter.formats.zhouyi.values import DType
 from converter.model import Model
-from test_zhouyi_codec import NO_DOCUMENT, examples
-from test_zhouyi_mapping import document
 
 FLOAT = DType.FLOAT32
 # sections whose examples are integer files without what a float file must say
