@@ -17,6 +17,7 @@ from pathlib import Path
 
 import mutations
 import random_graphs
+import random_variants
 
 CHUNK = 250
 Answers = tuple[str, collections.Counter[str], dict[str, str]]
@@ -38,13 +39,14 @@ def networks(target: str, first: int, count: int) -> Answers:
     """Networks number `first` and following, through one format and back."""
     answers, faults = collections.Counter[str](), dict[str, str]()
     for i in range(first, first + count):
-        model = random_graphs.network(f"graph {i}", 1 + i % 8)
-        reference = random_graphs.expected(model) if model is not None else None
-        if model is None or reference is None:
+        drawn = random_variants.variant(f"graph {i}", 1 + i % 8)
+        reference = random_graphs.expected(drawn.model, drawn.feeds) if drawn is not None else None
+        if drawn is None or reference is None:
             answers["not executable"] += 1
             continue
-        place = f"network('graph {i}', {1 + i % 8}) -> {target}"
-        answer = _judge(lambda m=model, r=reference: random_graphs.outcome(m, r, target), place, answers, faults)
+        place = f"variant('graph {i}', {1 + i % 8}) -> {target}"
+        model = drawn.model if target == "onnx" else random_graphs.canonical(drawn.model)
+        answer = _judge(lambda m=model, r=reference, f=drawn.feeds: random_graphs.outcome(m, r, target, f), place, answers, faults)
         if answer not in ("same", "fault"):
             answers["refused"] += 1
     return f"network -> {target}", answers, faults

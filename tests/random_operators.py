@@ -282,10 +282,10 @@ def _roi_align(d: Draw, x: ir.Value) -> ir.Value:
     corners = np.sort(d.rng.uniform(0, 1, (2, 2, 2)), axis=1) * np.array([w, h])
     rois = corners.reshape(2, 4).astype(np.float32)
     mode = d.one("avg", "max")  # onnxruntime takes the maximum of several samples wrongly
-    return d.b.op(
-        "RoiAlign", x, rois, indices(d, n, 2, negative=False), output_height=2, output_width=3, sampling_ratio=1 if mode == "max" else d.number(0, 2), mode=mode,
-        spatial_scale=d.one(1.0, 0.5), coordinate_transformation_mode=d.one("half_pixel", "output_half_pixel"),
-    )  # fmt: skip
+    attributes = {"mode": mode, "sampling_ratio": 1 if mode == "max" else d.number(0, 2), "spatial_scale": d.one(1.0, 0.5)}
+    rule = d.one("half_pixel", "output_half_pixel")
+    entry = indices(d, n, 2, negative=False)
+    return d.b.op("RoiAlign", x, rois, entry, output_height=2, output_width=3, coordinate_transformation_mode=rule, **attributes)
 
 
 @step("f", 4, 4, "DeformConv")
@@ -316,7 +316,14 @@ def _conv_weight(d: Draw, x: ir.Value) -> ir.Value:
 @step("f", 4, 4, "DeconvShape")
 def _deconv_shape(d: Draw, x: ir.Value) -> ir.Value:
     c, h, w = dims(x)[1:]
-    return d.b.op("ConvTranspose", x, d.weights(c, 2, 3, 3), strides=[2, 2], output_shape=[2 * h + d.number(0, 1), 2 * w], auto_pad=d.one("SAME_UPPER", "SAME_LOWER", "NOTSET"))
+    return d.b.op(
+        "ConvTranspose",
+        x,
+        d.weights(c, 2, 3, 3),
+        strides=[2, 2],
+        output_shape=[2 * h + d.number(0, 1), 2 * w],
+        auto_pad=d.one("SAME_UPPER", "SAME_LOWER", "NOTSET"),
+    )
 
 
 @step("f", 4, 4, "Unpooled")
@@ -329,7 +336,7 @@ def _unpool(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 3, 3, "Col2Im")
 def _col2im(d: Draw, x: ir.Value) -> ir.Value | None:
-    n, c, length = dims(x)
+    _n, _c, length = dims(x)
     return d.b.op("Col2Im", d.b.op("Tile", x, [1, 4, 1]), [2, length + 1], [2, 2]) if length > 1 else None
 
 
@@ -425,7 +432,9 @@ def _scan(d: Draw, x: ir.Value) -> ir.Value:
     y = inner.b.op("Tanh", inner.b.op("Add", state, row))
     inner.b.output(y, inner.b.op("Mul", y, row))
     start = d.b.const(d.weights(*dims(x)[1:]))
-    results = d.b.ops("Scan", start, x, body=inner.b.graph, num_scan_inputs=1, scan_input_directions=[d.number(0, 1)], scan_output_directions=[d.number(0, 1)], outputs=2)
+    results = d.b.ops(
+        "Scan", start, x, body=inner.b.graph, num_scan_inputs=1, scan_input_directions=[d.number(0, 1)], scan_output_directions=[d.number(0, 1)], outputs=2
+    )
     return results[d.number(0, 1)]
 
 
@@ -490,7 +499,7 @@ def _adaptive(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 4, 4, "Blocks")
 def _blocks(d: Draw, x: ir.Value) -> ir.Value | None:
-    n, c, h, w = dims(x)
+    _n, _c, h, w = dims(x)
     if h % 2 == 0 and w % 2 == 0:
         return d.b.ext("SpaceToBatch", x, block_size=[2, 2], pads=d.one([0, 0, 0, 0], [0, 2, 2, 0]))
     return d.b.ext("BatchToSpace", d.b.op("Tile", x, [4, 1, 1, 1]), block_size=[2, 2])
@@ -498,7 +507,7 @@ def _blocks(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 4, 4, "ReorgYolo")
 def _reorg(d: Draw, x: ir.Value) -> ir.Value | None:
-    n, c, h, w = dims(x)
+    _n, _c, h, w = dims(x)
     return d.b.ext("ReorgYolo", d.b.op("Tile", x, [1, 4, 1, 1]), stride=2) if h % 2 == 0 and w % 2 == 0 else None
 
 
@@ -532,7 +541,7 @@ def _region(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 4, 4, "RegionPools")
 def _region_pools(d: Draw, x: ir.Value) -> ir.Value:
-    n, c, h, w = dims(x)
+    n, _c, h, w = dims(x)
     if d.flag():
         rois = np.array([[0, 0.4, 0.6, w - 0.7, h - 0.6], [n - 1, 0.2, 0.1, 1.2, 0.9]], np.float32)
         return d.b.ext("ROIPooling", x, rois, pooled_h=2, pooled_w=d.number(1, 3), spatial_scale=1.0, method="max")

@@ -115,7 +115,7 @@ def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> Non
 
 
 def _hat(distance: Array) -> Array:
-    return np.clip(1 - np.abs(distance), 0, 1)
+    return np.asarray(np.clip(1 - np.abs(distance), 0, 1))
 
 
 def _cubic(distance: Array, a: float) -> Array:

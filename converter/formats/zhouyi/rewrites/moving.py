@@ -85,5 +85,3 @@ def max_unpool(node: ir.Node, b: Builder) -> ir.Value | None:
     zeros = b.const(np.zeros(int(np.prod(shape)), x.dtype.numpy() if x.dtype else np.float32), "zeros")
     filled = b.op("ScatterElements", zeros, b.op("Reshape", index, [-1]), b.op("Reshape", x, [-1]), axis=0)
     return b.op("Reshape", filled, shape)
-
-
