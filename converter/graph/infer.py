@@ -16,6 +16,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.laws import broken
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -87,6 +88,8 @@ def infer(node: ir.Node) -> None:
         extensions.infer(node)
     else:
         _infer_standard(node)
+        if node.domain == "" and (reason := broken(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
     _evaluate(node)
 
 
@@ -95,7 +98,10 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
         return None
     proto = ir.serde.serialize_type(value.type)
     if value.shape is not None and isinstance(value.type, ir.TensorType):
-        ir.serde.serialize_shape_into(proto, value.shape)
+        try:
+            ir.serde.serialize_shape_into(proto, value.shape)
+        except ir.serde.SerdeError:
+            raise InferenceError(f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits") from None
     return proto
 
 
