@@ -10,6 +10,7 @@ from converter import formats
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, unreadable
 from converter.format import Flavour
+from converter.graph.infer import InferenceError
 from converter.graph.laws import impossible
 from converter.publish import recover
 
@@ -31,7 +32,10 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
     if not p.exists():
         recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
-    model = chosen.read(p, Path(weights) if weights else None)
+    try:
+        model = chosen.read(p, Path(weights) if weights else None)
+    except InferenceError as e:  # of an input or an output; those of layers are told with the layer
+        raise unreadable("R105", str(e), Where(str(p))) from None
     if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
         raise unreadable("R110", reason, Where(str(p)))
     model.source = p if weights is None else None

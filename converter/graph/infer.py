@@ -68,6 +68,8 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
+        if any(isinstance(d, int) and d < 0 for d in shape):  # onnx's inference does not survive some of these
+            raise InferenceError(f"the shape {list(shape)} of {value.name!r} has a negative dimension")
         value.shape = shape if isinstance(shape, ir.Shape) else ir.Shape(shape)
 
 

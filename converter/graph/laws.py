@@ -135,10 +135,21 @@ def _depth(node: ir.Node) -> str | None:
     return None if 0 < size < LARGEST else f"the size {size} is impossible"
 
 
+def _axis(node: ir.Node) -> str | None:
+    x, axis = _dims(node, 0), int(_attr(node, "axis", -1))
+    return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+
+
+def _transpose(node: ir.Node) -> str | None:
+    x, perm = _dims(node, 0), _attr(node, "perm", None)
+    return None if x is None or perm is None or sorted(perm) == list(range(len(x))) else f"{list(perm)} is not an order of the {len(x)} axes of the input"
+
+
 def _quantised(node: ir.Node) -> str | None:
     """One scale and zero point for all, or one for each place along `axis`."""
     x, scale, zero, axis = _dims(node, 0), _dims(node, 1), _dims(node, 2), int(_attr(node, "axis", 1))
-    if zero is not None and scale is not None and (len(zero) != len(scale) or any(map(_differ, zero, scale))):
+    one = ([], [1])  # one scale for all
+    if zero is not None and scale is not None and not (zero in one and scale in one) and (len(zero) != len(scale) or any(map(_differ, zero, scale))):
         return f"the zero points {zero} do not fit the scales {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
         return None
@@ -151,5 +162,6 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
+    **{"Transpose": _transpose, "Softmax": _axis, "LogSoftmax": _axis, "Hardmax": _axis, "LpNormalization": _axis, "ArgMax": _axis, "ArgMin": _axis},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

@@ -126,7 +126,7 @@ def _field(root: Message, place: Place, message: Message, field: FieldDescriptor
             if new != held:
                 yield f"{name} = {str(new)[:80]}", _edited(root, place, lambda m, new=new: (m.ClearField(field.name), getattr(m, field.name).extend(new)))
         if held:
-            yield f"{name} long", _edited(root, place, lambda m: getattr(m, field.name).extend(held[:1] * 100_000))
+            yield f"{name} long", _edited(root, place, lambda m: getattr(m, field.name).extend(held[:1] * 5_000))
     elif field.name in set_ or message.ByteSize() < 200:
         for v in values:
             yield f"{name} = {str(v)[:60]!r}", _edited(root, place, lambda m, v=v: setattr(m, field.name, v))
@@ -261,7 +261,7 @@ def _json(root: Any) -> Iterator[Change]:
             *INTEGERS,
             math.nan,
             1e30,
-            [1] * 70_000,
+            [1] * 5_000,
             [65536] * 4,
             [0, 0],
         ):
