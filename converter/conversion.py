@@ -19,7 +19,7 @@ from converter.model import Model
 
 @dataclass(frozen=True)
 class Request:
-    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an input)."""
+    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an input), `dequantize` as in `load`."""
 
     source: Path
     target: Path
@@ -30,6 +30,7 @@ class Request:
     outputs: Sequence[str] = ()
     io_layout: str = ""
     force: bool = False
+    dequantize: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Written:
 
 def read(request: Request) -> Model:
     """The source as it shall be converted: inputs fixed, outputs cut. UsageError for names that it does not have."""
-    model = api.load(request.source, request.source_format, request.weights)
+    model = api.load(request.source, request.source_format, request.weights, request.dequantize)
     if request.outputs:
         from converter.passes.cut import cut
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import mmap
 import os
-import shutil
 import stat
+import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,10 @@ import numpy.typing as npt
 from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
+
+SLAB = 1 << 24  # bytes that are written, or made for writing, at once
+_MAPS: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # mapped files and their addresses
+_POPULATE = 22  # MADV_POPULATE_READ of Linux 5.14; Python has no name for it
 
 
 class MappedFile:
@@ -31,8 +37,7 @@ class MappedFile:
                 raise OSError(errno.EINVAL, "not a regular file")
             with open(self.path, "rb") as f:
                 size = os.fstat(f.fileno()).st_size
-                # an empty file cannot be mapped
-                self._bytes = np.frombuffer(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) if size else np.empty(0, np.uint8)
+                self._bytes = np.frombuffer(_map(f.fileno()) if size else b"", np.uint8)  # an empty file cannot be mapped
         except (OSError, ValueError) as e:
             raise unreadable("R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))) from None
 
@@ -49,6 +54,70 @@ class MappedFile:
         if offset < 0 or size < 0 or offset + size > len(self):
             raise unreadable("R102", f"bytes {offset}..{offset + size} are outside {self.path.name}, which has {len(self)}", where or Where(str(self.path)))
         return self._bytes[offset : offset + size]
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    _MAPS[made] = _address(made)
+    return made
+
+
+def _address(buffer: Any) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+def _fetch(low: int, high: int) -> None:
+    """Maps the pages of a mapped file between two addresses at once; one by one takes as long as copying them."""
+    for mapped, start in list(_MAPS.items()):
+        if sys.platform == "linux" and start <= low < high <= start + len(mapped):
+            first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
+            with contextlib.suppress(OSError):  # an older system
+                mapped.madvise(_POPULATE, first, high - start - first)
+
+
+def _release() -> None:
+    """Gives the memory of all mapped pages back; one that is used again comes from the system's cache."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in list(_MAPS):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any]]:
+    """The array in C order in contiguous pieces; a permuted view is copied a few rows at a time, never whole."""
+    if array.flags.c_contiguous:
+        yield np.ascontiguousarray(array)
+    elif array.nbytes <= size:
+        _fetch(*np.lib.array_utils.byte_bounds(array))
+        yield np.ascontiguousarray(array)
+    elif array[0].nbytes > size:
+        for row in array:
+            yield from slabs(row, size)
+    else:
+        rows = max(1, size // array[0].nbytes)
+        for i in range(0, len(array), rows):
+            yield from slabs(array[i : i + rows], size)
+
+
+def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
+    """Writes the elements in C order, as they are in memory; the number of bytes."""
+    return sum(f.write(slab.reshape(-1).view(np.uint8).data) for slab in slabs(array))
+
+
+class _Sink(io.FileIO):
+    """Writes slab by slab and gives the pages of mapped inputs back in between: weights that go by do not gather in memory."""
+
+    _since = 0
+
+    def write(self, data: Any) -> int:
+        slab = memoryview(data)[:SLAB]
+        address = _address(slab) if slab.nbytes else 0
+        _fetch(address, address + slab.nbytes)
+        written = super().write(slab)
+        self._since += written
+        if self._since >= SLAB:
+            self._since = 0
+            _release()
+        return written
 
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
@@ -97,7 +166,7 @@ class Output:
         final = self.path(suffix)
         try:
             _replaceable(final)
-            file = open(self._work / final.name, "xb", buffering=1 << 20)  # noqa: SIM115 - closed below
+            file = io.BufferedWriter(_Sink(self._work / final.name, "xb"), 1 << 20)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
         try:
@@ -117,6 +186,8 @@ class Output:
             try:
                 os.rename(made, place)
             except OSError:  # another file system
+                import shutil
+
                 shutil.copyfile(made, place)
             with open(place, "rb") as f:
                 os.fsync(f.fileno())

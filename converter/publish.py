@@ -16,12 +16,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import hashlib
 import os
-import secrets
-import shutil
 import signal
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +40,7 @@ Lock: TypeAlias = int
 @contextlib.contextmanager
 def workspace(target: Path) -> Iterator[Path]:
     """A new locked folder beside `target`, gone afterwards. OSError when the folder cannot be written to."""
-    path = target.parent / f"{_prefix(target)}{secrets.token_hex(6)}"
+    path = target.parent / f"{_prefix(target)}{os.urandom(6).hex()}"
     workspaces[path] = Workspace(target, os.getpid(), [])
     try:
         with uninterrupted(), folder_lock(target.parent):
@@ -67,8 +65,18 @@ class Workspace:
 workspaces: dict[Path, Workspace] = {}
 
 
+def _clear(path: Path) -> None:
+    """Removes a workspace, as far as that is allowed; two levels are all there is."""
+    for folder in (path / _OLD, path):
+        with contextlib.suppress(OSError):
+            for entry in list(folder.iterdir()):
+                with contextlib.suppress(OSError):
+                    entry.unlink()
+            folder.rmdir()
+
+
 def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    _clear(path)
     known = workspaces.pop(path, None)
     for lock in known.locks if known is not None else ():
         os.close(lock)
@@ -135,7 +143,7 @@ def _recover(target: Path) -> None:
                 for name in sorted((p.name for p in path.iterdir() if p.name != _OLD), key=lambda n: n == target.name):
                     os.replace(path / name, target.parent / name)
                 sync(target.parent)
-            shutil.rmtree(path, ignore_errors=True)
+            _clear(path)
         finally:
             os.close(lock)
 
@@ -149,7 +157,7 @@ def _abandoned(target: Path) -> list[Path]:
 
 def _prefix(target: Path) -> str:
     """By a hash: the target's name may itself be as long as names can be."""
-    return f"{PREFIX}{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"
+    return f"{PREFIX}{zlib.crc32(os.fsencode(target.name)):08x}-"
 
 
 @contextlib.contextmanager

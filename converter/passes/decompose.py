@@ -5,6 +5,7 @@ Each function takes the node and a builder and returns the replacement value(s),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,12 +79,19 @@ def global_pool(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("Flatten")
 def flatten(node: ir.Node, b: Builder) -> ir.Value | None:
-    shape = shape_of(_x(node))
-    axis = attrs_of(node).get("axis", 1)
-    if shape is None:
+    """Both extents are written as numbers where they are known: -1 beside a dimension that may be 0 means nothing."""
+    axis, rank = int(attrs_of(node).get("axis", 1)), rank_of(_x(node))
+    if rank is None:
         return b.op("Reshape", _x(node), [0, -1]) if axis == 1 else None
-    axis += len(shape) if axis < 0 else 0
-    return b.op("Reshape", _x(node), [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))])
+    dims = list(_x(node).shape or ())
+    before, after = _product(dims[: axis % rank if axis < 0 else axis]), _product(dims[axis % rank if axis < 0 else axis :])
+    if before is None and not after:
+        return b.op("Reshape", _x(node), [0, -1]) if axis == 1 else None
+    return b.op("Reshape", _x(node), [-1 if before is None else before, -1 if after is None else after])
+
+
+def _product(dims: Sequence[Any]) -> int | None:
+    return math.prod(dims) if all(isinstance(d, int) for d in dims) else None
 
 
 @decomposes("Squeeze", "Unsqueeze")
@@ -142,10 +150,19 @@ def div(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Mul", _x(node), b.const((1.0 / array.astype(np.float64)).astype(array.dtype)))
 
 
+def trains(node: ir.Node) -> bool:
+    """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    flag = None if mode is None else constant(mode)
+    return mode is not None and (flag is None or bool(flag.any()))
+
+
 @decomposes("Identity", "Dropout")
 def identity(node: ir.Node, b: Builder) -> ir.Value | None:
     """Vanishes where the boundary does not need it."""
     x = _x(node)
+    if node.op_type == "Dropout" and trains(node):
+        return None
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
         return None
     if node.outputs[0].is_graph_output() and (x.is_graph_input() or x.is_graph_output() or x.is_initializer() or x.graph is not node.graph):

@@ -38,6 +38,16 @@ def own_case(kind: str, inputs: list[np.ndarray], outputs: int = 1, **attributes
     return proto, inputs[:1], list(expected.values())
 
 
+def sliced_case() -> Case:
+    """Two rows of four, from a row that is data; -3 is the second."""
+    data = np.arange(8, dtype=np.float32).reshape(4, 2)
+    feeds = [helper.make_tensor_value_info("start", TensorProto.INT64, [1])]
+    nodes = [helper.make_node("Add", ["start", "two"], ["end"]), helper.make_node("Slice", ["data", "start", "end", "axis"], ["y"])]
+    constants = [numpy_helper.from_array(v, n) for n, v in (("data", data), ("two", np.array([2])), ("axis", np.array([0])))]
+    graph = helper.make_graph(nodes, "g", feeds, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2])], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), [np.array([-3])], [data[1:3]]
+
+
 X = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
 ONES = np.ones(4, np.float32)
 OWN = {
@@ -47,9 +57,19 @@ OWN = {
     "Concat": lambda: own_case("Concat", [X], axis=1),
     "Identity": lambda: own_case("Relu", [X]),
     "GatherElements": lambda: own_case("GatherElements", [X[:1, :1, :1], np.array([[[[1, 0, -1]]]])], axis=3),
+    "GatherElements 2": lambda: own_case("GatherElements", [X, np.random.default_rng(2).integers(-6, 6, (2, 3, 7, 6))], axis=2),
+    "GatherND": lambda: own_case("GatherND", [X, np.random.default_rng(3).integers(-4, 4, (2, 4, 5, 1))], batch_dims=2),
+    "GatherND 2": lambda: own_case("GatherND", [X, np.array([1, -1, 3, -6])]),
+    "CumSum": lambda: own_case("CumSum", [np.arange(2**40, 2**40 + 14).reshape(2, 7), np.array(1)], exclusive=1),
+    "CumSum 2": lambda: own_case("CumSum", [np.arange(-7, 7).reshape(2, 7), np.array(-1)], reverse=1),
+    "CumSum 3": lambda: own_case("CumSum", [np.arange(4).reshape(4, 1), np.array(1)], exclusive=1),
     "Resize": lambda: own_case("Resize", [X, np.zeros(0, np.float32), np.array([1, 1, 3, 2], np.float32)], mode="nearest"),
     "MatMul 3": lambda: own_case("MatMul", [X, X.transpose(0, 1, 3, 2)[:1]]),
     "MatMul 2": lambda: own_case("MatMul", [X, X[0, 0]]),
+    "Slice": sliced_case,
+    "CumSum float": lambda: own_case("CumSum", [X[0, 0], np.array(1)]),
+    "Einsum": lambda: own_case("Einsum", [X[:1], X[:, 0]], equation="...ij,kjj->...ik"),
+    "DFT": lambda: own_case("DFT", [X[..., :1], np.array(8), np.array(2)], onesided=1),
     "Tile": lambda: own_case("Tile", [X, np.array([1, 2, 1, 3])]),
     "Expand": lambda: own_case("Expand", [X[:, :1], np.array([2, 4, 6, 6])]),
     "Sub": lambda: own_case("Sub", [X, X[0]]),

@@ -62,6 +62,9 @@ class CoreLowering(Lowering):
         for value in outputs:
             if (r := value.shape.rank() if value.shape is not None else 0) > 5:
                 raise MappingError(f"{value.name} has rank {r}, Core ML's tensors have at most 5 axes")
+        for value in filter(None, (*inputs, *outputs)):
+            if value.shape is not None and 0 in value.shape:
+                raise MappingError(f"{value.name} has no elements, which Core ML's tensors cannot say")
         self.spec = max(self.spec, spec)
         return super().add(kind, inputs, outputs, attrs, blobs, extra)
 

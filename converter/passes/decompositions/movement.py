@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -136,15 +136,3 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
     apart = b.op("Reshape", x_of(node), [n for o, f in pairs for n in ((o, 1) if f > 1 else (o,))])
     wide = b.op("Expand", apart, [n for o, f in pairs for n in ((o, f) if f > 1 else (o,))])
     return b.op("Reshape", wide, list(after))
-
-
-@decomposes("GatherElements")
-def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Along the last axis of one row, or where all other extents are one: Gather."""
-    shape, rank = shape_of(x_of(node)), rank_of(x_of(node))
-    axis = int(attrs_of(node).get("axis", 0))
-    index = node.inputs[1]
-    if shape is None or rank is None or index is None or any(n != 1 for i, n in enumerate(shape) if i != axis % rank):
-        return None
-    out = shape_of(node.outputs[0])
-    return None if out is None else b.op("Reshape", b.op("Gather", x_of(node), b.op("Reshape", index, [-1]), axis=axis), list(out))

@@ -136,7 +136,7 @@ def lift_nms(layer: Layer, b: Builder) -> list[ir.Value]:
 @lowers("GroupedNMS", domain=EXTENSION_DOMAIN)
 def lower_nms(node: Node, low: Lowering) -> None:
     a = node.attrs
-    attrs = {"method": "HARD", "center_point_box": int(a["center_point_box"]), "max_output_size": int(a["per_class"]), "soft_nms_sigma": 0.0}
+    attrs = {"method": "HARD", "center_point_box": int(a.get("center_point_box", 0)), "max_output_size": int(a["per_class"]), "soft_nms_sigma": 0.0}
     attrs |= {"iou_threshold": float(a["iou_threshold"]), "score_threshold": float(a["score_threshold"]), "image_width": 1, "image_height": 1}
     low.add("NMS", node.inputs, node.outputs, attrs)
 
