@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
 from converter.formats.coreml.stored import of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import Array, known
 from converter.mapping.drive import FormatMapping, Lowering
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import defaults
+from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
 REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
