@@ -148,7 +148,7 @@ def _transpose(node: ir.Node) -> str | None:
 def _quantised(node: ir.Node) -> str | None:
     """One scale and zero point for all, or one for each place along `axis`."""
     x, scale, zero, axis = _dims(node, 0), _dims(node, 1), _dims(node, 2), int(_attr(node, "axis", 1))
-    one = ([], [1])  # one scale for all
+    one: tuple[Dims, Dims] = ([], [1])  # one scale for all
     if zero is not None and scale is not None and not (zero in one and scale in one) and (len(zero) != len(scale) or any(map(_differ, zero, scale))):
         return f"the zero points {zero} do not fit the scales {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
