@@ -41,8 +41,15 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
 def save(model: Model, path: PathLike, format: str | None = None, io_layout: str = "") -> list[Diagnostic]:
     """Writes a model: `format` may carry a flavour ("openvino+ir=7"); without it the suffix decides. Returns warnings.
 
-    Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not).
+    Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not). A graph that
+    was built by hand and is not in canonical form (implicit padding, another opset, values without types) is read as a file would be.
     """
+    from converter.graph.invariants import violations
+
+    if violations(model.ir):
+        from converter.formats.onnx.by_hand import canonical_form
+
+        model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)
     return formats.get(flavour.format).write(model, Path(path), flavour)
 

@@ -115,6 +115,10 @@ CODES: dict[str, Explanation] = {
         "an opaque operator cannot be executed",
         "Random numbers and custom layers have no definition that netconv could execute; they are carried, not computed.",
     ),
+    "X209": Explanation(
+        "layers stay in floats",
+        "An integer target was asked for, but these layers do not stand between DequantizeLinear and QuantizeLinear: the network itself computes them in floats.",
+    ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
     "W303": Explanation(

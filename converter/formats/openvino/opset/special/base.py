@@ -204,9 +204,10 @@ class Emit:
         self.low.add(kind, operands, [result], {k: text_of(v) for k, v in attrs.items() if v is not None})
         return result
 
-    def out(self, kind: str, *inputs: Any, outputs: Sequence[ir.Value] | None = None, **attrs: Any) -> None:
-        operands = self._operands(inputs)
-        self.low.add(kind, operands, list(self.node.outputs if outputs is None else outputs), {k: text_of(v) for k, v in attrs.items() if v is not None})
+    def out(self, kind: str, *inputs: Any, outputs: Sequence[ir.Value] | None = None, revision: int | None = None, **attrs: Any) -> None:
+        """`revision`: the opset of an operation whose newest form means something else."""
+        results = list(self.node.outputs if outputs is None else outputs)
+        self.low.add(kind, self._operands(inputs), results, {k: text_of(v) for k, v in attrs.items() if v is not None}, extra=revision)
 
     def ints(self, value: ir.Value | None) -> Any:
         """A known operand as a list (it becomes a constant), else the operand itself."""
