@@ -24,6 +24,7 @@ from converter.errors import WriteError, unreadable
 
 SLAB = 1 << 24  # bytes that are written, or made for writing, at once
 _MAPS: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # mapped files and their addresses
+_LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
 _POPULATE = 22  # MADV_POPULATE_READ of Linux 5.14; Python has no name for it
 
 
@@ -88,7 +89,7 @@ def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any
         yield np.ascontiguousarray(array)
     elif array.nbytes <= size:
         _fetch(*np.lib.array_utils.byte_bounds(array))
-        yield np.ascontiguousarray(array)
+        yield _packed(array)
     elif array[0].nbytes > size:
         for row in array:
             yield from slabs(row, size)
@@ -96,6 +97,16 @@ def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any
         rows = max(1, size // array[0].nbytes)
         for i in range(0, len(array), rows):
             yield from slabs(array[i : i + rows], size)
+
+
+def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache line holds: several times faster."""
+    if abs(array.strides[-1]) <= _FAR:
+        return np.ascontiguousarray(array)
+    copy, width = np.empty(array.shape, array.dtype), max(1, _LINE // array.itemsize)
+    for i in range(0, array.shape[-1], width):
+        copy[..., i : i + width] = array[..., i : i + width]
+    return copy
 
 
 def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
