@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.passes.constants import is_constant
 from converter.passes.legalise import Rewrites
 
 Value = ir.Value

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
 from converter.formats.coreml.stored import of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import Array, known
 from converter.mapping.drive import FormatMapping, Lowering
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import defaults
+from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
 REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
@@ -62,6 +62,9 @@ class CoreLowering(Lowering):
         for value in outputs:
             if (r := value.shape.rank() if value.shape is not None else 0) > 5:
                 raise MappingError(f"{value.name} has rank {r}, Core ML's tensors have at most 5 axes")
+        for value in filter(None, (*inputs, *outputs)):
+            if value.shape is not None and 0 in value.shape:
+                raise MappingError(f"{value.name} has no elements, which Core ML's tensors cannot say")
         self.spec = max(self.spec, spec)
         return super().add(kind, inputs, outputs, attrs, blobs, extra)
 

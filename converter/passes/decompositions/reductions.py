@@ -11,6 +11,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, scaled, x_of
+from converter.passes.decompositions.computed import computed_axis
 
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
@@ -147,14 +148,39 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("CumSum")
 def cum_sum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A product with a triangle of ones, the axis turned to the end."""
+    """Floats: a product with a triangle of ones, the axis turned to the end. Integers: exact sums over 1, 2, 4, ... neighbours.
+
+    Along an axis that is data, see `computed`.
+    """
+    if constant(node.inputs[1]) is None:
+        return computed_axis(node, b)
     x, axis, shape = x_of(node), constant(node.inputs[1]), shape_of(x_of(node))
-    if axis is None or shape is None or not is_float(x) or x.dtype is None or not shape:
+    if axis is None or x.dtype is None or not shape:
         return None
     place, attrs = int(axis.reshape(())) % len(shape), attrs_of(node)
+    if not is_float(x):
+        return _running(x, place, shape[place], attrs, b)
     triangle = np.triu(np.ones((shape[place],) * 2), 1 if attrs.get("exclusive", 0) else 0)
     triangle = (triangle.T if attrs.get("reverse", 0) else triangle).astype(x.dtype.numpy())
     perm = [i for i in range(len(shape)) if i != place] + [place]
     if place == len(shape) - 1:
         return b.op("MatMul", x, triangle)
     return b.op("Transpose", b.op("MatMul", b.op("Transpose", x, perm=perm), triangle), perm=[int(i) for i in np.argsort(perm)])
+
+
+def _running(x: ir.Value, axis: int, count: int, attrs: dict[str, Any], b: Builder) -> ir.Value:
+    """The running sum along `axis` of `count` places in log2(count) additions of a tensor and its shifted self."""
+    back = bool(attrs.get("reverse", 0))
+
+    def shifted(value: ir.Value, by: int) -> ir.Value:
+        kept = b.op("Slice", value, [by], [count], [axis]) if back else b.op("Slice", value, [0], [count - by], [axis])
+        return b.op("Pad", kept, [0, by] if back else [by, 0], b.like(value, 0), [axis])
+
+    exclusive = bool(attrs.get("exclusive", 0))
+    if exclusive and count == 1:
+        return b.op("Mul", x, b.like(x, 0))
+    total = shifted(x, 1) if exclusive else x
+    by = 1
+    while by < count:
+        total, by = b.op("Add", total, shifted(total, by)), 2 * by
+    return total if total is not x else b.op("Identity", x)

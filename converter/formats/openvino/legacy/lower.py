@@ -26,7 +26,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values
+from converter.mapping.narrow import Narrowing, dynamic_values, other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
@@ -44,6 +44,7 @@ BEYOND = {"FakeQuantize": 6, "TensorIterator": 4}
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a shape is not static."""
     version = int(flavour.options.get("ir", "7"))
+    refuse(other_values(model.ir, "OpenVINO"))
     graph = model.ir.clone()
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph)

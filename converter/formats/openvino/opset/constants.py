@@ -17,6 +17,15 @@ DATA_TYPES = {name: ir.DataType(number) for number, name in ELEMENT_TYPES.items(
 NAMES = {d: name for name, d in DATA_TYPES.items()}
 
 
+STORED = "netconv.weights"  # the model's note that its weights are stored in half precision: f16 or bf16
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def computed(dtype: ir.DataType) -> ir.DataType:
+    """The type in which values are computed: half precision is for storage and for the network's inputs and outputs, as in the runtime."""
+    return ir.DataType.FLOAT if dtype in HALVES else dtype
+
+
 def precision(dtype: ir.DataType | None) -> str:
     """A port's spelling of a type: FP32, I64, BOOL, ..."""
     name = NAMES.get(dtype or ir.DataType.FLOAT)
@@ -26,7 +35,7 @@ def precision(dtype: ir.DataType | None) -> str:
 
 
 def read_const(layer: Layer) -> ir.TensorProtocol:
-    """The tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble first, as in ONNX)."""
+    """The tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble first, as in ONNX), halves become float32 when used."""
     name, shape = layer.data.get("element_type", ""), csv.lift(layer.data.get("shape", ""))
     dtype = DATA_TYPES.get(name)
     if dtype is None or dtype == ir.DataType.STRING:
@@ -34,7 +43,11 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
     raw = layer.blobs["value"].array if "value" in layer.blobs else np.empty(0, np.uint8)
     if dtype.bitwidth < 8:
         return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape))
-    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype)
+    array = raw.view(dtype.numpy()).reshape(shape)
+    if dtype not in HALVES:
+        return ir.Tensor(array, dtype)
+    wide = computed(dtype)
+    return ir.LazyTensor(lambda: ir.Tensor(array.astype(wide.numpy())), dtype=wide, shape=ir.Shape(shape), name=layer.name)
 
 
 def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:

@@ -11,7 +11,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.formats.openvino.ir import Body, Net
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
-from converter.formats.openvino.opset.constants import DATA_TYPES, read_const
+from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.graph.build import Builder, new_model
@@ -38,7 +38,15 @@ def lift(net: Net) -> Model:
     refuse(body.lifting.problems)
     body.sinks()
     fold(model, KNOWN_LIMIT)
+    if halves := stored_as_halves(net):
+        model.metadata_props[STORED] = halves
     return Model(model, "openvino", interface={"defaults": body.defaults} if body.defaults else {})
+
+
+def stored_as_halves(net: Net) -> str:
+    """The half-precision type of the constants; "" when there are none."""
+    found = {layer.data.get("element_type") for layer in net.layers if layer.type == "Const"}
+    return next((name for name in ("f16", "bf16") if name in found), "")
 
 
 class BodyLift:
@@ -47,6 +55,7 @@ class BodyLift:
     def __init__(self, net: Net, builder: Builder, lifting: Lifting, nested: bool = True) -> None:
         self.net, self.builder, self.lifting, self.nested = net, builder, lifting, nested
         self.env: Env = {}
+        self.names: dict[tuple[int, int], str] = {}
         self.outputs: dict[int, ir.Value] = {}
         self.given: dict[int, ir.Value] = {}  # Parameter id -> value, for bodies of If, Loop and TensorIterator
         self._read: set[tuple[int, int]] = set()
@@ -66,9 +75,9 @@ class BodyLift:
             operands = [self.env.get(f) if f is not None else None for f in feeds]
             if any(f is not None and v is None for f, v in zip(feeds, operands, strict=True)):
                 continue  # behind a refused layer
-            self._layer(layer, operands)
+            self._layer(layer, operands, feeds)
 
-    def _layer(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
+    def _layer(self, layer: IrLayer, operands: list[ir.Value | None], feeds: list[tuple[int, int] | None]) -> None:
         try:
             if layer.type == "Parameter":
                 self._bind(layer, [self.given.get(layer.id) or self._parameter(layer)])
@@ -77,7 +86,7 @@ class BodyLift:
             elif layer.type == "Result":
                 assert operands[0] is not None
                 self.outputs[layer.id] = operands[0]
-                self._result(layer, operands[0])
+                self._result(layer, operands[0], feeds[0])
             else:
                 self._operation(layer, operands)
         except MappingError as e:
@@ -110,28 +119,33 @@ class BodyLift:
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
             self.env[layer.id, port.id] = value
             name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
+            self.names[layer.id, port.id] = name
             if value.producer() is not None and "openvino.name" not in value.metadata_props:
                 value.metadata_props["openvino.name"] = name
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
-        """A graph input. An FP16 input of v10 is presented as FP32."""
+        """A graph input, brought to the type of computation. An FP16 input of v10 is presented as FP32."""
         dtype = DATA_TYPES.get(layer.data.get("element_type", "f32"))
         if dtype is None:
             raise MappingError(f"inputs of element type {layer.data.get('element_type')!r} have no counterpart", "X201")
         names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()
         value = ir.Value(name=self.builder.names.fresh(names[0] if names else layer.name))
-        narrow = self.net.version < 11 and dtype == ir.DataType.FLOAT16
-        set_type(value, ir.DataType.FLOAT if narrow else dtype, parse_shape(layer.data.get("shape", "")))
+        wide = self.net.version < 11 and dtype == ir.DataType.FLOAT16
+        set_type(value, ir.DataType.FLOAT if wide else dtype, parse_shape(layer.data.get("shape", "")))
         set_public_name(value, names[0] if names else layer.name)
         self.builder.graph.inputs.append(value)
-        return self.builder.op("Cast", value, to=int(dtype)) if narrow else value
+        return self.builder.op("Cast", value, to=int(computed(dtype))) if value.dtype in HALVES else value
 
-    def _result(self, layer: IrLayer, value: ir.Value) -> None:
-        """A graph output. v10 presents I64, U64 and U32 as I32, and what is none of these nor I32 as FP32."""
+    def _result(self, layer: IrLayer, value: ir.Value, feed: tuple[int, int] | None) -> None:
+        """A graph output in the type of its port. v10 presents I64, U64 and U32 as I32, and what is none of these nor I32 as FP32."""
         if self.nested:
             return
-        name = value.metadata_props.get("openvino.name") or self._boundary_name(value) or layer.name
-        if self.net.version < 11 and (shown := V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)) is not None:
+        name = (self.names.get(feed) if feed is not None else None) or self._boundary_name(value) or layer.name
+        port = layer.inputs[0].precision.upper()
+        shown = (
+            V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT) if self.net.version < 11 else HALF_PORTS.get(port) if value.dtype == ir.DataType.FLOAT else None
+        )
+        if shown is not None:
             value = self.builder.op("Cast", value, to=int(shown))
         self.builder.output(value)
         set_public_name(self.builder.graph.outputs[-1], name)
@@ -163,7 +177,7 @@ class BodyLift:
             set_public_name(self.builder.graph.outputs[-1], name)
 
 
-HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+HALF_PORTS = {"FP16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}
 V10_OUTPUTS = {
     **dict.fromkeys((ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.UINT32), ir.DataType.INT32),
     **dict.fromkeys(

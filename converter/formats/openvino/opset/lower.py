@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.opset.constants import NAMES, precision, write_const
+from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, precision, write_const
 from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
+from converter.graph.walk import all_graphs
 from converter.mapping.drive import Lowering, reason_against, refuse
+from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
 from converter.model import Model
 from converter.passes.fold import fold
@@ -31,15 +33,25 @@ NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
+    refuse(other_values(model.ir, "OpenVINO", NAMES))
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
+    stored = stored_as_halves(graph)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
     fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
-    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, half="fp16" in flavour.options)
+    refuse(_unknown_constants(graph))
+    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
+
+
+def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
+    """Constants of types that have no name here, and texts, whose bytes nobody lays down."""
+    used = [v for g in all_graphs(model.graph) for v in g.initializers.values() if v.uses() or v.is_graph_output()]
+    strange = [v for v in used if v.dtype is not None and (v.dtype not in NAMES or v.dtype == ir.DataType.STRING)]
+    return [Diagnostic("X202", f"the constant {v.name} is of type {v.dtype.name}", where=Where(layer=str(v.name))) for v in strange if v.dtype is not None]
 
 
 def _presented_as(value: ir.Value) -> ir.DataType | None:
@@ -55,12 +67,30 @@ def _presented(value: ir.Value) -> Diagnostic:
     return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
 
 
+def stored_as_halves(model: ir.Model) -> str:
+    """The half-precision type in which the source stores its weights; "" when they are whole."""
+    if noted := model.metadata_props.get(STORED, ""):
+        return noted
+    found = {t.dtype for g in all_graphs(model.graph) for v in g.initializers.values() if (t := v.const_value) is not None and t.size >= LEAST_COMPRESSED}
+    return next((NAMES[d] for d in HALVES if d in found), "")
+
+
+def _weights(tensor: ir.TensorProtocol) -> bool:
+    """Not the small constants of arithmetic."""
+    return tensor.dtype == ir.DataType.FLOAT and tensor.size >= LEAST_COMPRESSED
+
+
 def _compressible(tensor: ir.TensorProtocol) -> bool:
-    """Weights, not the small constants of arithmetic; nothing that half precision turns into infinity."""
-    if tensor.dtype != ir.DataType.FLOAT or len(tensor.shape) < 2 or tensor.size < LEAST_COMPRESSED:
-        return False
+    """Nothing that half precision turns into infinity."""
     array = tensor.numpy()
-    return bool(np.isfinite(array).all() and np.abs(array).max() <= np.finfo(np.float16).max)
+    return len(tensor.shape) >= 2 and bool(np.isfinite(array).all() and np.abs(array).max() <= np.finfo(np.float16).max)
+
+
+def _fits(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
+    """Whether every value is one of the narrower type."""
+    array = tensor.numpy()
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(array, array.astype(dtype.numpy()).astype(np.float32), equal_nan=True))
 
 
 def _dims(value: ir.Value) -> list[str]:
@@ -70,8 +100,8 @@ def _dims(value: ir.Value) -> list[str]:
 class NetWriter:
     """Numbers layers, writes constants in front of their first user and edges behind it. One for each body."""
 
-    def __init__(self, net: Net, limit: int, body: Body | None = None, half: bool = False) -> None:
-        self.net, self.limit, self.half = net, limit, half
+    def __init__(self, net: Net, limit: int, half: str = "", stored: str = "", body: Body | None = None) -> None:
+        self.net, self.limit, self.half, self.stored = net, limit, half, stored
         self.body: Body = net if body is None else body
         self.made: dict[ir.Value, tuple[int, int]] = {}
         self._names: dict[str, int] = {}
@@ -133,17 +163,23 @@ class NetWriter:
     def _constant(self, value: ir.Value) -> None:
         """The Const layer of a constant that has none yet."""
         if value not in self.made and value.const_value is not None:
-            if self.half and _compressible(value.const_value):
-                self._compressed(value, value.const_value)
+            if narrow := self._narrow(value.const_value):
+                self._compressed(value, value.const_value, DATA_TYPES[narrow])
                 return
             const = write_const(len(self.body.layers), self._name(value.name or "const"), value.const_value)
             self._add(const, [], [value])
 
-    def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    def _narrow(self, tensor: ir.TensorProtocol) -> str:
+        """The half-precision type to store a constant in: as wanted, or as the source stored it when nothing is lost; else ""."""
+        if not _weights(tensor):
+            return ""
+        return self.half if self.half and _compressible(tensor) else self.stored if self.stored and _fits(tensor, DATA_TYPES[self.stored]) else ""
+
+    def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol, to: ir.DataType) -> None:
         """Half precision in the file, with a Convert that readers know as decompression."""
         name, shape = value.name or "const", ir.Shape(list(tensor.shape.numpy()))
-        half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(np.float16)), dtype=ir.DataType.FLOAT16, shape=shape, name=name)
-        inner = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT16), shape=shape)
+        half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(to.numpy())), dtype=to, shape=shape, name=name)
+        inner = ir.Value(name=name, type=ir.TensorType(to), shape=shape)
         self._add(write_const(len(self.body.layers), self._name(f"{name}_compressed"), half), [], [inner])
         layer = IrLayer(len(self.body.layers), self._name(name), "Convert", "opset1", data={"destination_type": "f32"})
         layer.rt_info = Element("rt_info", children=[Element("attribute", {"name": "decompression", "version": "0"})])
@@ -154,21 +190,21 @@ class NetWriter:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
-        version = version_to_write(layer.kind, self.limit)
+        version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
         name = layer.name or layer.kind
         if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
             name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
         made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
-        for tag, inner in (layer.extra or {}).items():
+        for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
             made.bodies[tag] = self._inner(inner, len(inputs))
         self._add(made, inputs, layer.outputs)
 
     def _inner(self, inner: Inner, count: int) -> SubNet:
         """The body of an If or Loop; external ports are positions, since ports are numbered so here."""
         sub = SubNet()
-        writer = NetWriter(self.net, self.limit, sub, self.half)
+        writer = NetWriter(self.net, self.limit, self.half, self.stored, sub)
         parameters = {v: writer.parameter(v) for _, v in inner.inputs}
         sub.inputs = [PortMap(port, parameters[v]) for port, v in inner.inputs]
         if inner.iteration is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.constants import computed
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import (
     Emit,
@@ -29,22 +29,16 @@ def lift_convert_like(layer: Layer, b: Builder) -> ir.Value:
     like = operand(layer, 1)
     if like.dtype is None:
         raise MappingError("the type of input 1 is unknown")
-    return b.op("Cast", operand(layer, 0), to=int(like.dtype))
+    x = operand(layer, 0)
+    return x if x.dtype == like.dtype else b.op("Cast", x, to=int(like.dtype))
 
 
 @lifts("Convert")
 def lift_convert(layer: Layer, b: Builder) -> ir.Value:
-    """Floats keep compressed constants out of the graph: a constant of another float type is converted when it is read."""
+    """Between types of computation: to or from half precision is nothing."""
     attributes(layer, "no_clamp", "use_rounding", destination_type=str)
-    to = T(element_type.lift(layer.attrs["destination_type"]))
-    x = operand(layer, 0)
-    tensor = x.const_value
-    if tensor is not None and x.dtype in (T.FLOAT16, T.BFLOAT16) and to == T.FLOAT:
-        return b.const(
-            ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(np.float32)), dtype=T.FLOAT, shape=ir.Shape(list(tensor.shape.numpy())), name=x.name),
-            x.name or "const",
-        )
-    return b.op("Cast", x, to=int(to))
+    x, to = operand(layer, 0), computed(T(element_type.lift(layer.attrs["destination_type"])))
+    return x if x.dtype == to else b.op("Cast", x, to=int(to))
 
 
 @lowers("Identity")
@@ -74,7 +68,7 @@ def lift_promote(layer: Layer, b: Builder) -> list[ir.Value]:
     x, y = operand(layer, 0), operand(layer, 1)
     if x.dtype is None or y.dtype is None:
         raise MappingError("the types of the inputs are unknown")
-    to = _promoted(x, y, a.pytorch_scalar_promotion, T(element_type.lift(a.u64_integer_promotion_target)))
+    to = _promoted(x, y, a.pytorch_scalar_promotion, computed(T(element_type.lift(a.u64_integer_promotion_target))))
     return [b.op("Cast", v, to=int(to)) for v in (x, y)]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.constants import computed
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import (
     Emit,
@@ -266,7 +267,7 @@ def lower_one_hot(node: Node, low: Lowering) -> None:
 def lift_eye(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, output_type=str)
     rows, columns, diagonal = (int(scalar(operand(layer, i), what)) for i, what in enumerate(("rows", "columns", "the diagonal")))
-    eye = np.eye(rows, columns, diagonal, dtype=T(element_type.lift(a.output_type)).numpy())
+    eye = np.eye(rows, columns, diagonal, dtype=computed(T(element_type.lift(a.output_type))).numpy())
     batch = optional(layer, 3)
     if batch is None:
         return b.op("Identity", b.const(eye))
@@ -284,9 +285,9 @@ def lower_eye_like(node: Node, low: Lowering) -> None:
 def lift_range(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, output_type="")
     bounds = [operand(layer, i) for i in range(3)]
-    to = T(element_type.lift(a.output_type)) if a.output_type else bounds[0].dtype
+    to = computed(T(element_type.lift(a.output_type))) if a.output_type else bounds[0].dtype
     assert to is not None
-    work = T.FLOAT if to in (T.FLOAT16, T.BFLOAT16) else to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
+    work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
     flat = [cast(b, b.op("Reshape", v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v, work) for v in bounds]
     y = b.op("Range", *flat)
     return y if work == to else b.op("Cast", y, to=int(to))

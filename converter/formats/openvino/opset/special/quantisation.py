@@ -71,7 +71,7 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
 
 
 def dequantised(b: Builder, x: ir.Value, scale: ir.Value) -> ir.Value | None:
-    if scale.const_value is None or scale.dtype not in (T.FLOAT, T.FLOAT16) or x.dtype != scale.dtype:
+    if scale.const_value is None or scale.dtype != T.FLOAT or x.dtype != scale.dtype:
         return None
     minus = _source(x, "Sub")
     weights = _stored(minus.inputs[0] if minus is not None else x)
