@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.unroll import copied, unroll
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.fold import fold
@@ -127,8 +127,15 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
     a = attrs_of(node)
     if x is None or shape is None or target is None or len(shape) != 3 or a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
+    scales = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] is not None and shape_of(node.inputs[2]) != (0,) else None
+    factors = None if scales is None else known(scales)
+    if scales is not None and factors is None:
+        return None
     image = b.op("Reshape", x, [shape[0], shape[1], 1, shape[2]])
-    y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **copied(node))
+    if factors is not None:
+        y = b.op("Resize", image, None, np.array([*factors[:2], 1, factors[2]], np.float32), **copied(node))
+    else:
+        y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **copied(node))
     return b.op("Reshape", y, list(target))
 
 

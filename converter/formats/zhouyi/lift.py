@@ -11,14 +11,15 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
-from converter.formats.zhouyi.integer.grids import Grid, grids, stores_steps
+from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
+from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.types import ir_dtype
+from converter.formats.zhouyi.vague import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
@@ -32,6 +33,7 @@ from converter.passes.channels_last import to_first
 from converter.passes.tidy import tidy
 
 # a format without these types keeps them as others: a result of the left type is declared as one of the right
+BORDERS = ("Quantize", "DeQuantize")
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
@@ -69,7 +71,9 @@ class GraphLift:
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
         self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
-        self.ranges = {name: (g.low, g.high) for name, g in grids(document).items() if isinstance(g, Grid)}
+        self.steps: bool = outer.steps if outer else stores_steps(document)
+        self.grids = grids(document, self.steps)
+        self.ranges = {name: (g.low, g.high) for name, g in self.grids.items() if isinstance(g, Grid)}
 
     def run(self) -> None:
         layers = ordered(self.document)
@@ -118,13 +122,29 @@ class GraphLift:
             lift_control(self, layer)
             return
         far = self._far(layer)
-        if is_integer(layer) and far.kind not in MOVING:
+        if far.kind in BORDERS and self._border(layer, far):
+            return
+        if is_integer(layer) and not keeps_integers(far):
             self._integer(layer, far)
         else:
             self._plain(layer, far)
 
+    def _border(self, layer: Layer, far: FarLayer) -> bool:
+        """Between numbers and stored integers, where the integers' tensor says how; else the layer's own constants do."""
+        stored = (layer.outputs if far.kind == "Quantize" else layer.inputs)[0]
+        grid = self.grids.get(stored.name)
+        if not isinstance(grid, Grid):
+            return False
+        step = quantised if far.kind == "Quantize" else dequantised
+        with self.builder.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
+            self.env[layer.outputs[0].name] = self._declared(layer.outputs[0], step(self.builder, self.env[layer.inputs[0].name], grid))
+        return True
+
     def _plain(self, layer: Layer, far: FarLayer) -> None:
         """A layer of numbers, or one that moves whatever is stored."""
+        if reason := question(far.kind.split("/")[0]):
+            self.lifting.refuse(far, reason, "X201")
+            return
         attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
         results = self.lifting.layer(far)
         if results is None:
@@ -158,7 +178,8 @@ class GraphLift:
             raise MappingError(f"{layer.type} has no integer form here", "X201")
         inputs, outputs = ([self.zeros.get(t.name, 0) for t in tensors] for tensors in (layer.inputs, layer.outputs))
         declared, sources = ([ir_dtype(t.dtype) for t in tensors if t.dtype is not None] for tensors in (layer.outputs, layer.inputs))
-        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, [self.ranges.get(t.name) for t in layer.outputs], sources))
+        bits = declared[0].bitwidth if declared else 8
+        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, [self.ranges.get(t.name) for t in layer.outputs], sources, bits))
         return [found] if isinstance(found, ir.Value) else list(found)
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:

@@ -8,7 +8,7 @@ from converter.diagnostics import Diagnostic
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER
 from converter.formats.zhouyi.integer import dequantise as numbers
-from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, stores_steps
+from converter.formats.zhouyi.integer.grids import Grid, dequantised
 from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.graph.build import Builder
@@ -22,7 +22,6 @@ class NumbersLift(GraphLift):
 
     def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         super().__init__(document, builder, outer)
-        self.steps, self.grids = stores_steps(document), grids(document)
         self.reals: dict[str, ir.Value] = {}
 
     def _grid(self, tensor: Tensor) -> Grid | None:
@@ -36,7 +35,7 @@ class NumbersLift(GraphLift):
         try:
             sources, results = ([self._grid(t) for t in tensors] for tensors in (layer.inputs, layer.outputs))
             far = self._far(layer)
-            if not any(g is not None and not g.indices for g in (*sources, *results)) or numbers.moves(far.kind.split("/")[0], [*sources, *results]):
+            if not any(g is not None and not g.indices for g in (*sources, *results)) or numbers.moves(far, [*sources, *results]):
                 self._plain(layer, far)
                 return
             with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):

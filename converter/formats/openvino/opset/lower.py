@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -41,9 +41,17 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     stored = stored_as_halves(graph)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
     fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
+    refuse(_unknown_constants(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
+
+
+def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
+    """Constants of types that have no name here, and texts, whose bytes nobody lays down."""
+    used = [v for g in all_graphs(model.graph) for v in g.initializers.values() if v.uses() or v.is_graph_output()]
+    strange = [v for v in used if v.dtype is not None and (v.dtype not in NAMES or v.dtype == ir.DataType.STRING)]
+    return [Diagnostic("X202", f"the constant {v.name} is of type {v.dtype.name}", where=Where(layer=str(v.name))) for v in strange if v.dtype is not None]
 
 
 def _presented_as(value: ir.Value) -> ir.DataType | None:

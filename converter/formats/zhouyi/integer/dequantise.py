@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer.grids import Grid, dequantised, quantised
-from converter.formats.zhouyi.integer.register import MOVING
+from converter.formats.zhouyi.integer.register import keeps_integers
 from converter.formats.zhouyi.integer.stored import Weights
 from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
@@ -46,10 +46,10 @@ def is_number(kind: str, port: int, grid: Grid | None) -> bool:
     return grid is not None and not grid.indices and kind not in _STAYS_WHOLE and port not in _WHOLE.get(kind, ())
 
 
-def moves(kind: str, grids: list[Grid | None]) -> bool:
+def moves(layer: Layer, grids: list[Grid | None]) -> bool:
     """Whether the layer moves stored integers: the result has the grid of the first operand, or none."""
     first = grids[0] if grids else None
-    return kind in MOVING and (first is None or all(g is None or g.indices or (g.scale, g.zero) == (first.scale, first.zero) for g in grids))
+    return keeps_integers(layer) and (first is None or all(g is None or g.indices or (g.scale, g.zero) == (first.scale, first.zero) for g in grids))
 
 
 def float_layer(layer: Layer, sources: list[Grid | None], results: list[Grid | None], steps: bool) -> Layer:

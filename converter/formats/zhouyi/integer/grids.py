@@ -61,7 +61,8 @@ class Grid:
         return self.low <= info.min and self.high >= info.max
 
     def quantise(self, array: Array) -> Array:
-        y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
+        with np.errstate(over="ignore"):
+            y = np.rint(array.astype(np.float32) / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(y, self.low, self.high), self.dtype.numpy())
 
     def real(self, array: Array) -> Array:
@@ -100,8 +101,8 @@ def stores_steps(document: Graph) -> bool:
     return document.header.get("compat_quantized_model") is True
 
 
-def grids(document: Graph) -> dict[str, Grid | MappingError]:
-    """The grid of each quantised tensor by its name; for one that no Grid can say, the reason."""
+def grids(document: Graph, steps: bool) -> dict[str, Grid | MappingError]:
+    """The grid of each quantised tensor by its name; for one that no Grid can say, the reason. `steps` as `stores_steps` says."""
     found: dict[str, Grid | MappingError] = {}
     for layer in document.layers:
         scales, zeros, ranges = (_per_output(layer, f"layer_top_{k}") for k in ("scale", "zp", "range"))
@@ -109,7 +110,7 @@ def grids(document: Graph) -> dict[str, Grid | MappingError]:
             if tensor.dtype is None or tensor.dtype.is_float or i >= min(len(scales), len(zeros)):
                 continue
             try:
-                found[tensor.name] = _grid(tensor, scales[i], zeros[i], ranges[i] if i < len(ranges) else None, stores_steps(document))
+                found[tensor.name] = _grid(tensor, scales[i], zeros[i], ranges[i] if i < len(ranges) else None, steps)
             except MappingError as e:
                 found[tensor.name] = e
     return found

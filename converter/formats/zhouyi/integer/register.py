@@ -28,12 +28,7 @@ class Quantised:
     types: Sequence[ir.DataType] = field(default=())
     ranges: Sequence[tuple[int, int] | None] = field(default=())
     sources: Sequence[ir.DataType | None] = field(default=())
-
-    @property
-    def bits(self) -> int:
-        """Width of the integers of the first output."""
-        low, high = self.limits()
-        return (max(high, -low - 1)).bit_length() + (low < 0)
+    bits: int = 8  # width of the first output's integers
 
     def limits(self, port: int = 0) -> tuple[int, int]:
         given = self.ranges[port] if port < len(self.ranges) else None
@@ -47,11 +42,18 @@ IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Valu
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
-ArgMinMax BatchToSpace Repeat"""
+ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK Compress Filter"""
 MOVING = frozenset(_MOVING.split())
+_MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 
 ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
+
+
+def keeps_integers(layer: Layer) -> bool:
+    """Whether a layer does to stored integers what it does to numbers."""
+    kind = layer.kind.split("/")[0]
+    return kind in MOVING or str(layer.attrs.get("method", "")).upper() in _MOVING_METHODS.get(kind, ())
 
 
 def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:

@@ -96,6 +96,8 @@ class Weights:
         whole, scales, name = self.biases(), self.bias_scales(), f"{self.layer.name}.biases"
         if whole is None or not whole.any():
             return None
+        if scales.size == self.stored.shape[0] < whole.size:
+            scales = np.tile(scales, whole.size // scales.size)
         if blob(self.layer, "biases").dtype.kind == "f":  # numbers already
             return b.const(blob(self.layer, "biases").reshape(-1).astype(np.float32), name)
         limit = np.iinfo(np.int32)
