@@ -75,7 +75,7 @@ OWN = {
     "CumSum 2": lambda: own_case("CumSum", [np.arange(-7, 7).reshape(2, 7), np.array(-1)], reverse=1),
     "CumSum 3": lambda: own_case("CumSum", [np.arange(4).reshape(4, 1), np.array(1)], exclusive=1),
     "MatMulInteger": lambda: own_case("MatMulInteger", [BYTES, SIGNED.reshape(2000, 3), np.array(131, np.uint8), np.array([1, -7, 0], np.int8)]),
-    "MaxPool": lambda: own_case("MaxPool", [np.resize(BYTES, (1, 4, 6, 6))], kernel_shape=[3, 2], pads=[1, 0, 1, 1], outputs=2),
+    "MaxPool bytes": lambda: own_case("MaxPool", [np.resize(BYTES, (1, 4, 6, 6))], kernel_shape=[3, 2], pads=[1, 0, 1, 1], outputs=2),
     "ConvInteger": lambda: own_case(
         "ConvInteger", [np.resize(BYTES, (1, 600, 3, 5)), SIGNED[:4800].reshape(2, 600, 2, 2), np.array(9, np.uint8)], pads=[0, 1, 1, 0]
     ),

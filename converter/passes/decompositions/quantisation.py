@@ -156,13 +156,3 @@ def conv_integer(node: ir.Node, b: Builder) -> ir.Value | None:
     if len(cuts) == 1:
         return _sum(b, [b.op("Conv", x, w, **attrs)])
     return _sum(b, [b.op("Conv", _part(b, x, i, j, 1), _part(b, w, i, j, 1), **attrs) for i, j in cuts])
-
-
-@decomposes("MaxPool")
-def max_pool(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Whole numbers of eight bits as floats, which hold them exactly."""
-    x = x_of(node)
-    if x.dtype not in (_T.INT8, _T.UINT8):
-        return None
-    pooled = b.ops("MaxPool", b.op("Cast", x, to=_T.FLOAT), outputs=len(node.outputs), **attrs_of(node))
-    return [b.op("Cast", pooled[0], to=int(x.dtype)), *pooled[1:]]
