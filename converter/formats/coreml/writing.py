@@ -10,7 +10,6 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
-from converter.formats.coreml.folding import holds_numbers
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
 from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
@@ -23,6 +22,7 @@ from converter.mapping.drive import refuse
 from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
+from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 

@@ -69,10 +69,11 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    from converter.formats.zhouyi.lift_bodies import CONTROL
     from converter.formats.zhouyi.mapping import mapping
 
     found = mapping()
-    return {**{k: "(special)" for k in found.lift_special}, **{r.far: r.near for r in found.table.rules}}
+    return {**{k: "(special)" for k in (*found.lift_special, *CONTROL, "Input", "Constant")}, **{r.far: r.near for r in found.table.rules}}
 
 
 FORMAT = Format(

@@ -20,6 +20,7 @@ from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.types import ir_dtype
+from converter.formats.zhouyi.vague import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
@@ -142,6 +143,9 @@ class GraphLift:
 
     def _plain(self, layer: Layer, far: FarLayer) -> None:
         """A layer of numbers, or one that moves whatever is stored."""
+        if reason := question(far.kind.split("/")[0]):
+            self.lifting.refuse(far, reason, "X201")
+            return
         attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
         results = self.lifting.layer(far)
         if results is None:

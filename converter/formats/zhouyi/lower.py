@@ -27,8 +27,10 @@ from converter.mapping.node import Layer as FarLayer
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import to_last
+from converter.passes.constants import plain_weights
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.merge import merge
 from converter.passes.unroll import unroll
 
 
@@ -41,6 +43,8 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
     refuse(other_values(model.ir, "Zhouyi"))
     graph = model.ir.clone()
     fold(graph)
+    plain_weights(graph)
+    merge(graph)
     legalise(graph, hides_loop, {})
     static_loops(graph)
     refuse(dynamic_values(graph))

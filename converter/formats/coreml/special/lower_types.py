@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.lowering import is_float, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import INTEGERS, core, truncated
 from converter.formats.coreml.special.registry import lowers
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.passes.constants import is_constant
 from converter.passes.widen import FLOAT8
 
 Value = ir.Value

@@ -21,6 +21,8 @@ THEMES = (
     "detection",
     "tables",
     "control",
+    "groups",
+    "undocumented",
 )
 for theme in THEMES:
     importlib.import_module(f"converter.formats.zhouyi.special.{theme}")
