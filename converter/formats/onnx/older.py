@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.legalise import Rewrites
 
 _INT64 = int(ir.DataType.INT64)
@@ -29,9 +30,8 @@ def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
     x, axes = node.inputs[0], _operand(node, 1)
     if x is None:
         return None
-    if axes is None and node.attributes.get_int("noop_with_empty_axes", 0):
-        kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(node.op_type, "Identity")
-        return b.op("Mul", x, x) if node.op_type == "ReduceSumSquare" else b.op(kind, x)
+    if reduces_nothing(node):
+        return each_alone(node, b)
     if axes is None or constant(axes) is not None:
         return None
     if node.op_type == "ReduceMean":
@@ -56,7 +56,7 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
             bodies[name] = inner.graph
         y = b.op("If", b.op("Cast", meant, to=int(ir.DataType.BOOL)), **bodies)
         y.type, y.shape = x.type, ir.Shape([None] * rank)
-    return y if node.attributes.get_int("keepdims", 1) else b.op("Squeeze", y, places)
+    return y if attrs_of(node).get("keepdims", 1) else b.op("Squeeze", y, places)
 
 
 def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
