@@ -280,7 +280,7 @@ class BodyWriter:
         inner = BodyWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
-        externals = write_loop(inner, plan, alive(layers, plan.body.outputs))
+        externals = write_loop(inner, plan, alive(layers, plan.body.outputs[1:]))  # the condition is known
         layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
         made = self._layer(layer)
         externals.complete(sub, made)
