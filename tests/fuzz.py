@@ -21,6 +21,7 @@ from pathlib import Path
 
 import mutations
 import random_graphs
+import random_variants
 from hostile import structure, supervise
 from hostile.judge import ACTIONS
 
@@ -97,13 +98,14 @@ def networks(target: str, first: int, count: int) -> Answers:
     """Networks number `first` and following, through one format and back."""
     answers, faults = collections.Counter[str](), dict[str, str]()
     for i in range(first, first + count):
-        model = random_graphs.network(f"graph {i}", 1 + i % 8)
-        reference = random_graphs.expected(model) if model is not None else None
-        if model is None or reference is None:
+        drawn = random_variants.variant(f"graph {i}", 1 + i % 8)
+        reference = random_graphs.expected(drawn.model, drawn.feeds) if drawn is not None else None
+        if drawn is None or reference is None:
             answers["not executable"] += 1
             continue
-        place = f"network('graph {i}', {1 + i % 8}) -> {target}"
-        answer = _guarded(lambda m=model, r=reference: random_graphs.outcome(m, r, target), place, faults)
+        place = f"variant('graph {i}', {1 + i % 8}) -> {target}"
+        model = drawn.model if target == "onnx" else random_graphs.canonical(drawn.model)
+        answer = _guarded(lambda m=model, r=reference, f=drawn.feeds: random_graphs.outcome(m, r, target, f), place, faults)
         answers[answer if answer in ("same", "fault") else "refused"] += 1
     return f"network -> {target}", answers, faults
 

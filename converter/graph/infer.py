@@ -204,7 +204,7 @@ def _infer_control_flow(node: ir.Node) -> None:
         carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
         stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
-        fixed = trips is not None and stops is not None and bool(stops.all()) and known(body.outputs[0]) is not None
+        fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]
             if i < carried:
@@ -215,6 +215,15 @@ def _infer_control_flow(node: ir.Node) -> None:
                 set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
             else:
                 set_type(out, inner.dtype, None)
+
+
+def _goes_on(body: ir.Graph) -> bool:
+    """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
+    condition: ir.Value | None = body.outputs[0]
+    while condition is not None and (producer := condition.producer()) is not None and producer.op_type == "Identity":
+        condition = producer.inputs[0]
+    found = known(condition)
+    return condition is body.inputs[1] if found is None else bool(found.all())
 
 
 def _merge(a: ir.Shape | None, b: ir.Shape | None) -> list[Any] | None:

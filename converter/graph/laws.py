@@ -6,6 +6,7 @@ are refused where the node is made, whatever format they come from. Source: the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import onnx_ir as ir
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one parameter of a window
+BODY = "netconv.body"  # key of the meta data of a graph inside a node
 MOST_ENTRIES = 1 << 12  # of a constant that is looked into
 Dims = list[int | None]
 
@@ -171,6 +173,25 @@ def _tile(node: ir.Node) -> str | None:
     return None if x is None or repeats is None or (len(repeats) == len(x) and min(repeats, default=0) >= 0) else f"{repeats} repeats for the shape {x}"
 
 
+def _reshape(node: ir.Node) -> str | None:
+    """In the branch of an If that is never taken sizes may well contradict each other."""
+    before, after = (_sizes(v) for v in (node.inputs[0], node.outputs[0]))
+    inside = isinstance(node.graph, ir.Graph) and BODY in node.graph.meta
+    if inside or before is None or after is None or math.prod(before) == math.prod(after):
+        return None
+    return f"{math.prod(before)} elements of the shape {before} do not fit the shape {after}"
+
+
+def _sizes(value: ir.Value | None) -> list[int] | None:
+    if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
+        return None
+    return [int(d) for d in value.shape if isinstance(d, int)]
+
+
+def _concat(node: ir.Node) -> str | None:
+    return "an operand is left out" if any(v is None for v in node.inputs) else None
+
+
 def _axis(node: ir.Node) -> str | None:
     x, axis = _dims(node, 0), int(_attr(node, "axis", -1))
     return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
@@ -200,6 +221,7 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
     **{"Transpose": _transpose, "Softmax": _axis, "LogSoftmax": _axis, "Hardmax": _axis, "LpNormalization": _axis, "ArgMax": _axis, "ArgMin": _axis},
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
+    **{"Reshape": _reshape, "Concat": _concat, "Sum": _concat, "Max": _concat, "Min": _concat, "Mean": _concat},
     **{"Slice": _slice, "Tile": _tile},
     **{"GatherElements": _elements, "ScatterElements": _elements},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},

@@ -213,7 +213,9 @@ def _rois(layer: Layer, b: Builder, scale: list[float]) -> tuple[ir.Value, ir.Va
     rois = operand(layer, 1)
     rois = b.op("Reshape", rois, [-1, 5]) if len(static(rois)) != 2 else rois
     boxes = b.op("Gather", rois, np.array([2, 1, 4, 3]), axis=1)
-    return b.op("Squeeze", b.op("Slice", rois, [0], [1], [1]), [1]), b.op("Mul", boxes, b.const(np.array([scale[1], scale[0]] * 2, np.float32)))
+    return b.op("Squeeze", b.op("Slice", rois, [0], [1], [1]), [1]), b.op(
+        "Mul", boxes, np.array([scale[1], scale[0]] * 2, rois.dtype.numpy() if rois.dtype is not None else np.float32)
+    )
 
 
 @lifts("RoiAlign")
