@@ -84,7 +84,11 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
     dynamic = [v for v in model.graph.inputs if shape_of(v) is None]
     if not dynamic:
         dynamic = [
-            o for g in all_graphs(model.graph) for n in g for o in n.outputs if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and o.uses()
+            o
+            for g in all_graphs(model.graph)
+            for n in g
+            for o in n.outputs
+            if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and (o.uses() or o.is_graph_output())
         ]
     return [
         Diagnostic(
