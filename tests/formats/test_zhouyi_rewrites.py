@@ -167,7 +167,7 @@ def test_normalisations_of_rows_keep_their_axes(tmp_path: Path) -> None:
 
 def with_transposes() -> list[Any]:
     """Convolutional networks, which need none inside, and the number that transformers need for their heads."""
-    wanted = ("squeezenet", "unet", "deconv_seg", "densenet", "espcn", "imgcls", "model-y1", "landmarks", "reidentification", "person-detection", "dyn_conv")
+    wanted = ("shufflenet", "squeezenet", "unet", "deconv_seg", "densenet", "espcn", "imgcls", "model-y1", "landmarks", "reidentification", "person-detection", "dyn_conv")
     cases = [*corpus_cases("coreml/nets"), *corpus_cases("openvino/nets"), *corpus_cases("openvino/legacy-nets")]
     return [c for c in cases if c.values[0] is None or any(w in str(c.values[0]) for w in wanted)]
 
@@ -209,3 +209,16 @@ def test_transformers_turn_their_heads_only(case: Path, tmp_path: Path) -> None:
     count = Counter(x.type for x in read_ir(tmp_path / "m.txt").layers)
     assert count["LayerNorm"] and not count["InstanceNorm"]
     assert count["Transpose"] <= 4 * count["Softmax"] + 1
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_shuffled_channels_are_one_layer(flat: bool, tmp_path: Path) -> None:
+    """Written with four or five axes in between; two convolutions around it stay channels-last."""
+
+    def network(b: Builder, x: ir.Value) -> ir.Value:
+        y = b.op("Conv", x, b.const(floats(6, 2, 1, 1)), kernel_shape=[1, 1])
+        y = b.op("Reshape", y, [1, 3, 2, 20] if flat else [1, 3, 2, 4, 5])
+        y = b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3] if flat else [0, 2, 1, 3, 4]), [1, 6, 4, 5])
+        return b.op("Conv", y, b.const(floats(2, 6, 1, 1)), kernel_shape=[1, 1])
+
+    assert layers({"x": floats(1, 2, 4, 5)}, network, tmp_path) == {"Input": 1, "Transpose": 2, "Convolution": 2, "ChannelShuffle": 1}
