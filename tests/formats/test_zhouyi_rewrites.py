@@ -167,7 +167,20 @@ def test_normalisations_of_rows_keep_their_axes(tmp_path: Path) -> None:
 
 def with_transposes() -> list[Any]:
     """Convolutional networks, which need none inside, and the number that transformers need for their heads."""
-    wanted = ("shufflenet", "squeezenet", "unet", "deconv_seg", "densenet", "espcn", "imgcls", "model-y1", "landmarks", "reidentification", "person-detection", "dyn_conv")
+    wanted = (
+        "shufflenet",
+        "squeezenet",
+        "unet",
+        "deconv_seg",
+        "densenet",
+        "espcn",
+        "imgcls",
+        "model-y1",
+        "landmarks",
+        "reidentification",
+        "person-detection",
+        "dyn_conv",
+    )
     cases = [*corpus_cases("coreml/nets"), *corpus_cases("openvino/nets"), *corpus_cases("openvino/legacy-nets")]
     return [c for c in cases if c.values[0] is None or any(w in str(c.values[0]) for w in wanted)]
 
