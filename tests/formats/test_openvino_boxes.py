@@ -208,3 +208,40 @@ def test_rotated_boxes(clockwise: bool, angles: str, tmp_path: Path) -> None:
     limits = [np.array(5), np.array(0.3, np.float32), np.array(0.1, np.float32)]
     own = {"sort_result_descending": clockwise, "output_type": "i32", "clockwise": clockwise}
     check(tmp_path, 13, "NMSRotated", [boxes, rng.random((2, 2, 12), np.float32), *limits], own, (2, 3, 4))
+
+
+# regions ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("image", [[150, 130, 1.5], [150, 130, 2.0, 0.5], [150, 130, 0]])
+@pytest.mark.parametrize("limits", [{}, {"min_size": 20.0, "post_nms_count": 4}, {"nms_threshold": 0.05, "pre_nms_count": 9}])
+def test_generate_proposals(normalized: bool, image: list[float], limits: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(21)
+    deltas = (rng.standard_normal((2, 12, 3, 4)) * 0.4).astype(np.float32)
+    feeds = [np.array([image] * 2, np.float32), corners(rng, 3, 4, 3, size=120), deltas, rng.random((2, 3, 3, 4), np.float32)]
+    own = {"min_size": 1.0, "nms_threshold": 0.7, "pre_nms_count": 1000, "post_nms_count": 100, "normalized": normalized, "roi_num_type": "i32"}
+    rois, scores, counts = check(tmp_path, 9, "GenerateProposals", feeds, {**own, **limits})
+    assert len(rois) == len(scores) == counts.sum() > 0
+
+
+def test_generate_proposals_in_half_precision_and_none_at_all(tmp_path: Path) -> None:
+    rng = np.random.default_rng(22)
+    feeds = [np.array([[150, 150, 1]]), corners(rng, 2, 2, 3, size=120), rng.standard_normal((1, 12, 2, 2)) * 0.1, rng.random((1, 3, 2, 2))]
+    own = {"nms_threshold": 0.7, "pre_nms_count": 1000, "post_nms_count": 6, "normalized": True, "roi_num_type": "i64"}
+    for size, count in ((1.0, None), (1000.0, 0)):
+        found = check(tmp_path, 9, "GenerateProposals", [x.astype(np.float16) for x in feeds], {**own, "min_size": size}, tolerance=0.2)
+        assert count is None or len(found[0]) == count
+
+
+@pytest.mark.parametrize("clockwise", [False, True])
+@pytest.mark.parametrize("ratio", [0, 1, 3])
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_roi_align_rotated(clockwise: bool, ratio: int, scale: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(23)
+    middle, size = rng.random((5, 2)) * [9, 7] / scale, rng.random((5, 2)) * [9, 7] / scale
+    rois = np.concatenate([middle, size, (rng.random((5, 1)) - 0.5) * 8], -1).astype(np.float32)  # some reach over the border
+    feeds = [rng.standard_normal((2, 3, 7, 9)).astype(np.float32), rois, np.array([0, 1, 1, 0, 0], np.int32)]
+    own = {"pooled_h": 3, "pooled_w": 2, "sampling_ratio": ratio, "spatial_scale": scale, "clockwise_mode": clockwise}
+    for constants in ((), (1, 2)):
+        check(tmp_path, 15, "ROIAlignRotated", feeds, own, constants)

@@ -12,6 +12,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
+from converter.formats.zhouyi.integer.dequantise import without_integer_keys
 from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
@@ -127,7 +128,7 @@ class GraphLift:
         if is_integer(layer) and not keeps_integers(far):
             self._integer(layer, far)
         else:
-            self._plain(layer, far)
+            self._plain(layer, without_integer_keys(far) if is_integer(layer) else far)
 
     def _border(self, layer: Layer, far: FarLayer) -> bool:
         """Between numbers and stored integers, where the integers' tensor says how; else the layer's own constants do."""

@@ -84,7 +84,7 @@ def greedy(
     is multiplied by it after each box that stays, as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
     """
     rank = numbers(b, length(b, boxes, 1))
-    rounds = b.op("ReduceMax", b.op("ReduceSum", b.op("Cast", usable, to=INT64), [1], keepdims=0), keepdims=0)
+    rounds = b.op("ReduceMax", b.op("Mul", b.op("Cast", usable, to=INT64), b.op("Add", rank, 1)), keepdims=0)  # behind the last usable one
     first = b.op("Slice", usable, [0], [1], [1])
     none = b.op("And", usable, b.const(np.array(False)))
     limit = b.op("Expand", threshold, b.op("Shape", first))

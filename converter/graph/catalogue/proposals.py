@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
+from converter.graph.catalogue.overlaps import INT64, corner_overlap, greedy, length
 from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
@@ -72,6 +73,40 @@ class _Cut:
         rows = rows if self.clip is None else b.op("Max", b.op("Min", rows, self.clip), 0.0)
         rows = rows if self.divide is None else b.op("Div", rows, self.divide)
         return _numbered(b, rows, real, number, self.after), filled(b, best, self.after, real)
+
+
+@extension
+def GenerateProposals(
+    b: Builder, image: ir.Value, anchors: ir.Value, deltas: ir.Value, scores: ir.Value, *, min_size: float, nms_threshold: float, pre_nms_count: int,
+    post_nms_count: int, normalized: int = 1,
+) -> tuple[ir.Value, ir.Value, ir.Value]:  # fmt: skip
+    """Proposals of all images one behind the other: boxes [S, 4], scores [S] and their numbers int64 [N], at most post_nms_count of each.
+
+    image[N, 3 or 4] = (height, width, scale[, scale of the width]), anchors[H, W, A, 4], deltas[N, 4*A, H, W], scores[N, A, H, W]. Boxes are
+    cut to the image; smaller ones than min_size times scale are out. Not normalized boxes include their last pixel.
+    Source: OpenVINO, GenerateProposals-9 with nms_eta 1.
+    """
+    edge = 0.0 if normalized else 1.0
+    area = b.op("Shape", scores, start=2)
+    parts = b.op("Reshape", deltas, b.op("Concat", [0, -1, 4], area, axis=0))
+    moves = b.op("Reshape", b.op("Transpose", parts, perm=[0, 3, 4, 1, 2]), [0, -1, 4])
+    start = b.op("Reshape", anchors, [1, -1, 4])
+    boxes = b.op("Sub", refine(b, start, moves, edge, limit=math.log(1000.0 / 16.0)), np.array([0, 0, edge, edge], np.float32))
+    limit = b.op("Unsqueeze", b.op("Gather", image, [1, 0, 1, 0], axis=1), [1])
+    boxes = b.op("Max", b.op("Min", boxes, b.op("Sub", limit, edge)), 0.0)
+    columns = (shape_of(image) or (0, 3))[1] - 1
+    smallest = b.op("Mul", b.op("Unsqueeze", b.op("Gather", image, [columns, 2], axis=1), [1]), float(min_size))
+    flat = b.op("Reshape", b.op("Transpose", scores, perm=[0, 2, 3, 1]), [0, -1])
+    most = b.op("Min", length(b, flat, 1), [pre_nms_count])
+    values, order = b.ops("TopK", flat, most, outputs=2, axis=1)
+    index = b.op("Expand", b.op("Unsqueeze", order, [2]), b.op("Concat", b.op("Shape", order), [4], axis=0))
+    boxes = b.op("GatherElements", boxes, index, axis=1)
+    usable = large_enough(b, boxes, smallest, edge)
+    stays = greedy(b, boxes, usable, corner_overlap(edge, touching=True), nms_threshold, most=post_nms_count)
+    chosen = b.op("Reshape", stays, [-1])
+    rows = b.op("Compress", b.op("Reshape", boxes, [-1, 4]), chosen, axis=0)
+    counts = b.op("ReduceSum", b.op("Cast", stays, to=INT64), [1], keepdims=0)
+    return rows, b.op("Compress", b.op("Reshape", values, [-1]), chosen, axis=0), counts
 
 
 def anchors(base: float, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool) -> Array:

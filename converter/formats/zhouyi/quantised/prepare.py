@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.zhouyi.quantised.held import held
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
@@ -41,7 +42,7 @@ def linear(node: ir.Node, b: Builder) -> ir.Value | None:
     if x is None or levels not in (255, 256) or any(a is None for a in bounds):
         return None
     low, high, out_low, out_high = (np.asarray(a, np.float64) for a in bounds)
-    stored = _array(x)
+    stored = None if held(x) is not None else _array(x)
     if stored is not None:
         return _weights(b, stored, low, high, out_low, out_high, levels)
     if any(a.size != 1 for a in (low, high)) or not np.array_equal(low, out_low.reshape(low.shape)) or not np.array_equal(high, out_high.reshape(high.shape)):
@@ -89,7 +90,10 @@ def _weights(b: Builder, array: Array, low: Array, high: Array, out_low: Array, 
 
 
 def _array(value: ir.Value) -> Array | None:
-    """A constant, or one behind a Cast."""
+    """A constant, also one behind a Cast or a DequantizeLinear."""
+    found = held(value)
+    if found is not None:
+        return found.real()
     node = value.producer()
     if node is not None and node.op_type == "Cast" and node.domain == "" and node.inputs[0] is not None and value.dtype == ir.DataType.FLOAT:
         inner = _array(node.inputs[0])

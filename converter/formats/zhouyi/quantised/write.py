@@ -42,6 +42,7 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     refuse(dynamic_values(graph))
     low = QuantisedLowering(mapping())
     legalise(graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES)
+    prepare(graph)
     fold(graph)
     to_last(graph, flavour.io_layout or "keep")
     low = QuantisedLowering(mapping())
@@ -50,10 +51,10 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     plan = Plan(low.layers, low.constants)
     plan.run()
     refuse([*low.problems, *plan.problems])
-    if not plan.integers:
-        raise UnsupportedError(Diagnostic("X202", NOT_QUANTISED, help=HELP))
-    if plan.floats:
-        names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
+    names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
+    if not plan.integers and (names or not plan.grids):
+        raise UnsupportedError(Diagnostic("X202", f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}", help=HELP))
+    if names:
         notes.append(Diagnostic("X209", f"layers that the network computes in floats stay so: {names}", level="warning"))
     writer = IntegerWriter(graph.graph, notes, plan.grids)
     writer.run(plan.layers)
