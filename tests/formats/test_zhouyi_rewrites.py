@@ -235,3 +235,14 @@ def test_shuffled_channels_are_one_layer(flat: bool, tmp_path: Path) -> None:
         return b.op("Conv", y, b.const(floats(2, 6, 1, 1)), kernel_shape=[1, 1])
 
     assert layers({"x": floats(1, 2, 4, 5)}, network, tmp_path) == {"Input": 1, "Transpose": 2, "Convolution": 2, "ChannelShuffle": 1}
+
+
+def test_steps_are_turned_once(tmp_path: Path) -> None:
+    """Both directions read the same steps; one step or one sequence is turned by a Reshape."""
+    w, r = floats(2, 4, 3), floats(2, 4, 4)
+
+    def network(b: Builder, x: ir.Value) -> ir.Value:
+        return b.ops("RNN", x, w, r, outputs=2, hidden_size=4, direction="bidirectional")[0]
+
+    assert layers({"x": floats(5, 2, 3)}, network, tmp_path) == {"Input": 1, "Transpose": 3, "Reshape": 2, "Constant": 2, "RNN": 2, "Concat": 1}
+    assert not layers({"x": floats(5, 1, 3)}, network, tmp_path)["Transpose"]
