@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from converter import formats
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError
+from converter.errors import UsageError, unreadable
 from converter.format import Flavour
+from converter.graph.infer import InferenceError
+from converter.graph.laws import impossible
+from converter.publish import recover
 
 if TYPE_CHECKING:
     from converter.crosscheck import Result
@@ -28,9 +31,16 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
     Raises ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at once).
     """
     p = Path(path)
+    if not p.exists():
+        recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
-    model = read(p, Path(weights) if weights else None)
+    try:
+        model = read(p, Path(weights) if weights else None)
+    except InferenceError as e:  # of an input or an output; those of layers are told with the layer
+        raise unreadable("R105", str(e), Where(str(p))) from None
+    if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
+        raise unreadable("R110", reason, Where(str(p)))
     model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"

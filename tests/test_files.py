@@ -273,6 +273,15 @@ def test_slabs_are_the_array_in_its_order(perm: list[int], shape: tuple[int, int
     assert array.flags.c_contiguous or all(piece.nbytes <= max(size, 2) for piece in pieces)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "f2", "<f4", "c16"])
+@pytest.mark.parametrize(("shape", "perm"), [((70, 300), (1, 0)), ((3, 33, 200), (0, 2, 1)), ((20, 7, 3, 90), (2, 3, 1, 0)), ((65, 70, 1, 1), (2, 3, 1, 0))])
+def test_slabs_across_the_order_of_memory(dtype: str, shape: tuple[int, ...], perm: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    for view in (array.transpose(perm), array[::-1].transpose(perm)):
+        assert b"".join(piece.tobytes() for piece in slabs(view, 5000)) == view.tobytes()
+        assert b"".join(piece.tobytes() for piece in slabs(view)) == view.tobytes()
+
+
 PEAK = """
 import sys
 from converter.files import MappedFile, Output, write_array

@@ -117,7 +117,7 @@ class Builder:
     def output(self, *values: ir.Value) -> None:
         """Declares outputs of this builder's graph. An input, a constant or a repeated value gets an Identity in between."""
         for value in values:
-            foreign = value.producer() is None or value.graph is not self.graph or value in self.graph.outputs
+            foreign = value.producer() is None or value.graph is not self.graph or value.is_graph_output()
             self.graph.outputs.append(self.op("Identity", value, name=f"{value.name}_out") if foreign else value)
 
 

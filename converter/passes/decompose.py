@@ -171,11 +171,13 @@ def identity(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 @decomposes("BatchNormalization")
-def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)), for constant statistics."""
+def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)), for constant statistics; by those of the batch in training."""
+    if attrs_of(node).get("training_mode", 0):
+        return _of_the_batch(node, b)
     arrays = [constant(v) for v in node.inputs[1:]]
     rank = rank_of(_x(node))
-    if any(a is None for a in arrays) or rank is None or attrs_of(node).get("training_mode", 0):
+    if any(a is None for a in arrays) or rank is None:
         return None
     scale, bias, mean_, var = (np.asarray(a, np.float64) for a in arrays if a is not None)
     dtype = arrays[0].dtype if arrays[0] is not None else np.float32
@@ -183,3 +185,23 @@ def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
     shape = (-1, *[1] * (rank - 2))
     y = b.op("Mul", _x(node), b.const(factor.reshape(shape).astype(dtype)))
     return b.op("Add", y, b.const((bias - mean_ * factor).reshape(shape).astype(dtype)))
+
+
+def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    """The result, and the running mean and variance moved towards those of the batch."""
+    x, rank, attrs = _x(node), rank_of(_x(node)), attrs_of(node)
+    scale, bias, mean_, var = node.inputs[1:5]
+    if rank is None or scale is None or bias is None:
+        return None
+    axes, column = [i for i in range(rank) if i != 1], [-1, *[1] * (rank - 2)]
+    centre = b.op("ReduceMean", x, axes, keepdims=1)
+    apart = b.op("Sub", x, centre)
+    spread = b.op("ReduceMean", b.op("Mul", apart, apart), axes, keepdims=1)
+    y = b.op("Div", apart, b.op("Sqrt", b.op("Add", spread, b.like(x, attrs.get("epsilon", 1e-5)))))
+    y = b.op("Add", b.op("Mul", y, b.op("Reshape", scale, column)), b.op("Reshape", bias, column))
+    share = float(attrs.get("momentum", 0.9))
+    running = [
+        b.op("Add", b.op("Mul", old, b.like(x, share)), b.op("Mul", b.op("Reshape", new, [-1]), b.like(x, 1 - share)))
+        for old, new in ((mean_, centre), (var, spread))
+    ]
+    return [y, *running][: len(node.outputs)]

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant, evaluate
+from converter.graph.infer import constant
 from converter.mapping.node import MappingError
 
 
@@ -140,50 +140,3 @@ def _put_back(b: Builder, x: ir.Value, part: ir.Value, region: list[int]) -> ir.
             rest = b.op("Slice", x, first, [*region[:axis], *static(x)[axis:]], list(range(len(region))))
             part = b.op("Concat", part, rest, axis=axis)
     return part
-
-
-@rewrites("Resize")
-def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """What the format's own layer cannot say is a matrix product along each axis that changes: resizing is linear and separable."""
-    x, out = operand(node), static(node.outputs[0])
-    if node.outputs[0].dtype is None or not node.outputs[0].dtype.is_floating_point():
-        return None
-    for axis, (size, target) in enumerate(zip(static(x), out, strict=True)):
-        matrix = axis_matrix(node, axis, size, target)
-        if matrix is None:
-            return None
-        if size == target and np.array_equal(matrix, np.eye(size)):
-            continue
-        rank = len(out)
-        last = [*range(axis), *range(axis + 1, rank), axis]
-        turned = b.op("MatMul", b.op("Transpose", x, perm=last), b.const(matrix.astype(node.outputs[0].dtype.numpy()), "matrix"))
-        x = b.op("Transpose", turned, perm=[last.index(i) for i in range(rank)])
-    return x
-
-
-def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> Array | None:
-    """[size, target]: what the resize makes of each unit vector along `axis`; the other axes stay."""
-    a = attributes(node)
-    rank = len(static(operand(node)))
-    axes = [i + rank if i < 0 else i for i in a.pop("axes", None) or range(rank)]
-    if axis not in axes:
-        return np.eye(size)
-    at = axes.index(axis)
-    scales, roi = constant(optional(node, 2)), constant(optional(node, 1))
-    if (scales is None and optional(node, 2) is not None) or (roi is None and optional(node, 1) is not None):
-        return None
-    if scales is not None and scales.size:
-        factor = float(scales[at])
-    elif a.pop("keep_aspect_ratio_policy", "stretch") == "stretch":
-        factor = 0.0
-    else:
-        factor = target / size
-    if a.get("extrapolation_value", 0.0) and a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return None
-    part = None if roi is None or roi.size == 0 else np.array([0, roi[at], 1, roi[at + len(axes)]], np.float32)
-    a.pop("keep_aspect_ratio_policy", None)
-    single = ir.Node("", "Resize", [None] * 4, [ir.convenience.convert_attribute(k, v) for k, v in a.items() if v is not None])
-    sized = (np.array([1, factor], np.float32), None) if factor else (None, np.array([size, target], np.int64))
-    operands = [np.eye(size, dtype=np.float32), part, *sized]
-    found = evaluate(single, operands)
-    return found[0] if found and found[0].shape == (size, target) else None
