@@ -16,11 +16,17 @@ MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one parameter of a window
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+FLAGS = frozenset(
+    ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
+)
 Dims = list[int | None]
 
 
 def broken(node: ir.Node) -> str | None:
     """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their types and shapes."""
+    for name in FLAGS.intersection(node.attributes):
+        if _attr(node, name, 0) not in (0, 1):
+            return f"{name} is {_attr(node, name, 0)}, not 0 or 1"
     law = _LAWS.get(node.op_type)
     if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from converter.formats.openvino.opset import ops, special
 from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
+from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
@@ -226,7 +228,7 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str) -> int:
-    digits = "".join(c for c in version if c.isdigit())
+    digits = re.sub(r"[^0-9]", "", version)[:9]
     return int(digits) if digits else 6  # "experimental" and "extension" operations are read as opset6's
 
 
@@ -235,7 +237,13 @@ def parse_shape(text: str) -> list[Any] | None:
     if "..." in text:
         return None
     parts = [p.strip() for p in text.split(",") if p.strip()]
-    return [int(p) if p.isdigit() else None for p in parts]
+    if wrong := [p for p in parts if not _DIMENSION.fullmatch(p)]:
+        raise MappingError(f"{shown(wrong[0])} is not a dimension", "R110")
+    return [int(p) if p[0] in _DIGITS and ".." not in p else None for p in parts]
+
+
+_DIGITS = "0123456789"
+_DIMENSION = re.compile(r"\?|-1|[0-9]{1,19}|[0-9]{0,19}\.\.[0-9]{0,19}")
 
 
 __all__ = ["BodyLift", "Where", "lift", "mapping"]
