@@ -203,6 +203,11 @@ def _axis(node: ir.Node) -> str | None:
     return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
 
 
+def _gathered(node: ir.Node) -> str | None:
+    x, axis = _dims(node, 0), int(_attr(node, "axis", 0))
+    return None if x is None or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+
+
 def _transpose(node: ir.Node) -> str | None:
     x, perm = _dims(node, 0), _attr(node, "perm", None)
     return None if x is None or perm is None or sorted(perm) == list(range(len(x))) else f"{list(perm)} is not an order of the {len(x)} axes of the input"
@@ -225,7 +230,16 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
-    **{"Transpose": _transpose, "Softmax": _axis, "LogSoftmax": _axis, "Hardmax": _axis, "LpNormalization": _axis, "ArgMax": _axis, "ArgMin": _axis},
+    **{
+        "Transpose": _transpose,
+        "Softmax": _axis,
+        "LogSoftmax": _axis,
+        "Hardmax": _axis,
+        "LpNormalization": _axis,
+        "ArgMax": _axis,
+        "ArgMin": _axis,
+        "Gather": _gathered,
+    },
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     **{"Reshape": _reshape, "Concat": _concat, "Sum": _concat, "Max": _concat, "Min": _concat, "Mean": _concat},
     **{"Slice": _slice, "Tile": _tile},

@@ -105,7 +105,10 @@ class BodyLift:
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
         kind = canonical_spelling(layer.type)
-        if layer.data.get("auto_broadcast", "").lower() == "pdpd":
+        broadcast = layer.data.get("auto_broadcast", "numpy").lower()
+        if broadcast not in ("numpy", "pdpd", "none", "explicit"):
+            raise MappingError(f"auto_broadcast is {shown(broadcast)}", "R110")
+        if broadcast == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)
         far = Layer(
@@ -228,8 +231,11 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str) -> int:
-    digits = re.sub(r"[^0-9]", "", version)[:9]
-    return int(digits) if digits else 6  # "experimental" and "extension" operations are read as opset6's
+    if version in ("experimental", "extension"):
+        return 6
+    if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
+        raise MappingError(f"{shown(version)} is not an operation set", "R110")
+    return int(match[1])
 
 
 def parse_shape(text: str) -> list[Any] | None:
