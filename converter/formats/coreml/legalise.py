@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
+from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
@@ -176,7 +177,19 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Transpose", y, perm=perm)
 
 
+def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
+    """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits."""
+    x, out = _x(node), node.outputs[0]
+    if x.dtype is None or out.dtype is None or not wraps(x, out):
+        return None
+    y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
+    count, least = float(2**out.dtype.bitwidth), float(out.dtype.min)
+    turns = b.op("Floor", b.op("Mul", b.op("Sub", y, least), 1 / count))
+    return b.op("Cast", b.op("Sub", y, b.op("Mul", turns, count)), to=int(out.dtype))
+
+
 REWRITES: Rewrites = {
+    ("", "Cast"): wrapped_cast,
     ("", "ReverseSequence"): reverse_sequence,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,
