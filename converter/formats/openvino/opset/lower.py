@@ -26,7 +26,7 @@ from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
 LEAST_COMPRESSED = 16
-NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
+NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:

@@ -18,6 +18,7 @@ from converter.formats.openvino.opset.special.base import (
     is_float,
     lifts,
     lowers,
+    needs,
     operand,
     optional,
     rank,
@@ -76,6 +77,34 @@ def lift_squared_difference(layer: Layer, b: Builder) -> ir.Value:
 def lift_not_equal(layer: Layer, b: Builder) -> ir.Value:
     attributes(layer, "auto_broadcast")
     return b.op("Not", b.op("Equal", operand(layer, 0), operand(layer, 1)))
+
+
+ORDERS = {"Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual"}
+
+
+@lifts(*ORDERS)
+def lift_order(layer: Layer, b: Builder) -> ir.Value:
+    """Of booleans false comes before true, which ONNX does not compare."""
+    attributes(layer, "auto_broadcast")
+    operands = [cast(b, v, T.UINT8) if v.dtype == T.BOOL else v for v in (operand(layer, 0), operand(layer, 1))]
+    return b.op(ORDERS[layer.kind], *operands)
+
+
+@lowers(*ORDERS.values())
+def lower_order(node: Node, low: Lowering) -> None:
+    Emit(node, low).out(next(far for far, near in ORDERS.items() if near == node.op), *node.inputs, auto_broadcast="numpy")
+
+
+@lifts("ErfInv")
+def lift_erf_inverse(layer: Layer, b: Builder) -> ir.Value:
+    attributes(layer)
+    return b.ext("ErfInv", operand(layer, 0))
+
+
+@lowers("ErfInv", domain="netconv")
+def lower_erf_inverse(node: Node, low: Lowering) -> None:
+    needs(low, "ErfInv", 17)
+    Emit(node, low).out("ErfInv", node.input(0))
 
 
 @lifts("LogicalXor", "Xor")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
-from converter.formats.openvino.opset.special.base import Emit, attributes, given, lifts, lowers, operand, optional, rank
+from converter.formats.openvino.opset.special.base import Emit, attributes, given, lifts, lowers, needs, operand, optional, rank
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.mapping.drive import Lowering
@@ -31,16 +31,15 @@ def lower_fake_quantize(node: Node, low: Lowering) -> None:
 
 @lifts("FakeConvert")
 def lift_fake_convert(layer: Layer, b: Builder) -> ir.Value:
-    """(data, scale[, shift]): through an 8-bit float and back."""
-    a, x, scale, shift = attributes(layer, destination_type="f8e4m3"), operand(layer, 0), operand(layer, 1), optional(layer, 2)
-    y = b.op("Mul", x, scale)
-    if shift is not None:
-        y = b.op("Sub", y, shift)
-    assert x.dtype is not None
-    narrow = b.op("Cast", b.op("Cast", y, to=element_type.lift(a.destination_type)), to=int(x.dtype))
-    if shift is not None:
-        narrow = b.op("Add", narrow, shift)
-    return b.op("Div", narrow, scale)
+    """(data, scale[, shift])."""
+    to = element_type.lift(attributes(layer, destination_type="f8e4m3").destination_type)
+    return b.ext("FakeConvert", operand(layer, 0), operand(layer, 1), optional(layer, 2), to=int(to))
+
+
+@lowers("FakeConvert", domain="netconv")
+def lower_fake_convert(node: Node, low: Lowering) -> None:
+    needs(low, "FakeConvert", 13)
+    Emit(node, low).out("FakeConvert", *node.inputs, destination_type=element_type.lower(node.attrs["to"]))
 
 
 def _along(e: Emit, value: ir.Value, n: int, axis: int) -> Any:
