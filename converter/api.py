@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from converter import formats
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError
+from converter.errors import UsageError, unreadable
 from converter.format import Flavour
+from converter.graph.infer import InferenceError
+from converter.graph.laws import impossible
+from converter.publish import recover
 
 if TYPE_CHECKING:
     from converter.crosscheck import Result
@@ -19,15 +22,25 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
-def load(path: PathLike, format: str | None = None, weights: PathLike | None = None) -> Model:
+def load(path: PathLike, format: str | None = None, weights: PathLike | None = None, dequantize: bool = False) -> Model:
     """Reads a model file into the shared graph.
 
-    `format` overrides detection by content; `weights` names the second file where it does not lie beside the first.
+    `format` overrides detection by content; `weights` names the second file where it does not lie beside the first. With `dequantize`
+    exact integer arithmetic (Zhouyi integer IR) becomes float operators between DequantizeLinear and QuantizeLinear, which other
+    formats can take; files without such arithmetic are read as ever.
     Raises ReadError (unreadable or invalid) or UnsupportedError (layers without a mapping, all of them at once).
     """
     p = Path(path)
+    if not p.exists():
+        recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
-    model = chosen.read(p, Path(weights) if weights else None)
+    read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
+    try:
+        model = read(p, Path(weights) if weights else None)
+    except InferenceError as e:  # of an input or an output; those of layers are told with the layer
+        raise unreadable("R105", str(e), Where(str(p))) from None
+    if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
+        raise unreadable("R110", reason, Where(str(p)))
     model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
@@ -38,17 +51,24 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
 def save(model: Model, path: PathLike, format: str | None = None, io_layout: str = "") -> list[Diagnostic]:
     """Writes a model: `format` may carry a flavour ("openvino+ir=7"); without it the suffix decides. Returns warnings.
 
-    Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not).
+    Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not). A graph that
+    was built by hand and is not in canonical form (implicit padding, another opset, values without types) is read as a file would be.
     """
+    from converter.graph.invariants import violations
+
+    if violations(model.ir):
+        from converter.formats.onnx.by_hand import canonical_form
+
+        model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)
     return formats.get(flavour.format).write(model, Path(path), flavour)
 
 
-def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None) -> list[Diagnostic]:
+def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None, dequantize: bool = False) -> list[Diagnostic]:
     """load and save in one step; returns the warnings of both."""
     if Path(dst).exists() and Path(src).exists() and os.path.samefile(src, dst):
         raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(dst))))
-    model = load(src, source)
+    model = load(src, source, dequantize=dequantize)
     return [*model.notes, *save(model, dst, target)]
 
 

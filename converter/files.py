@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import mmap
 import os
-import secrets
 import stat
-from collections.abc import Iterator
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
+
+SLAB = 1 << 24  # bytes that are written, or made for writing, at once
+_MAPS: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # mapped files and their addresses
+_LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
+_POPULATE = 22  # MADV_POPULATE_READ of Linux 5.14; Python has no name for it
 
 
 class MappedFile:
@@ -30,8 +38,7 @@ class MappedFile:
                 raise OSError(errno.EINVAL, "not a regular file")
             with open(self.path, "rb") as f:
                 size = os.fstat(f.fileno()).st_size
-                # an empty file cannot be mapped
-                self._bytes = np.frombuffer(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8) if size else np.empty(0, np.uint8)
+                self._bytes = np.frombuffer(_map(f.fileno()) if size else b"", np.uint8)  # an empty file cannot be mapped
         except (OSError, ValueError) as e:
             raise unreadable("R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))) from None
 
@@ -50,6 +57,80 @@ class MappedFile:
         return self._bytes[offset : offset + size]
 
 
+def _map(descriptor: int) -> mmap.mmap:
+    made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    _MAPS[made] = _address(made)
+    return made
+
+
+def _address(buffer: Any) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+def _fetch(low: int, high: int) -> None:
+    """Maps the pages of a mapped file between two addresses at once; one by one takes as long as copying them."""
+    for mapped, start in list(_MAPS.items()):
+        if sys.platform == "linux" and start <= low < high <= start + len(mapped):
+            first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
+            with contextlib.suppress(OSError):  # an older system
+                mapped.madvise(_POPULATE, first, high - start - first)
+
+
+def _release() -> None:
+    """Gives the memory of all mapped pages back; one that is used again comes from the system's cache."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in list(_MAPS):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any]]:
+    """The array in C order in contiguous pieces; a permuted view is copied a few rows at a time, never whole."""
+    if array.flags.c_contiguous:
+        yield np.ascontiguousarray(array)
+    elif array.nbytes <= size:
+        _fetch(*np.lib.array_utils.byte_bounds(array))
+        yield _packed(array)
+    elif array[0].nbytes > size:
+        for row in array:
+            yield from slabs(row, size)
+    else:
+        rows = max(1, size // array[0].nbytes)
+        for i in range(0, len(array), rows):
+            yield from slabs(array[i : i + rows], size)
+
+
+def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache line holds: several times faster."""
+    if abs(array.strides[-1]) <= _FAR:
+        return np.ascontiguousarray(array)
+    copy, width = np.empty(array.shape, array.dtype), max(1, _LINE // array.itemsize)
+    for i in range(0, array.shape[-1], width):
+        copy[..., i : i + width] = array[..., i : i + width]
+    return copy
+
+
+def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
+    """Writes the elements in C order, as they are in memory; the number of bytes."""
+    return sum(f.write(slab.reshape(-1).view(np.uint8).data) for slab in slabs(array))
+
+
+class _Sink(io.FileIO):
+    """Writes slab by slab and gives the pages of mapped inputs back in between: weights that go by do not gather in memory."""
+
+    _since = 0
+
+    def write(self, data: Any) -> int:
+        slab = memoryview(data)[:SLAB]
+        address = _address(slab) if slab.nbytes else 0
+        _fetch(address, address + slab.nbytes)
+        written = super().write(slab)
+        self._since += written
+        if self._since >= SLAB:
+            self._since = 0
+            _release()
+        return written
+
+
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
     """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
     folder = model.resolve().parent
@@ -64,20 +145,29 @@ def side_file(model: Path, name: str, where: Where | None = None) -> Path:
 
 
 class Output:
-    """A set of files that is written under temporary names and appears at once, or not at all.
+    """A set of files that is made aside and appears at once, or not at all; converter.publish says how.
 
     >>> with Output("net.xml") as out:
     ...     with out.open(".xml") as f: ...
     ...     with out.open(".bin") as f: ...
 
-    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the target itself.
+    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the target itself. `check` is told the places of
+    all files before any appears, and may refuse. Whoever writes to `out.made`, with an Output of its own, adds to this one.
     """
 
-    def __init__(self, target: str | os.PathLike[str], suffix: str = "") -> None:
+    def __init__(self, target: str | os.PathLike[str], suffix: str = "", check: Callable[[Sequence[Path]], None] | None = None) -> None:
         self.target = Path(target)
         name = self.target.name
         self.stem = name[: -len(suffix)] if suffix and name.endswith(suffix) else self.target.stem
-        self._pending: dict[Path, Path] = {}
+        self.files: list[Path] = []  # the places of all files, once they have appeared
+        self._check = check
+        self._open = contextlib.ExitStack()
+        self._work = Path()
+
+    @property
+    def made(self) -> Path:
+        """Where the target is made."""
+        return self._work / self.target.name
 
     def path(self, suffix: str) -> Path:
         return self.target if not suffix else self.target.with_name(self.stem + suffix)
@@ -85,14 +175,11 @@ class Output:
     @contextlib.contextmanager
     def open(self, suffix: str = "") -> Iterator[BinaryIO]:
         final = self.path(suffix)
-        temporary = final.with_name(f".{final.name}.{secrets.token_hex(6)}.tmp")
         try:
-            if final.is_dir():  # known now rather than after another file has been replaced
-                raise IsADirectoryError(errno.EISDIR, "a folder has this name")
-            file = open(temporary, "xb", buffering=1 << 20)  # noqa: SIM115 - closed below
+            _replaceable(final)
+            file = io.BufferedWriter(_Sink(self._work / final.name, "xb"), 1 << 20)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
-        self._pending[final] = temporary
         try:
             with file:
                 yield file
@@ -101,22 +188,59 @@ class Output:
         except OSError as e:
             raise _unwritable(final, e) from None
 
+    def adopt(self, made: Path) -> None:
+        """Takes a file that is complete, under its own name."""
+        final = self.target.with_name(made.name)
+        try:
+            _replaceable(final)
+            place = self._work / made.name
+            try:
+                os.rename(made, place)
+            except OSError:  # another file system
+                import shutil
+
+                shutil.copyfile(made, place)
+            with open(place, "rb") as f:
+                os.fsync(f.fileno())
+        except OSError as e:
+            raise _unwritable(final, e) from None
+
     def __enter__(self) -> Output:
+        if self.target.parent in publish.workspaces:
+            self._work = self.target.parent
+            return self
+        try:
+            self._work = self._open.enter_context(publish.workspace(self.target))
+        except (OSError, ValueError) as e:
+            raise _unwritable(self.target, e) from None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._open:
+            if kind is None and self._work != self.target.parent:
+                self._publish()
+
+    def _publish(self) -> None:
         try:
-            # the target itself last: who sees it finds its side files complete
-            for final in sorted(self._pending, key=lambda p: p == self.target):
-                if kind is None:
-                    os.replace(self._pending[final], final)
+            names = sorted(p.name for p in self._work.iterdir())
+            self.files = [self.target.with_name(n) for n in names]
+            if self._check is not None:
+                self._check(self.files)
+            for file in self.files:
+                _replaceable(file)
+            if names:
+                publish.publish(self._work, names, self.target)
         except OSError as e:
-            raise _unwritable(final, e) from None
-        finally:
-            for temporary in self._pending.values():
-                with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+            raise _unwritable(self.target, e) from None
+
+
+def _replaceable(final: Path) -> None:
+    """OSError when something has the name that no file may replace; known before all is made, and before anything appears."""
+    if os.path.lexists(final) and not final.is_file() and not final.is_symlink():
+        raise OSError(errno.EISDIR, "a folder has this name") if final.is_dir() else OSError(errno.EINVAL, "not a regular file")
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
-    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(path))))
+    inside = publish.workspaces.get(path.parent)
+    shown = path if inside is None else inside.target.with_name(path.name)
+    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(shown))))

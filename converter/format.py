@@ -55,3 +55,4 @@ class Format:
     kinds: Callable[[], Mapping[str, str]]
     options: tuple[Option, ...] = ()
     versions: str = ""
+    read_numbers: Callable[[Path, Path | None], Model] | None = None  # integer arithmetic as quantised numbers (`--dequantize`)

@@ -241,6 +241,27 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"numpy", "onnx", "onnx_ir", "lxml", "rich", "google.protobuf", "tomllib", "converter.formats"} & set(loaded)
 
 
+MODULES = """
+import sys
+sys.argv = ["netconv", "convert", sys.argv[1], "-o", sys.argv[2], "--inputs", "x:1,3,8,8"]
+from converter.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules)
+    import onnx_ir
+    print((onnx_ir.SymbolicDim("max(n, 3)") * 2).evaluate({"n": 5}))
+"""
+
+
+@pytest.mark.parametrize("target", ["good.xml", "good.mlmodel", "good.txt", "good.nnapi.json", "again.onnx"])
+def test_a_conversion_loads_no_engine_and_no_algebra(nets: Path, tmp_path: Path, target: str) -> None:
+    """sympy is half of what onnx_ir imports; it is there when somebody asks for it."""
+    *_, modules, product = run_python(MODULES, str(nets / "good.onnx"), str(tmp_path / target)).splitlines()
+    assert not {"sympy.core", "mpmath", "onnxruntime", "coremltools", "openvino", "tflite", "rich"} & set(modules.split())
+    assert {"onnx_ir", "sympy"} <= set(modules.split()) and product == "10"
+
+
 def test_the_content_decides_and_a_wrong_suffix_is_a_warning(call: Call, nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (nets / "good.xml").write_bytes((nets / "good.onnx").read_bytes())
     assert call("inspect", "good.xml") == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from converter.diagnostics import Where
 from converter.errors import ConverterError, ReadError, WriteError
-from converter.files import MappedFile, Output, side_file
+from converter.files import SLAB, MappedFile, Output, side_file, slabs
 from support import run_python
 
 
@@ -259,3 +259,50 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     assert os.waitstatus_to_exitcode(status) == 0
     assert listing(tmp_path) == {}
+
+
+# --- large arrays
+
+
+@given(st.permutations(range(3)), st.tuples(*[st.integers(0, 5)] * 3), st.sampled_from([1, 7, 16, 100, 1 << 20]))
+def test_slabs_are_the_array_in_its_order(perm: list[int], shape: tuple[int, int, int], size: int) -> None:
+    array = np.arange(np.prod(shape), dtype=np.int16).reshape(shape).transpose(perm)
+    pieces = list(slabs(array, size))
+    assert all(piece.flags.c_contiguous for piece in pieces)
+    assert b"".join(piece.tobytes() for piece in pieces) == array.tobytes()
+    assert array.flags.c_contiguous or all(piece.nbytes <= max(size, 2) for piece in pieces)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "<f4", "c16"])
+@pytest.mark.parametrize(("shape", "perm"), [((70, 300), (1, 0)), ((3, 33, 200), (0, 2, 1)), ((20, 7, 3, 90), (2, 3, 1, 0)), ((65, 70, 1, 1), (2, 3, 1, 0))])
+def test_slabs_across_the_order_of_memory(dtype: str, shape: tuple[int, ...], perm: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    for view in (array.transpose(perm), array[::-1].transpose(perm)):
+        assert b"".join(piece.tobytes() for piece in slabs(view, 5000)) == view.tobytes()
+        assert b"".join(piece.tobytes() for piece in slabs(view)) == view.tobytes()
+
+
+PEAK = """
+import sys
+from converter.files import MappedFile, Output, write_array
+source = MappedFile(sys.argv[1]).bytes.view("<f4").reshape(-1, 1024, 1024)
+with Output(sys.argv[2]) as out, out.open() as f:
+    write_array(f, source)
+    write_array(f, source.transpose(0, 2, 1))
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")
+def test_what_was_written_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """384 MiB through a process whose own share is some 30 MiB: pages of the mapped input that went by are given back."""
+    size = 24 * SLAB
+    with (tmp_path / "source").open("wb") as f:
+        f.truncate(size)
+        f.seek(1234 * 4096)
+        f.write(np.arange(1 << 18, dtype="<f4").tobytes())
+    peak = int(run_python(PEAK, str(tmp_path / "source"), str(tmp_path / "copy")))
+    assert peak * 1024 < size * 3 // 4
+    source, copy = (np.memmap(tmp_path / name, "<f4", "r").reshape(-1, 1024, 1024) for name in ("source", "copy"))
+    assert np.array_equal(copy[: len(source)], source)
+    assert np.array_equal(copy[len(source) :], source.transpose(0, 2, 1))

@@ -12,11 +12,12 @@ import sys
 import threading
 from typing import Any
 
-from converter import limits
+from converter import limits, startup
 from converter.batch.work import Task, beyond_memory, perform
 
 
 def main() -> None:
+    startup.prepare()
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     _preload()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 
 def main() -> None:
+    from converter import startup
     from converter.cli.app import run
 
+    startup.prepare()
     run()

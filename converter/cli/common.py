@@ -147,6 +147,13 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
     ]
 
 
+def dequantize_option(body: Body) -> Body:
+    """--dequantize: exact integer arithmetic as quantised numbers."""
+    add = option("--dequantize", is_flag=True, help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and DequantizeLinear.")
+    wrapped: Body = add(body)
+    return wrapped
+
+
 def source_options(body: Body) -> Body:
     """-f and --weights: how to read the input."""
     add_weights = option("--weights", type=FilePath(), help="The file with the weights, where it is not beside the model.")

@@ -20,12 +20,11 @@ from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.legalise import onnx_function, rewritten
-from converter.passes.widen import parameters, widen
+from converter.passes.widen import FLOAT8, parameters, widen
 
 _T = ir.DataType
-_FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
 # types that cannot pass through the Python interface -> what they are fed and returned as
-BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(_FLOAT8, _T.FLOAT), _T.INT4: _T.INT8, _T.UINT4: _T.UINT8}
+BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(FLOAT8, _T.FLOAT), _T.INT4: _T.INT8, _T.UINT4: _T.UINT8}
 
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:

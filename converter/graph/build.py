@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from converter.graph.names import Names
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]
+# constants that are no tensors yet; to ask whether something follows the protocol of tensors takes longer than all the rest
+_PLAIN = (np.ndarray, np.generic, bool, int, float, list, tuple)
 
 
 class Builder:
@@ -65,7 +68,7 @@ class Builder:
 
     def const(self, data: Any, name: str = "const", dtype: Any = None) -> ir.Value:
         """A constant from an array, a tensor, or Python numbers (int64, float32, bool unless `dtype` says else)."""
-        tensor = data if isinstance(data, ir.TensorProtocol) else ir.Tensor(as_array(data, dtype))
+        tensor = ir.Tensor(as_array(data, dtype)) if isinstance(data, _PLAIN) else data
         if self.in_function:
             value = self.ops("Constant", value=tensor, names=(name,))[0]
             if tensor.size <= KNOWN_LIMIT:
@@ -114,7 +117,7 @@ class Builder:
     def output(self, *values: ir.Value) -> None:
         """Declares outputs of this builder's graph. An input, a constant or a repeated value gets an Identity in between."""
         for value in values:
-            foreign = value.producer() is None or value.graph is not self.graph or value in self.graph.outputs
+            foreign = value.producer() is None or value.graph is not self.graph or value.is_graph_output()
             self.graph.outputs.append(self.op("Identity", value, name=f"{value.name}_out") if foreign else value)
 
 
@@ -139,16 +142,22 @@ _AS: dict[Any, tuple[ir.AttributeType, Callable[[Any], Any]]] = {
 }
 
 
+@functools.lru_cache(1024)
+def _kinds(op_type: str) -> dict[str, tuple[ir.AttributeType, Callable[[Any], Any]]]:
+    """Attribute -> its type and what makes a Python value fit it; schemas answer slowly."""
+    schema = schema_of(op_type)
+    return {} if schema is None else {name: _AS[a.type] for name, a in schema.attributes.items() if a.type in _AS}
+
+
 def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[ir.Attr]:
     """Attributes in the types that the operator's schema declares (3 for a float attribute is 3.0)."""
-    schema = schema_of(op_type, domain) if domain == "" else None
+    kinds = _kinds(op_type) if domain == "" else {}
     result: list[ir.Attr] = []
     for name, value in attributes.items():
         if isinstance(value, ir.Attr):
             result.append(value)
         elif value is not None:
-            declared = schema.attributes.get(name) if schema is not None else None
-            kind = _AS.get(declared.type) if declared is not None else None
+            kind = kinds.get(name)
             result.append(ir.Attr(name, kind[0], kind[1](value)) if kind else attribute(name, value))
     return result
 

@@ -6,6 +6,7 @@ vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.laws import broken
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -67,9 +69,12 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
+        if any(isinstance(d, int) and d < 0 for d in shape):  # onnx's inference does not survive some of these
+            raise InferenceError(f"the shape {list(shape)} of {value.name!r} has a negative dimension")
         value.shape = shape if isinstance(shape, ir.Shape) else ir.Shape(shape)
 
 
+@functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(op_type, OPSET if domain == "" else 1, domain)
@@ -87,6 +92,8 @@ def infer(node: ir.Node) -> None:
         extensions.infer(node)
     else:
         _infer_standard(node)
+        if node.domain == "" and (reason := broken(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
     _evaluate(node)
 
 
@@ -95,7 +102,10 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
         return None
     proto = ir.serde.serialize_type(value.type)
     if value.shape is not None and isinstance(value.type, ir.TensorType):
-        ir.serde.serialize_shape_into(proto, value.shape)
+        try:
+            ir.serde.serialize_shape_into(proto, value.shape)
+        except ir.serde.SerdeError:
+            raise InferenceError(f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits") from None
     return proto
 
 
@@ -106,6 +116,57 @@ def _infer_standard(node: ir.Node) -> None:
     if node.op_type in _LIKE_INPUT and node.inputs and node.inputs[0] is not None:  # onnx has no inference for these two
         node.outputs[0].type, node.outputs[0].shape = node.inputs[0].type, node.inputs[0].shape
         return
+    key = _question(node)
+    found = None if key is None else _ANSWERS.get(key)
+    if found is None:
+        found = _ask(node, schema)
+        if key is not None and all(type_ is None or isinstance(type_, ir.TensorType) for type_, _ in found):
+            if len(_ANSWERS) >= _MOST_ANSWERS:
+                _ANSWERS.clear()
+            _ANSWERS[key] = found
+    for out, (type_, dims) in zip(node.outputs, found, strict=True):
+        if type_ is not None:
+            out.type = ir.TensorType(type_.dtype) if isinstance(type_, ir.TensorType) else type_
+        if dims is not None:
+            out.shape = ir.Shape(dims)
+
+
+# what onnx found for an operator with these attributes and inputs: networks ask the same thing again and again
+Answer = list[tuple[ir.TypeProtocol | None, list[Any] | None]]
+_ANSWERS: dict[Any, Answer] = {}
+_MOST_ANSWERS = 4096
+_HASHABLE = {getattr(ir.AttributeType, n) for n in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")}
+_SMALL = 64  # elements of float constants that may say something about shapes (scales, ends of a range)
+
+
+def _question(node: ir.Node) -> Any:
+    """Everything that the outputs' types and shapes depend on, as a key; None where that is more than a few numbers."""
+    attributes: list[Any] = []
+    for a in node.attributes.data.values():
+        if a.type not in _HASHABLE or a.is_ref():
+            return None
+        attributes.append((a.name, a.type, a.value))
+    inputs: list[Any] = []
+    for v in node.inputs:
+        if v is not None and not isinstance(v.type, ir.TensorType):
+            return None
+        data = _data(v)
+        inputs.append(None if v is None else (v.type.dtype, _dims(v.shape), data if data is None else (data.dtype.str, data.tobytes())))  # type: ignore[union-attr]
+    return node.op_type, node.domain, len(node.outputs), tuple(attributes), tuple(inputs)
+
+
+def _dims(shape: ir.Shape | None) -> tuple[Any, ...] | None:
+    return None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape)
+
+
+def _data(value: ir.Value | None) -> Array | None:
+    """The value of an input, where inference may want it."""
+    array = known(value)
+    return array if array is not None and (array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.size <= _SMALL)) else None
+
+
+def _ask(node: ir.Node, schema: onnx.defs.OpSchema) -> Answer:
+    """onnx's own inference."""
     proto, names = onnx.NodeProto(op_type=node.op_type, domain=node.domain), {}
     for i, v in enumerate(node.inputs):  # positional names: foreign names may be empty or repeated
         proto.input.append("" if v is None else f"i{i}")
@@ -117,23 +178,19 @@ def _infer_standard(node: ir.Node) -> None:
     except ir.serde.SerdeError as e:
         raise InferenceError(f"{node.op_type}: {e}") from None
     types = {n: p for n, v in names.items() if (p := type_proto(v)) is not None}
-    data = {n: onnx.numpy_helper.from_array(k) for n, v in names.items() if (k := known(v)) is not None and k.dtype.kind in "iufb"}
+    data = {n: onnx.numpy_helper.from_array(array) for n, v in names.items() if (array := _data(v)) is not None}
     try:
         found = onnx.shape_inference.infer_node_outputs(schema, proto, types, input_data=data, opset_imports=_OPSETS, ir_version=IR_VERSION)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
         raise InferenceError(f"{node.op_type}: {str(e).splitlines()[0]}") from None
-    for i, out in enumerate(node.outputs):
-        if (result := found.get(f"o{i}")) is not None:
-            _adopt(out, result)
+    return [_answer(found.get(f"o{i}")) for i in range(len(node.outputs))]
 
 
-def _adopt(value: ir.Value, proto: onnx.TypeProto) -> None:
-    found = ir.serde.deserialize_type_proto_for_type(proto)
-    if found is not None:
-        value.type = found
+def _answer(proto: onnx.TypeProto | None) -> tuple[ir.TypeProtocol | None, list[Any] | None]:
+    if proto is None:
+        return None, None
     shape = ir.serde.deserialize_type_proto_for_shape(proto)
-    if shape is not None:
-        value.shape = shape
+    return ir.serde.deserialize_type_proto_for_type(proto), None if shape is None else list(shape)
 
 
 def _infer_control_flow(node: ir.Node) -> None:
@@ -147,7 +204,7 @@ def _infer_control_flow(node: ir.Node) -> None:
         carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
         stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
-        fixed = trips is not None and stops is not None and bool(stops.all()) and known(body.outputs[0]) is not None
+        fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]
             if i < carried:
@@ -158,6 +215,15 @@ def _infer_control_flow(node: ir.Node) -> None:
                 set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
             else:
                 set_type(out, inner.dtype, None)
+
+
+def _goes_on(body: ir.Graph) -> bool:
+    """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
+    condition: ir.Value | None = body.outputs[0]
+    while condition is not None and (producer := condition.producer()) is not None and producer.op_type == "Identity":
+        condition = producer.inputs[0]
+    found = known(condition)
+    return condition is body.inputs[1] if found is None else bool(found.all())
 
 
 def _merge(a: ir.Shape | None, b: ir.Shape | None) -> list[Any] | None:

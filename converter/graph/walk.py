@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
+    for attribute in node.attributes.data.values():  # the mapping itself makes every attribute a look-up of its own
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
 

@@ -126,8 +126,11 @@ class Lowering:
             self.problems.append(refusal(node, e))
 
     def lower(self, node: ir.Node) -> None:
-        near = near_of(node)
         self._name = node.metadata_props.get("netconv.layer") or node.name or node.op_type
+        self.lower_near(near_of(node))
+
+    def lower_near(self, near: Node) -> None:
+        """Appends the layers of an operator that need not stand in any graph."""
         special = self.mapping.lower_special.get((near.domain, near.op))
         if special is not None:
             special(near, self)

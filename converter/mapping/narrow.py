@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,6 +61,22 @@ def narrow_array(array: Array, dtype: np.dtype, name: str) -> Array:
 
 def _is_nan(array: Array) -> Array:
     return np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+
+
+def other_values(model: ir.Model, target: str, types: Container[ir.DataType] | None = None) -> list[Diagnostic]:
+    """X202 for inputs and outputs that are no tensors, or, where `types` lists those of the target, of another type."""
+    found = []
+    for side, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            dtype = value.dtype
+            if isinstance(value.type, ir.SequenceType | ir.OptionalType):
+                what = "a sequence" if isinstance(value.type, ir.SequenceType) else "an optional value"
+            elif types is not None and dtype is not None and dtype not in types:
+                what = dtype.name
+            else:
+                continue
+            found.append(Diagnostic("X202", f"the {side} {public_name(value)} is {what}, which {target} does not have", where=_where(value)))
+    return found
 
 
 def dynamic_values(model: ir.Model) -> list[Diagnostic]:

@@ -5,6 +5,7 @@ Each function takes the node and a builder and returns the replacement value(s),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,12 +79,19 @@ def global_pool(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("Flatten")
 def flatten(node: ir.Node, b: Builder) -> ir.Value | None:
-    shape = shape_of(_x(node))
-    axis = attrs_of(node).get("axis", 1)
-    if shape is None:
+    """Both extents are written as numbers where they are known: -1 beside a dimension that may be 0 means nothing."""
+    axis, rank = int(attrs_of(node).get("axis", 1)), rank_of(_x(node))
+    if rank is None:
         return b.op("Reshape", _x(node), [0, -1]) if axis == 1 else None
-    axis += len(shape) if axis < 0 else 0
-    return b.op("Reshape", _x(node), [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))])
+    dims = list(_x(node).shape or ())
+    before, after = _product(dims[: axis % rank if axis < 0 else axis]), _product(dims[axis % rank if axis < 0 else axis :])
+    if before is None and not after:
+        return b.op("Reshape", _x(node), [0, -1]) if axis == 1 else None
+    return b.op("Reshape", _x(node), [-1 if before is None else before, -1 if after is None else after])
+
+
+def _product(dims: Sequence[Any]) -> int | None:
+    return math.prod(dims) if all(isinstance(d, int) for d in dims) else None
 
 
 @decomposes("Squeeze", "Unsqueeze")
@@ -142,10 +150,19 @@ def div(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Mul", _x(node), b.const((1.0 / array.astype(np.float64)).astype(array.dtype)))
 
 
+def trains(node: ir.Node) -> bool:
+    """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    flag = None if mode is None else constant(mode)
+    return mode is not None and (flag is None or bool(flag.any()))
+
+
 @decomposes("Identity", "Dropout")
 def identity(node: ir.Node, b: Builder) -> ir.Value | None:
     """Vanishes where the boundary does not need it."""
     x = _x(node)
+    if node.op_type == "Dropout" and trains(node):
+        return None
     if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
         return None
     if node.outputs[0].is_graph_output() and (x.is_graph_input() or x.is_graph_output() or x.is_initializer() or x.graph is not node.graph):
@@ -154,11 +171,13 @@ def identity(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 @decomposes("BatchNormalization")
-def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)), for constant statistics."""
+def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)), for constant statistics; by those of the batch in training."""
+    if attrs_of(node).get("training_mode", 0):
+        return _of_the_batch(node, b)
     arrays = [constant(v) for v in node.inputs[1:]]
     rank = rank_of(_x(node))
-    if any(a is None for a in arrays) or rank is None or attrs_of(node).get("training_mode", 0):
+    if any(a is None for a in arrays) or rank is None:
         return None
     scale, bias, mean_, var = (np.asarray(a, np.float64) for a in arrays if a is not None)
     dtype = arrays[0].dtype if arrays[0] is not None else np.float32
@@ -166,3 +185,23 @@ def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
     shape = (-1, *[1] * (rank - 2))
     y = b.op("Mul", _x(node), b.const(factor.reshape(shape).astype(dtype)))
     return b.op("Add", y, b.const((bias - mean_ * factor).reshape(shape).astype(dtype)))
+
+
+def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    """The result, and the running mean and variance moved towards those of the batch."""
+    x, rank, attrs = _x(node), rank_of(_x(node)), attrs_of(node)
+    scale, bias, mean_, var = node.inputs[1:5]
+    if rank is None or scale is None or bias is None:
+        return None
+    axes, column = [i for i in range(rank) if i != 1], [-1, *[1] * (rank - 2)]
+    centre = b.op("ReduceMean", x, axes, keepdims=1)
+    apart = b.op("Sub", x, centre)
+    spread = b.op("ReduceMean", b.op("Mul", apart, apart), axes, keepdims=1)
+    y = b.op("Div", apart, b.op("Sqrt", b.op("Add", spread, b.like(x, attrs.get("epsilon", 1e-5)))))
+    y = b.op("Add", b.op("Mul", y, b.op("Reshape", scale, column)), b.op("Reshape", bias, column))
+    share = float(attrs.get("momentum", 0.9))
+    running = [
+        b.op("Add", b.op("Mul", old, b.like(x, share)), b.op("Mul", b.op("Reshape", new, [-1]), b.like(x, 1 - share)))
+        for old, new in ((mean_, centre), (var, spread))
+    ]
+    return [y, *running][: len(node.outputs)]

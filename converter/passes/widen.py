@@ -18,10 +18,10 @@ from converter.graph.names import Names
 
 Signature = Mapping[str, AbstractSet[ir.DataType]]  # type parameter of the operator's schema -> types that the target takes
 _T = ir.DataType
-_FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
+FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
 # type -> types to compute in, the best first; all hold every value as long as the target leaves such a choice
 WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
-    **dict.fromkeys((_T.FLOAT16, _T.BFLOAT16, *_FLOAT8), (_T.FLOAT, _T.DOUBLE)),
+    **dict.fromkeys((_T.FLOAT16, _T.BFLOAT16, *FLOAT8), (_T.FLOAT, _T.DOUBLE)),
     _T.FLOAT: (_T.DOUBLE,),
     _T.DOUBLE: (_T.FLOAT,),
     _T.INT4: (_T.INT8, _T.INT32, _T.INT64),

@@ -69,6 +69,7 @@ AGREE: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("AveragePool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}),
     ("LSTM", [f(4, 2, 5), f(1, 12, 5), f(1, 12, 3)], {"hidden_size": 3}),
     ("GRU", [f(4, 2, 5), f(2, 9, 5), f(2, 9, 3)], {"hidden_size": 3, "direction": "bidirectional"}),
+    ("Resize", [f(1, 2, 5, 6), None, np.array([1, 1, 0.6, 0.5], np.float32)], {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
 ]
 
 
@@ -84,7 +85,6 @@ WRONG: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("GRU", [f(4, 2, 5), f(1, 9, 5), f(1, 9, 3)], {"hidden_size": 3, "clip": 0.5}, 1),
     ("MaxPool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}, 1),
     ("MaxPool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2]}, 2),
-    ("Resize", [f(1, 2, 5, 6), None, np.array([1, 1, 0.6, 0.5], np.float32)], {"mode": "linear", "coordinate_transformation_mode": "align_corners"}, 1),
     ("GridSample", [f(1, 2, 5, 6), f(1, 3, 4, 2)], {"mode": "cubic", "padding_mode": "border"}, 1),
 ]
 

@@ -91,6 +91,11 @@ CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
         lambda b, x: b.op("Reshape", b.op("Transpose", b.op("Reshape", x, [1, 2, 3, 4, 4]), perm=[0, 2, 1, 3, 4]), [1, 6, 4, 4]),
         [[1, 6, 4, 4]], 2, True,
     ),
+    "reduction of ones": (
+        lambda b, x: b.op("Reshape", b.op("ReduceMean", b.op("Reshape", x, [1, 3, 4, 1, 2, 1]), [-1, -3], keepdims=0), [3, 8]),
+        [[3, 8]], 1, True,
+    ),
+    "grouped dilated": (lambda b, x: b.op("Conv", x, random(6, 2, 2, 2), random(6), group=2, dilations=[2, 1]), [[1, 4, 6, 6]], 3, True),
     "lstm": (lambda b, x: b.op("LSTM", x, random(1, 16, 3), random(1, 16, 4), random(1, 32), hidden_size=4), [[5, 2, 3]], 3, False),
     "gru": (lambda b, x: b.op("GRU", x, random(2, 12, 3), random(2, 12, 4), random(2, 24), hidden_size=4, direction="bidirectional"), [[3, 2, 3]], 2, True),
 }  # fmt: skip

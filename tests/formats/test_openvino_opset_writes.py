@@ -38,6 +38,12 @@ def loop(b: Builder, x: ir.Value) -> Any:
     return b.ops("Loop", 3, True, np.zeros(4, np.float32), body=inner.graph, outputs=2)
 
 
+def chosen(b: Builder, x: ir.Value) -> Any:
+    """The rows whose first element is above 2, flattened: nobody knows how many there are, and here there are none."""
+    rows = b.op("NonZero", b.op("Greater", b.op("Reshape", b.op("Slice", x, [0], [1], [1]), [-1]), 2.0))
+    return b.op("Flatten", b.op("Unsqueeze", b.op("Gather", x, b.op("Reshape", rows, [-1])), [1]))
+
+
 def choose(b: Builder, x: ir.Value) -> Any:
     then, other = b.body("then"), b.body("else")
     then.output(then.op("Add", x, 1.0))
@@ -79,6 +85,7 @@ CASES: dict[str, tuple[Make, tuple[int, ...]]] = {
     "ConvTranspose": (lambda b, x: b.op("ConvTranspose", x, f(2, 3, 3, 3), f(3), strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]), (1, 2, 4, 4)),
     "CumSum": (lambda b, x: b.op("CumSum", x, b.const(np.int64(1)), reverse=1, exclusive=1), (2, 5)),
     "DepthToSpace": (lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"), (1, 8, 2, 2)),
+    "Flatten-empty": (chosen, (3, 4)),
     "Expand": (lambda b, x: b.op("Expand", x, [2, 3, 4]), (3, 1)),
     "FakeQuantize": (lambda b, x: b.ext("FakeQuantize", x, *(np.float32(v) for v in (0, 1, 0, 2)), levels=16), (2, 9)),
     "Gemm": (lambda b, x: b.op("Gemm", x, f(5, 4), f(5), transB=1, alpha=0.5), (3, 4)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -428,3 +429,23 @@ def test_inference_keeps_what_it_cannot_find_out(b: Builder) -> None:
     y = b.op("Custom", x_of(b, 2), domain="foreign")
     infer(y.producer())
     assert y.type is None and y.shape is None
+
+
+@pytest.mark.parametrize(
+    "source, target", [("float32", "int32"), ("float64", "int64"), ("float16", "uint16"), ("bfloat16", "int16"), ("float32", "uint32"), ("int8", "uint8")]
+)
+def test_bit_cast_against_numpy(source: str, target: str) -> None:
+    """Both ways, on numbers of every size, subnormal ones, zeros of both signs and infinities."""
+    first, second = (np.dtype(getattr(ml_dtypes, t, t)) for t in (source, target))
+    width = first.itemsize * 8
+    bits = np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64).astype(f"u{width // 8}")
+    bits = np.concatenate([bits, bits >> (width // 2), bits & ((1 << (width - 6)) - 1), np.array([0, 1, 1 << (width - 1)], bits.dtype)])
+    numbers = np.concatenate([bits.view(first), np.array([np.inf, -np.inf, 1, -2], first) if width > 8 else np.zeros(0, first)])
+    with np.errstate(invalid="ignore"):
+        numbers = numbers[numbers == numbers]
+    for data, to in ((numbers, second), (numbers.view(second), first)):
+        model, b = new_model()
+        x = b.input("x", ir.DataType.from_numpy(data.dtype), [len(data)])
+        b.output(b.ext("BitCast", x, to=int(ir.DataType.from_numpy(to))))
+        (found,) = Model(model, "onnx").run({"x": data}).values()
+        np.testing.assert_array_equal(np.asarray(found).view(f"u{width // 8}"), data.view(f"u{width // 8}"))

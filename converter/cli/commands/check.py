@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, source_options, subcommand
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, option, source_options, subcommand
 from converter.cli.console import Console
 from converter.cli.shapes import Shapes
 from converter.errors import ExitCode
@@ -21,9 +21,17 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 @option("-t", "--to", "target", type=FormatName(flavours=True), help="Say what would not convert to this format.")
 @option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
 @option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
+@dequantize_option
 @source_options
 def command(
-    console: Console, file: Path, target: str | None, inputs: tuple[tuple[str, list[int]], ...], io_layout: str | None, source: str | None, weights: Path | None
+    console: Console,
+    file: Path,
+    target: str | None,
+    inputs: tuple[tuple[str, list[int]], ...],
+    io_layout: str | None,
+    source: str | None,
+    weights: Path | None,
+    dequantize: bool,
 ) -> ExitCode | None:
     """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
 
@@ -33,7 +41,7 @@ def command(
         return _validate(console, file, source, weights)
     from converter import conversion
 
-    model = conversion.read(conversion.Request(file, file, source, target, weights, dict(inputs)))
+    model = conversion.read(conversion.Request(file, file, source, target, weights, dict(inputs), dequantize=dequantize))
     found = conversion.check(model, target, file, io_layout or "")
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, source_options, subcommand
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, option, source_options, subcommand
 from converter.cli.console import Console
 from converter.cli.shapes import Shapes
 from converter.cli.streams import DASH, named_input, named_output
@@ -28,6 +28,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 @option("--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which.")
 @option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ).")
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
+@dequantize_option
 @source_options
 def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.
@@ -48,6 +49,7 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             outputs=options["outputs"],
             io_layout=options["io_layout"] or "",
             force=options["force"],
+            dequantize=options["dequantize"],
         )
         written = conversion.convert(request)
         console.report(written.notes)

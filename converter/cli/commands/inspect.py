@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import Choice, FilePath, option, source_options, subcommand
+from converter.cli.common import Choice, FilePath, dequantize_option, option, source_options, subcommand
 from converter.cli.console import Console
 
 EXAMPLES = """netconv inspect net.mlmodel
@@ -17,14 +17,15 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 @subcommand("inspect", examples=EXAMPLES)
 @click.argument("file", metavar="FILE", type=FilePath())
 @option("--of", "form", type=Choice(["table", "json", "text", "dot"]), default="table", help="A table, JSON, ONNX's text syntax, or Graphviz.")
+@dequantize_option
 @source_options
-def command(console: Console, file: Path, form: str, source: str | None, weights: Path | None) -> None:
+def command(console: Console, file: Path, form: str, source: str | None, weights: Path | None, dequantize: bool) -> None:
     """What is in FILE: inputs, outputs, layers, weights. With -v also every node."""
     import json
 
     from converter import api, inspection
 
-    model = api.load(file, source, weights)
+    model = api.load(file, source, weights, dequantize)
     console.report(model.notes)
     match form:
         case "table":

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import FilePath, option, source_options, subcommand
+from converter.cli.common import FilePath, dequantize_option, option, source_options, subcommand
 from converter.cli.console import Console
 
 EXAMPLES = """netconv run net.mlmodel
@@ -22,14 +22,24 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
 @option("--engine", default="onnxruntime", show_default=True, help="What executes it: onnxruntime, openvino, litert, coreml, reference.")
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
+@dequantize_option
 @source_options
 def command(
-    console: Console, file: Path, data: tuple[str, ...], out: Path | None, engine: str, seed: int, force: bool, source: str | None, weights: Path | None
+    console: Console,
+    file: Path,
+    data: tuple[str, ...],
+    out: Path | None,
+    engine: str,
+    seed: int,
+    force: bool,
+    source: str | None,
+    weights: Path | None,
+    dequantize: bool,
 ) -> None:
     """Execute FILE and show its outputs, or write them."""
     from converter import api, execution
 
-    model = api.load(file, source, weights)
+    model = api.load(file, source, weights, dequantize)
     console.report(model.notes)
     results = execution.run(model, data or ("random",), engine, seed)
     if out is not None:

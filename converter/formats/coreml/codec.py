@@ -59,7 +59,7 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
     size = sum(piece.nbytes for piece in pieces)
     if size > LONGEST_FILE:
         help = "half-precision weights (coreml+fp16) take half the space"
-        raise UnsupportedError(Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", where=Where(str(out.target)), help=help))
+        raise UnsupportedError(Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help))
     with out.open() as f:
         for piece in pieces:
             f.write(piece if isinstance(piece, memoryview) else piece.bytes())

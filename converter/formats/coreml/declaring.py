@@ -17,11 +17,12 @@ from converter.graph.infer import constant
 from converter.graph.names import public_name
 from converter.model import Model
 from converter.passes.tidy import tidy
+from converter.passes.widen import FLOAT8
 
 Value = ir.Value
 T = ir.DataType
 FLOAT32, DOUBLE, INT32 = 65568, 65600, 131104
-_TYPES = {T.FLOAT: FLOAT32, T.FLOAT16: FLOAT32, T.BFLOAT16: FLOAT32, T.DOUBLE: DOUBLE}
+_TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T.DOUBLE: DOUBLE}
 _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 _COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
+from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
 LOWEST = -3.0e38

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
+from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
 _FUNCTIONS = {"Sigmoid", "Tanh", "Relu", "Softsign", "Softplus"}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant
 from converter.formats.coreml.stored import of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import Array, known
 from converter.mapping.drive import FormatMapping, Lowering
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import defaults
+from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
 REFUSED = "refused"  # the kind of a layer that stands for a node without a counterpart
@@ -62,14 +62,19 @@ class CoreLowering(Lowering):
         for value in outputs:
             if (r := value.shape.rank() if value.shape is not None else 0) > 5:
                 raise MappingError(f"{value.name} has rank {r}, Core ML's tensors have at most 5 axes")
+        for value in filter(None, (*inputs, *outputs)):
+            if value.shape is not None and 0 in value.shape:
+                raise MappingError(f"{value.name} has no elements, which Core ML's tensors cannot say")
         self.spec = max(self.spec, spec)
         return super().add(kind, inputs, outputs, attrs, blobs, extra)
 
     def node(self, node: ir.Node) -> None:
         """As always; but a refusal counts only if somebody needs the node's results (a later layer may have taken it over)."""
-        count = len(self.problems)
+        count, named = len(self.problems), len(self.aliases)
         super().node(node)
         if len(self.problems) > count:
+            for value in list(self.aliases)[named:]:  # what was begun must not look as if it had been written
+                del self.aliases[value]
             self.layers.append(Layer(REFUSED, node.op_type, inputs=list(node.inputs), outputs=list(node.outputs), extra={"problems": self.problems[count:]}))
             del self.problems[count:]
 

@@ -13,7 +13,6 @@ from converter.errors import unreadable
 from converter.formats.coreml.blobs import floats, ints
 from converter.formats.coreml.boundary import REMEMBERED, graph_input, input_value, output_value, preprocess
 from converter.formats.coreml.control import Flow
-from converter.formats.coreml.folding import holds_numbers
 from converter.formats.coreml.lift import DAMAGE, Env, NetworkLift, Regime, mapping
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.graph.build import Builder, new_model
@@ -21,6 +20,7 @@ from converter.graph.names import set_public_name
 from converter.mapping.drive import Lifting, refuse
 from converter.mapping.node import MappingError
 from converter.model import Model
+from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
 from converter.passes.tidy import tidy
 

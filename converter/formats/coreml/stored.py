@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant, unpack
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.weights import Array, Blob, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant
 from converter.mapping.node import MappingError
+from converter.passes.constants import evaluate_constant, unpack
 
 
 @dataclass(frozen=True)

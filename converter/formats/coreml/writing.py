@@ -10,7 +10,6 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
-from converter.formats.coreml.folding import holds_numbers
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
 from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
@@ -20,8 +19,10 @@ from converter.formats.coreml.stored import of_array
 from converter.formats.coreml.weights import WeightData
 from converter.graph.names import Names, public_name
 from converter.mapping.drive import refuse
+from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
+from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
@@ -31,6 +32,7 @@ Value = ir.Value
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
     version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
+    refuse(other_values(model.ir, "Core ML"))
     clone = model.ir.clone()
     fold(clone, limit=4096, keep=holds_numbers)
     written = MLModel()

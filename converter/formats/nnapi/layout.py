@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.formats.nnapi.table import Bytes, Lifetime, Location, Operand, Table
+from converter.files import slabs
+from converter.formats.nnapi.table import Array, Bytes, Lifetime, Location, Operand, Table
 
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver (Android's default request alignment).
 POOL_ALIGNMENT = 64
@@ -24,14 +25,14 @@ class Layout:
     pool_size: int = 0
 
     def pool(self) -> Iterator[Bytes]:
-        """The pool's bytes, value after value with the gaps between them; each value is produced only now."""
+        """The pool's bytes, value after value with the gaps between them; each value is produced only now, a large one in pieces."""
         position = 0
         for offset, operand in self.chunks:
             if offset > position:
                 yield np.zeros(offset - position, np.uint8)
-            data = value_bytes(operand)
-            yield data
-            position = offset + data.size
+            array = _checked(operand)
+            yield from (slab.reshape(-1).view(np.uint8) for slab in slabs(array))
+            position = offset + array.nbytes
 
 
 def lay_out(table: Table) -> Layout:
@@ -73,11 +74,14 @@ def copy_alignment(size: int) -> int:
 
 def value_bytes(operand: Operand) -> Bytes:
     """The little-endian bytes of an operand's value; ValueError when they are not as many as its type and dimensions say."""
+    return np.ascontiguousarray(_checked(operand)).reshape(-1).view(np.uint8)
+
+
+def _checked(operand: Operand) -> Array:
     array = operand.array()
     dtype = operand.type.dtype
     if dtype is not None and not operand.type.is_oem and array.dtype != dtype:
         array = array.astype(dtype, casting="same_kind" if array.dtype != np.bool_ else "unsafe")
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    if operand.nbytes is not None and data.size != operand.nbytes:
-        raise ValueError(f"the value of operand {operand.name!r} has {data.size} bytes, its type and dimensions need {operand.nbytes}")
-    return data
+    if operand.nbytes is not None and array.nbytes != operand.nbytes:
+        raise ValueError(f"the value of operand {operand.name!r} has {array.nbytes} bytes, its type and dimensions need {operand.nbytes}")
+    return array

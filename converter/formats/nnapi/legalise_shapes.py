@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.unroll import copied, unroll
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.fold import fold
@@ -127,8 +127,15 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
     a = attrs_of(node)
     if x is None or shape is None or target is None or len(shape) != 3 or a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
+    scales = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] is not None and shape_of(node.inputs[2]) != (0,) else None
+    factors = None if scales is None else known(scales)
+    if scales is not None and factors is None:
+        return None
     image = b.op("Reshape", x, [shape[0], shape[1], 1, shape[2]])
-    y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **copied(node))
+    if factors is not None:
+        y = b.op("Resize", image, None, np.array([*factors[:2], 1, factors[2]], np.float32), **copied(node))
+    else:
+        y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **copied(node))
     return b.op("Reshape", y, list(target))
 
 
@@ -166,6 +173,8 @@ def merged(node: ir.Node, b: Builder) -> ir.Value | None:
     runs = alike([(*(s[i] == 1 for s in full), i in gone) for i in range(rank)], [max(s[i] for s in full) for i in range(rank)])
     if len(runs) > MOST:
         return None
+    if reduction and not any(run[0] in gone for run in runs):  # only axes of length 1: nothing to add up
+        return b.op("Reshape", data[0], list(out))
     flat = [reshaped(b, v, [int(np.prod([s[i] for i in run])) for run in runs] or [1]) for v, s in zip(data, full, strict=True)]
     more: list[Any] = [[k for k, run in enumerate(runs) if run[0] in gone]] if reduction else []
     attributes: dict[str, Any] = {k: v for k, v in copied(node).items() if k not in ("keepdims", "noop_with_empty_axes")}
@@ -189,20 +198,22 @@ def alike(kinds: list[tuple[bool, ...]], sizes: list[int]) -> list[list[int]]:
 
 
 def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Groups are split where their convolution is dilated, which GROUPED_CONV_2D cannot be."""
+    """Dilations that an operation does not take, GROUPED_CONV_2D's and those of level 1 and 2, are zeros in the filter."""
     w, a = constant(node.inputs[1]), attrs_of(node)
-    group, x = int(a.get("group", 1)), node.inputs[0]
-    if x is None or w is None or w.ndim != 4 or group == 1 or all(d == 1 for d in a.get("dilations", ())):
+    dilations = [int(d) for d in a.get("dilations", ())]
+    if w is None or w.ndim != 4 or int(a.get("group", 1)) == 1 or all(d == 1 for d in dilations):
         return two_spatial(node, b)
-    bias = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
-    if bias is None and len(node.inputs) > 2:
-        return None
-    attributes = {k: v for k, v in a.items() if k != "group"}
-    size = w.shape[0] // group
-    rows = [slice(g * size, (g + 1) * size) for g in range(group)]
-    parts = b.ops("Split", x, axis=1, num_outputs=group, outputs=group)
-    made = [b.op("Conv", p, b.const(w[r]), None if bias is None else b.const(bias[r]), **attributes) for p, r in zip(parts, rows, strict=True)]
-    return b.op("Concat", *made, axis=1)
+    attributes = {k: v for k, v in a.items() if k not in ("dilations", "kernel_shape")}
+    full = spread(w, dilations)
+    return b.op("Conv", node.inputs[0], full, *node.inputs[2:], kernel_shape=list(full.shape[2:]), **attributes)
+
+
+def spread(w: np.ndarray[Any, Any], dilations: Sequence[int]) -> np.ndarray[Any, Any]:
+    """A filter [.., .., kh, kw] with dilations - 1 zeros between its elements."""
+    (kh, kw), (dh, dw) = w.shape[2:], dilations
+    full = np.zeros((*w.shape[:2], (kh - 1) * dh + 1, (kw - 1) * dw + 1), w.dtype)
+    full[:, :, ::dh, ::dw] = w
+    return full
 
 
 def reshaped(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
@@ -220,11 +231,11 @@ def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     if w is None or w.ndim != 4 or (group == 1 and all(d == 1 for d in dilations)):
         return two_spatial(node, b)
     depth, per_group, kh, kw = w.shape
-    dh, dw = dilations or (1, 1)
-    full = np.zeros((depth, group * per_group, (kh - 1) * dh + 1, (kw - 1) * dw + 1), w.dtype)
+    dense = np.zeros((depth, group * per_group, kh, kw), w.dtype)
     for g in range(group):
         rows = slice(g * depth // group, (g + 1) * depth // group)
-        full[rows, g * per_group : (g + 1) * per_group, ::dh, ::dw] = w[rows]
+        dense[rows, g * per_group : (g + 1) * per_group] = w[rows]
+    full = spread(dense, dilations or (1, 1))
     attributes = {k: v for k, v in a.items() if k not in ("group", "dilations", "kernel_shape")}
     return b.op("ConvTranspose", node.inputs[0], full, *node.inputs[2:], kernel_shape=list(full.shape[2:]), **attributes)
 

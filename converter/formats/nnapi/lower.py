@@ -95,11 +95,19 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
 
 def refused(node: ir.Node, level: int) -> bool:
     """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
+        return False
     try:
         Writer(level, dry=True).lower(node)
     except MappingError:
         return True
     return False
+
+
+def part_of(value: ir.Value | None, level: int) -> bool:
+    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no operation."""
+    producer = None if value is None else value.producer()
+    return producer is not None and not producer.op_type.endswith("Linear") and Writer(level, dry=True).takes_integers(producer)
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:

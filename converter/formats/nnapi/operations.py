@@ -67,16 +67,16 @@ class OperationSpec:
     channel_dim: int | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Binding:
     """How an operation's operands fit its signature; `level` is the feature level that signature, types and argument count need."""
 
     spec: OperationSpec
     signature: Signature
     level: int
-    types: dict[str, OperandType] = field(default_factory=dict)
-    inputs: dict[str, Bound] = field(default_factory=dict)
-    outputs: dict[str, Bound] = field(default_factory=dict)
+    types: Mapping[str, OperandType] = field(default_factory=dict)
+    inputs: Mapping[str, Bound] = field(default_factory=dict)
+    outputs: Mapping[str, Bound] = field(default_factory=dict)
 
 
 class NoMatch(Exception):
@@ -151,16 +151,32 @@ def bind(operation: Operation, subgraph: Subgraph) -> Binding:
 
     Only counts and operand types decide. Indexes must lie within the subgraph's operands.
     """
-    spec = operations().get(operation.type)
+    operands = subgraph.operands
+    found = _bind(operation.type, tuple(operands[i].type for i in operation.inputs), tuple(operands[i].type for i in operation.outputs))
+    inputs, outputs = _placed(found.inputs, operation.inputs), _placed(found.outputs, operation.outputs)
+    return Binding(found.spec, found.signature, found.level, found.types, inputs, outputs)
+
+
+def _placed(positions: Mapping[str, Bound], indexes: list[int]) -> dict[str, Bound]:
+    return {name: [indexes[i] for i in at] if isinstance(at, list) else None if at is None else indexes[at] for name, at in positions.items()}
+
+
+Types = tuple[OperandType, ...]
+
+
+@functools.lru_cache(4096)
+def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
+    """The binding of an operation with operands of these types; it says their positions."""
+    spec = operations().get(name)
     if spec is None:
-        raise NoMatch(f"{operation.type} has no signature that netconv knows")
+        raise NoMatch(f"{name} has no signature that netconv knows")
     best: Binding | None = None
     failures: list[NoMatch] = []
-    outputs = _fit(spec.outputs, operation.outputs, spec.output_counts, spec.name, "outputs")
+    outputs = _fit(spec.outputs, outputs_have, spec.output_counts, spec.name, "outputs")
     for signature in spec.signatures:
         try:
-            inputs = _fit(signature.inputs, operation.inputs, signature.counts, spec.name, "inputs")
-            found = _row(spec, signature, inputs, outputs, subgraph)
+            inputs = _fit(signature.inputs, inputs_have, signature.counts, spec.name, "inputs")
+            found = _row(spec, signature, inputs, outputs)
         except NoMatch as e:
             failures.append(e)
             continue
@@ -189,12 +205,12 @@ def _progress(place: str) -> int:
     return -1 if not number else int(number) + (1000 if side == "outputs" else 0)
 
 
-Pairs = list[tuple[Argument, int, int]]
+Pairs = list[tuple[Argument, int, OperandType]]
 
 
-def _fit(arguments: tuple[Argument, ...], indexes: list[int], counts: tuple[int, ...], name: str, side: str) -> Pairs:
-    """Each operand with its argument: (argument, position, operand index)."""
-    n, repeated = len(indexes), next((i for i, a in enumerate(arguments) if a.repeat), None)
+def _fit(arguments: tuple[Argument, ...], have: Types, counts: tuple[int, ...], name: str, side: str) -> Pairs:
+    """Each operand with its argument: (argument, position, operand type)."""
+    n, repeated = len(have), next((i for i, a in enumerate(arguments) if a.repeat), None)
     if repeated is not None:
         times = n - (len(arguments) - 1)
         if times < arguments[repeated].minimum:
@@ -206,15 +222,14 @@ def _fit(arguments: tuple[Argument, ...], indexes: list[int], counts: tuple[int,
             raise NoMatch(f"{name} takes {_either(allowed)} {side}, it has {n}", allowed=allowed)
         if side == "outputs" and any(a.unless for a in arguments) and n % 2:
             arguments = tuple(a for a in arguments if not a.unless)
-    return [(a, i, index) for i, (a, index) in enumerate(zip(arguments, indexes, strict=False))]
+    return [(a, i, kind) for i, (a, kind) in enumerate(zip(arguments, have, strict=False))]
 
 
-def _row(spec: OperationSpec, signature: Signature, inputs: Pairs, outputs: Pairs, subgraph: Subgraph) -> Binding:
+def _row(spec: OperationSpec, signature: Signature, inputs: Pairs, outputs: Pairs) -> Binding:
     rows = list(spec.types)
     level = max([spec.level, signature.level, *(a.since or 1 for a, _, _ in inputs + outputs)])
     for side, pairs in (("inputs", inputs), ("outputs", outputs)):
-        for argument, position, index in pairs:
-            actual = subgraph.operands[index].type
+        for argument, position, actual in pairs:
             rows = _narrow(rows, spec.variables, argument, actual, f"{side}[{position}]")
     types, row_level = min(rows, key=lambda row: row[1])
     return Binding(
@@ -245,12 +260,12 @@ def _narrow(
 
 def _named(arguments: tuple[Argument, ...], pairs: Pairs) -> dict[str, Bound]:
     bound: dict[str, Bound] = {a.name: [] if a.repeat else None for a in arguments}
-    for argument, _, index in pairs:
+    for argument, position, _ in pairs:
         values = bound[argument.name]
         if isinstance(values, list):
-            values.append(index)
+            values.append(position)
         else:
-            bound[argument.name] = index
+            bound[argument.name] = position
     return bound
 
 

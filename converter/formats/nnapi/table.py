@@ -43,6 +43,7 @@ class OperandType(enum.IntEnum):
 
     since: int
     dtype: np.dtype[Any] | None
+    is_tensor: bool
 
     def __new__(cls, code: int, since: int, dtype: str) -> OperandType:
         member = int.__new__(cls, code)
@@ -51,9 +52,8 @@ class OperandType(enum.IntEnum):
         member.dtype = np.dtype(dtype) if dtype else None
         return member
 
-    @property
-    def is_tensor(self) -> bool:
-        return self.name.startswith("TENSOR_")
+    def __init__(self, *_: Any) -> None:
+        self.is_tensor = self.name.startswith("TENSOR_")
 
     @property
     def is_oem(self) -> bool:

@@ -190,6 +190,19 @@ class Writer:
             self.undo(mark)
             raise
 
+    def takes_integers(self, node: ir.Node) -> bool:
+        """Whether an operation on the stored integers says this node; tried in a dry run."""
+        from converter.formats.nnapi.ops.emit import LOWER, Emit, key_of
+
+        function = LOWER.get(key_of(node))
+        if function is None or not any(dequantised(v) is not None for v in node.inputs):
+            return False
+        try:
+            function(Emit(self, node, quantised=True))
+        except MappingError:
+            return False
+        return True
+
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
-from converter.files import MappedFile, Output, side_file
+from converter.files import MappedFile, Output, side_file, write_array
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
 
 INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
@@ -180,15 +180,13 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
         return _whole(name, tensor)
     f.write(b"\0" * (-f.tell() % ALIGNMENT))
     offset = f.tell()
-    length = f.write(_bytes(tensor))
+    length = _write(f, tensor)
     return reference(name, tensor, {"location": location, "offset": str(offset), "length": str(length)})
 
 
-def _bytes(tensor: ir.TensorProtocol) -> Any:
-    """The tensor's bytes; those of a contiguous array are not copied."""
-    if tensor.dtype.bitwidth < 8:
-        return tensor.tobytes()
-    return np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data
+def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
+    """The tensor's bytes, a large one in pieces."""
+    return f.write(tensor.tobytes()) if tensor.dtype.bitwidth < 8 else write_array(f, tensor.numpy())
 
 
 def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:
@@ -227,7 +225,7 @@ def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]]
     for head, weight in heads:
         f.write(head)
         if weight is not None:
-            f.write(_bytes(weight))
+            _write(f, weight)
 
 
 __all__ = ["INLINE_LIMIT", "Weights", "read_onnx", "read_proto", "reference", "varint", "write_onnx", "write_proto"]

@@ -17,7 +17,19 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.formats.onnx import canonical, early, microsoft, microsoft_attention, microsoft_quantised, newer, order, upgrade
+from converter.formats.onnx import (
+    canonical,
+    early,
+    microsoft,
+    microsoft_attention,
+    microsoft_blocks,
+    microsoft_cache,
+    microsoft_quantised,
+    microsoft_weights,
+    newer,
+    order,
+    upgrade,
+)
 from converter.formats.onnx.attributes import Attributes, decode
 from converter.formats.onnx.boundary import declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
@@ -36,7 +48,14 @@ NEWEST = onnx.defs.onnx_opset_version()
 MAX_NODES = 1_000_000  # after inlining; functions that call each other could ask for any number
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
-TABLES = (early, microsoft_attention, microsoft_quantised)  # they enter their rows into upgrade.ROWS and microsoft.ROWS
+TABLES = (
+    early,
+    microsoft_attention,
+    microsoft_blocks,
+    microsoft_cache,
+    microsoft_quantised,
+    microsoft_weights,
+)  # they enter their rows into upgrade.ROWS and microsoft.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Scope = dict[str, "ir.Value | None"]
 Opsets = Mapping[str, int]

@@ -22,6 +22,7 @@ from converter.graph.names import Names, public_name, set_public_name
 from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import MappingError
 from converter.model import Model
+from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.legalise import Rewrites, legalise
 from converter.passes.widen import Signature, parameter, parameters, takes, widen
 
@@ -154,12 +155,7 @@ def _shape_range(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _reduce_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A reduction over no axis at all is what it does to each element."""
-    x = node.inputs[0]
-    if x is None or not node.attributes.get_int("noop_with_empty_axes", 0) or (len(node.inputs) > 1 and node.inputs[1] is not None):
-        return None
-    kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(node.op_type, "Identity")
-    return b.op("Mul", x, x) if node.op_type == "ReduceSumSquare" else b.op(kind, x)
+    return each_alone(node, b) if reduces_nothing(node) else None
 
 
 REWRITES: Rewrites = {

@@ -111,7 +111,7 @@ def fused_matmul(op: Op, b: Builder) -> Results:
 @ROWS.always("FusedGemm")
 def fused_gemm(op: Op, b: Builder) -> Results:
     kind, params = op.take("activation", ""), {k: op.take(f"activation_{k}") for k in ("alpha", "beta", "gamma")}
-    return _activate(b, b.op("Gemm", *op.inputs, **op.attrs), kind, params)
+    return activated(b, b.op("Gemm", *op.inputs, **op.attrs), kind, params)
 
 
 @ROWS.always("FusedConv")
@@ -124,10 +124,10 @@ def fused_conv(op: Op, b: Builder) -> Results:
     canonical.apply(conv, b)
     y = _plus(b, b.op("Conv", *conv.inputs, **conv.attrs), op.input(3))
     names = ("min", "max") if kind == "Clip" else ("alpha", "beta", "gamma")
-    return _activate(b, y, kind, dict(zip(names, given, strict=False)))
+    return activated(b, y, kind, dict(zip(names, given, strict=False)))
 
 
-def _activate(b: Builder, y: ir.Value, kind: str, params: dict[str, Any]) -> ir.Value:
+def activated(b: Builder, y: ir.Value, kind: str, params: dict[str, Any]) -> ir.Value:
     if not kind:
         return y
     if kind == "Clip":

@@ -24,7 +24,7 @@ def attention(op: Op, b: Builder) -> Results:
     projected = b.op("MatMul", op.need(0), op.need(1))
     if op.input(2) is not None:
         projected = b.op("Add", projected, op.need(2))
-    q, k, v = (_heads(b, part, heads) for part in b.ops("Split", projected, sizes, outputs=3, axis=-1))
+    q, k, v = (heads_of(b, part, heads) for part in b.ops("Split", projected, sizes, outputs=3, axis=-1))
     present = None
     if (past := op.input(4)) is not None:
         k = b.op("Concat", b.op("Gather", past, np.array(0), axis=0), k, axis=2)
@@ -62,7 +62,7 @@ def _operands(op: Op, b: Builder, heads: int) -> tuple[ir.Value, ir.Value, ir.Va
     if op.rank(0) == 5:
         parts = [b.op("Transpose", b.op("Gather", query, np.array(i), axis=3), perm=[0, 2, 1, 3]) for i in range(3)]
         return tuple(_biased(b, p, h, heads) for p, h in zip(parts, biases, strict=True))  # type: ignore[return-value]
-    q = _heads(b, query if biases[0] is None else b.op("Add", query, biases[0]), heads)
+    q = heads_of(b, query if biases[0] is None else b.op("Add", query, biases[0]), heads)
     if key is None:
         raise MappingError("MultiHeadAttention without a key", code="R105")
     if op.rank(1) == 5:
@@ -73,14 +73,14 @@ def _operands(op: Op, b: Builder, heads: int) -> tuple[ir.Value, ir.Value, ir.Va
     if op.rank(1) == 4:
         return q, key, value
     k, v = (x if h is None else b.op("Add", x, h) for x, h in ((key, biases[1]), (value, biases[2])))
-    return q, _heads(b, k, heads), _heads(b, v, heads)
+    return q, heads_of(b, k, heads), heads_of(b, v, heads)
 
 
 def _biased(b: Builder, x: ir.Value, bias: ir.Value | None, heads: int) -> ir.Value:
     return x if bias is None else b.op("Add", x, b.op("Reshape", bias, [1, heads, 1, -1]))
 
 
-def _heads(b: Builder, x: ir.Value, heads: int) -> ir.Value:
+def heads_of(b: Builder, x: ir.Value, heads: int) -> ir.Value:
     """[B,S,N*D] -> [B,N,S,D]"""
     return b.op("Transpose", b.op("Reshape", x, [0, 0, heads, -1]), perm=[0, 2, 1, 3])
 
@@ -130,17 +130,25 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     partial = int(op.attrs.get("rotary_embedding_dim", 0))
     heads = int(op.attrs.get("num_heads", 0))
     if rank == 3:
-        x = _heads(b, x, heads) if partial and heads else b.op("Transpose", b.op("Reshape", x, [0, 0, -1, 2 * half]), perm=[0, 2, 1, 3])
+        x = heads_of(b, x, heads) if partial and heads else b.op("Transpose", b.op("Reshape", x, [0, 0, -1, 2 * half]), perm=[0, 2, 1, 3])
     if op.rank(1) == 1:
         length = b.op("Squeeze", b.op("Shape", x, start=2, end=3))
         places = b.op("Unsqueeze", b.op("Add", b.op("Range", np.array(0, np.int64), length, np.array(1, np.int64)), places), [0])
-    cos, sin = (b.op("Unsqueeze", b.op("Gather", op.need(i), places), [1]) for i in (2, 3))  # [B,1,S,R/2]
-    turned, rest = x, None
-    if partial:
-        turned, rest = b.op("Slice", x, [0], [partial], [3]), b.op("Slice", x, [partial], [np.iinfo(np.int64).max], [3])
-    y = _interleaved(b, turned, cos, sin) if op.attrs.get("interleaved", 0) else _halves(b, turned, cos, sin)
-    y = y if rest is None else b.op("Concat", y, rest, axis=-1)
+    y = turned(op, b, x, op.need(2), op.need(3), places, bool(op.attrs.get("interleaved", 0)))
     return b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), b.op("Shape", op.need(0))) if rank == 3 else y
+
+
+def turned(op: Op, b: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value, places: ir.Value, interleaved: bool) -> ir.Value:
+    """x [B,N,S,D] with its first R features turned by the angles of its places [B,S]; cos, sin [max, R/2]."""
+    size, width = (v.shape[-1] if v.shape is not None else None for v in (x, cos))
+    if not isinstance(size, int) or not isinstance(width, int):
+        raise MappingError(f"{op.kind} needs a static head size")
+    factors = [b.op("Unsqueeze", b.op("Gather", table, places), [1]) for table in (cos, sin)]  # [B,1,S,R/2]
+    first, rest = x, None
+    if 2 * width < size:
+        first, rest = b.op("Slice", x, [0], [2 * width], [3]), b.op("Slice", x, [2 * width], [np.iinfo(np.int64).max], [3])
+    y = (_interleaved if interleaved else _halves)(b, first, *factors)
+    return y if rest is None else b.op("Concat", y, rest, axis=-1)
 
 
 def _rotate(b: Builder, first: ir.Value, second: ir.Value, cos: ir.Value, sin: ir.Value) -> tuple[ir.Value, ir.Value]:

@@ -83,7 +83,7 @@ def where(op: Op, b: Builder) -> Results:
 @ROWS.always("QGemm")
 def gemm(op: Op, b: Builder) -> Results:
     """(A, B with scale and zero point each, C int32 in units of scaleA * scaleB, scale and zero point of the result)"""
-    a, w = _real(op, b, 0), _weight(op, b, 3, 4, 5, op.attrs.get("transB", 0))
+    a, w = _real(op, b, 0), columns(op, b, 3, 4, 5, op.attrs.get("transB", 0))
     alpha = op.attrs.get("alpha", 1.0)
     y = b.op("Gemm", a, w, transA=op.attrs.get("transA", 0), transB=op.attrs.get("transB", 0), alpha=alpha)
     if op.input(6) is not None:
@@ -92,7 +92,7 @@ def gemm(op: Op, b: Builder) -> Results:
     return y if op.input(7) is None else _stored(op, b, y, 7)
 
 
-def _weight(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: int = 0) -> ir.Value:
+def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: int = 0) -> ir.Value:
     """A matrix with one scale, or one for each column of the product."""
     per_column = rank_of(op.need(scale)) == 1 and op.shape(scale) != (1,)
     axis = (0 if transposed else op.rank(index) - 1) if per_column else 1
@@ -106,7 +106,7 @@ def _weight(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: i
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
     """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
     q, scale, zero = b.ops("DynamicQuantizeLinear", op.need(0), outputs=3)
-    y = b.op("MatMul", b.op("DequantizeLinear", q, scale, zero), _weight(op, b, 1, 2, 3))
+    y = b.op("MatMul", b.op("DequantizeLinear", q, scale, zero), columns(op, b, 1, 2, 3))
     return y if op.input(4) is None else b.op("Add", y, op.need(4))
 
 
@@ -114,7 +114,7 @@ def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
 def matmul_integer_to_float(op: Op, b: Builder) -> Results:
     """(A, B, scales of A and B, zero points of A and B, bias)"""
     a = b.op("DequantizeLinear", op.need(0), op.need(2), op.input(4))
-    y = b.op("MatMul", a, _weight(op, b, 1, 3, 5))
+    y = b.op("MatMul", a, columns(op, b, 1, 3, 5))
     return y if op.input(6) is None else b.op("Add", y, op.need(6))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.onnx.op import Op, Results, Rows
+from converter.formats.onnx.op import Op, Results, Rows, missing
 from converter.graph.build import Builder
+from converter.graph.infer import constant, rank_of
 from converter.mapping.node import MappingError
 
 ROWS = Rows()
@@ -75,8 +76,11 @@ def quantize_linear(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
-    """Types beyond opset 21's are counted in `stash_type` (float)."""
+    """Vectors of one element become the scalars that the operator asks for; types beyond opset 21's are counted in `stash_type` (float)."""
     stash = op.take("stash_type", 1)
+    for i in range(3):
+        if rank_of(op.need(i)) != 0:
+            op.set_input(i, b.op("Reshape", op.need(i), np.zeros(0, np.int64)))
     dtype = op.need(0).dtype
     if dtype not in (_T.FLOAT16, _T.BFLOAT16):
         return None
@@ -101,23 +105,22 @@ def space_to_depth(op: Op, b: Builder) -> Results:
 
 @ROWS.always("CumProd")
 def cum_prod(op: Op, b: Builder) -> Results:
-    """Products of prefixes by doubling: after step k each element holds the product of the 2^k elements up to it."""
-    x, shape = op.need(0), op.shape(0)
-    axis = int(op.constant(1).reshape(())) % max(len(shape), 1)
-    reverse, exclusive = bool(op.attrs.get("reverse", 0)), bool(op.attrs.get("exclusive", 0))
-    y = _shift(b, x, axis, 1, reverse) if exclusive else x
-    step = 1
-    while step < shape[axis]:
-        y = b.op("Mul", y, _shift(b, y, axis, step, reverse))
-        step *= 2
-    return y if y is not x else b.op("Identity", x)
+    """Along an axis that is known only at run time, every axis has its turn, and the one that was asked for is kept."""
+    x, rank, axis = op.need(0), max(op.rank(0), 1), constant(op.need(1))
+    how = {"exclusive": op.attrs.get("exclusive", 0), "reverse": op.attrs.get("reverse", 0)}
+    if axis is not None:
+        return b.ext("CumProd", x, axis=int(axis.reshape(())) % rank, **how)
+    place = b.op("Mod", b.op("Cast", b.op("Reshape", op.need(1), np.zeros(0, np.int64)), to=_T.INT64), np.array(rank, np.int64))
+    y = b.ext("CumProd", x, axis=0, **how)
+    for i in range(1, rank):
+        y = b.op("Where", b.op("Equal", place, np.array(i, np.int64)), b.ext("CumProd", x, axis=i, **how), y)
+    return y
 
 
-def _shift(b: Builder, x: ir.Value, axis: int, by: int, reverse: bool) -> ir.Value:
-    """Moves along an axis by `by` places, ones coming in."""
-    before, after = ([0], [-by]) if not reverse else ([by], [np.iinfo(np.int64).max])
-    kept = b.op("Slice", x, before, after, [axis])
-    return b.op("Pad", kept, [0, by] if reverse else [by, 0], b.like(x, 1), [axis])
+@ROWS.always("BitCast")
+def bit_cast(op: Op, b: Builder) -> Results:
+    to = int(op.attrs["to"])
+    return b.ext("BitCast", op.need(0), to=to) if to in _KNOWN_TYPES else missing(op)
 
 
 @ROWS.always("TensorScatter")

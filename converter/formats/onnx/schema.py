@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import onnx
@@ -9,20 +10,28 @@ import onnx_ir as ir
 
 from converter.formats.onnx.op import Op
 from converter.graph.build import attribute
-from converter.graph.infer import type_proto
+from converter.graph.infer import schema_of, type_proto
 from converter.mapping.node import MappingError
 
 
 def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
-    unknown = op.attrs.keys() - schema.attributes.keys()
+    allowed, required = _attributes(schema.name)
+    unknown = op.attrs.keys() - allowed
     if unknown:
         raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
-    missing = [n for n, a in schema.attributes.items() if a.required and n not in op.attrs]
+    missing = [n for n in required if n not in op.attrs]
     if missing:
         raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
     if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
         raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
+
+
+@functools.lru_cache(1024)
+def _attributes(kind: str) -> tuple[frozenset[str], list[str]]:
+    """The attributes of an operator of opset 21, and those that it must have."""
+    attributes = getattr(schema_of(kind), "attributes", {})
+    return frozenset(attributes), [n for n, a in attributes.items() if a.required]
 
 
 def function_of(schema: Any, op: Op) -> onnx.FunctionProto | None:

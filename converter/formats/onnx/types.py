@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import unreadable
 from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
-from converter.graph.infer import shape_of
+from converter.graph.infer import schema_of, shape_of
 from converter.mapping.node import MappingError
 
 _T = ir.DataType
@@ -90,13 +91,17 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
     return [b.op("Cast", r, to=int(narrowed)) if r.dtype == _WIDER[narrowed] else r for r in results]
 
 
-def _allowed(schema: Any, index: int) -> set[ir.DataType]:
+def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
     """The tensor types of an input; empty when the schema has no say."""
-    formals = schema.inputs
-    if not formals:
-        return set()
-    formal = formals[min(index, len(formals) - 1)]
-    return {t for text in formal.types if (t := _NAMED.get(text)) is not None}
+    formals = _formals(schema.name)
+    return formals[min(index, len(formals) - 1)] if formals else frozenset()
+
+
+@functools.lru_cache(1024)
+def _formals(kind: str) -> list[frozenset[ir.DataType]]:
+    """The tensor types of each input of an operator of opset 21."""
+    schema = schema_of(kind)
+    return [] if schema is None else [frozenset(t for text in f.types if (t := _NAMED.get(text)) is not None) for f in schema.inputs]
 
 
 _NAMES = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}

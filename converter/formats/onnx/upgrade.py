@@ -120,10 +120,10 @@ def resize_10(op: Op, b: Builder) -> Results:
     if mode == "linear":
         return b.op("Resize", x, None, scales, **common)
     numbers = known(scales)
-    up = None if numbers is None else np.maximum(numbers, 1).astype(np.float32)
-    down = None if numbers is None else np.minimum(numbers, 1).astype(np.float32)
-    if up is None or down is None:
-        return b.op("Resize", x, None, scales, nearest_mode="floor", **common)
+    if numbers is None:
+        y = b.op("Resize", x, None, b.op("Max", scales, np.ones(1, np.float32)), nearest_mode="floor", **common)
+        return b.op("Resize", y, None, b.op("Min", scales, np.ones(1, np.float32)), nearest_mode="ceil", **common)
+    up, down = np.maximum(numbers, 1).astype(np.float32), np.minimum(numbers, 1).astype(np.float32)
     y = x
     if np.any(up != 1) or not np.any(down != 1):
         y = b.op("Resize", y, None, up, nearest_mode="floor", **common)

@@ -26,13 +26,11 @@ from converter.formats.openvino.ir import (
 )
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import Reader, XmlElement, attributes, children, elements, free_tree, line, shown, split_names
+from converter.limits import MOST_AXES
 
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")
 _NET_PARTS = ("layers", "edges", "rt_info", "pre-process", "statistics", "meta_data", "quantization_parameters")
-# no real tensor has more; bounds the size of the product of hostile dimensions
-_MAX_RANK = 256
-
 _B = TypeVar("_B", bound=Body)
 
 
@@ -167,8 +165,8 @@ class _Parts:
 
     def _elements(self, r: Reader, e: XmlElement, shape: str) -> int:
         dims = shape.split(",") if shape.strip() else []
-        if len(dims) > _MAX_RANK:
-            raise r.bad("R110", f"a constant with {len(dims)} dimensions is beyond the {_MAX_RANK} that are read", e)
+        if len(dims) > MOST_AXES:
+            raise r.bad("R110", f"a constant with {len(dims)} dimensions is beyond the {MOST_AXES} that are read", e)
         return math.prod(r.as_integer(e, d, "a dimension of shape") for d in dims)
 
     def _connections(self, r: Reader, body: SubNet, ports: XmlElement | None, back: XmlElement | None) -> None:

@@ -12,6 +12,7 @@ from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError
+from converter.files import write_array
 from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
@@ -21,7 +22,6 @@ from converter.formats.openvino.xml import XmlElement, join_names
 _SMALL = 1 << 12
 # Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
 _ALIGNMENT = 8
-_SLAB = 1 << 24
 _NOTHING = Blob(bytes(1))
 
 Places = dict[int, tuple[int, int]]
@@ -78,25 +78,11 @@ class _Pool:
                 return self._by_content[digest]
         self._f.write(bytes(-self._end % _ALIGNMENT))
         place = (self._end + -self._end % _ALIGNMENT, array.nbytes)
-        for slab in _slabs(array):
-            self._f.write(slab.reshape(-1).view(np.uint8).data)
+        write_array(self._f, array)
         self._end = sum(place)
         if digest:
             self._by_content[digest] = place
         return place
-
-
-def _slabs(array: npt.NDArray[Any]) -> Iterable[npt.NDArray[Any]]:
-    """The array in C order in pieces that are contiguous; a permuted view is copied a few rows at a time, never whole."""
-    if array.flags.c_contiguous or array.nbytes <= _SLAB:
-        yield np.ascontiguousarray(array)
-    elif array[0].nbytes > _SLAB:
-        for row in array:
-            yield from _slabs(row)
-    else:
-        rows = max(1, _SLAB // array[0].nbytes)
-        for i in range(0, len(array), rows):
-            yield np.ascontiguousarray(array[i : i + rows])
 
 
 def write_xml(net: Net, places: Places, f: BinaryIO) -> None:

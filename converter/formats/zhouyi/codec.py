@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, WriteError, unreadable
-from converter.files import MappedFile, Output, side_file
+from converter.files import MappedFile, Output, side_file, write_array
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
-from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Array, Constant, Document, Graph, Layer, constant_order, move
+from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Document, Graph, Layer, constant_order, move
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
 
-CHUNK = 1 << 24
 TEXT_SUFFIX = ".txt"
 
 
@@ -121,7 +118,7 @@ def write_ir(document: Document, out: Output) -> None:
     if keep:
         assert document.bin is not None
         with out.open(".bin") as f:
-            _write_array(f, document.bin.bytes)
+            write_array(f, document.bin.bytes)
     elif document.path is None or any(True for _ in document.constants()):
         with out.open(".bin") as f:
             for _, _, _, constant in document.constants():
@@ -143,13 +140,7 @@ def _write_constant(f: BinaryIO, constant: Constant) -> None:
     data = constant.data() if callable(constant.data) else constant.data
     if data is None or (not constant.packed and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)):
         raise ValueError(f"a constant of {constant.dtype} {constant.shape} was given {'nothing' if data is None else f'{data.dtype} {data.shape}'}")
-    _write_array(f, data if constant.packed else np.ascontiguousarray(data, constant.dtype.numpy))
-
-
-def _write_array(f: BinaryIO, array: Array) -> None:
-    data = array.reshape(-1).view(np.uint8)
-    for start in range(0, data.size, CHUNK):
-        f.write(data[start : start + CHUNK].data)
+    write_array(f, data if constant.packed else data.astype(constant.dtype.numpy, copy=False))
 
 
 def print_ir(document: Document, stem: str = "model") -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.format import Flavour, Format
+from converter.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
     from converter.diagnostics import Diagnostic
@@ -28,22 +28,30 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     return bool(keys) and all(keys) and not _EARLY.isdisjoint(keys)
 
 
-def read(path: Path, weights: Path | None) -> Model:
+def read(path: Path, weights: Path | None, dequantise: bool = False) -> Model:
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.lift import lift
     from converter.formats.zhouyi.sidemap import restore_names
 
     document = read_ir(path, weights)
-    model = lift(document)
+    model = lift(document, dequantise)
     restore_names(model, path)
     return model
+
+
+def read_numbers(path: Path, weights: Path | None) -> Model:
+    return read(path, weights, dequantise=True)
 
 
 def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.files import Output
     from converter.formats.zhouyi.codec import write_ir
-    from converter.formats.zhouyi.lower import lower
     from converter.formats.zhouyi.sidemap import write_map
+
+    if "int8" in flavour.options:
+        from converter.formats.zhouyi.quantised.write import lower_integer as lower
+    else:
+        from converter.formats.zhouyi.lower import lower
 
     notes: list[Diagnostic] = []
     document, renaming = lower(model, flavour, notes)
@@ -61,10 +69,11 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    from converter.formats.zhouyi.lift_bodies import CONTROL
     from converter.formats.zhouyi.mapping import mapping
 
     found = mapping()
-    return {**{k: "(special)" for k in found.lift_special}, **{r.far: r.near for r in found.table.rules}}
+    return {**{k: "(special)" for k in (*found.lift_special, *CONTROL, "Input", "Constant")}, **{r.far: r.near for r in found.table.rules}}
 
 
 FORMAT = Format(
@@ -73,8 +82,10 @@ FORMAT = Format(
     suffixes=(".txt",),
     sniff=sniff,
     read=read,
+    read_numbers=read_numbers,
     write=write,
     check=check,
     kinds=kinds,
+    options=(Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )

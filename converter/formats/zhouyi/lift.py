@@ -9,14 +9,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.errors import ReadError, UnsupportedError
+from converter.errors import ReadError
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.integer import INTEGER, MOVING, Quantised
-from converter.formats.zhouyi.ir import Document, Layer, Tensor
+from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
+from converter.formats.zhouyi.integer.dequantise import without_integer_keys
+from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
+from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
+from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.types import ir_dtype
+from converter.formats.zhouyi.vague import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
@@ -30,22 +34,25 @@ from converter.passes.channels_last import to_first
 from converter.passes.tidy import tidy
 
 # a format without these types keeps them as others: a result of the left type is declared as one of the right
+BORDERS = ("Quantize", "DeQuantize")
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
-def lift(document: Document) -> Model:
+def lift(document: Document, dequantise: bool = False) -> Model:
     """A Model with the tensors of the header as its boundary, in the layout and types of the file.
+
+    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between DequantizeLinear and QuantizeLinear;
+    a quantised file of the parser, which leaves the arithmetic to its quantiser, always the latter.
 
     ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no counterpart.
     """
+    from converter.formats.zhouyi.lift_numbers import NumbersLift
+
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:
         raise ReadError(errors)
-    if document.header.get("compat_quantized_model") is True:
-        where = document.where("compat_quantized_model")
-        raise UnsupportedError(Diagnostic("X202", "a quantised network of the parser, before its quantiser, has no counterpart", where=where))
     model, b = new_model(document.name or "main")
-    reader = GraphLift(document, b)
+    reader = NumbersLift(document, b) if dequantise or stores_steps(document) else GraphLift(document, b)
     reader.run()
     refuse(reader.lifting.problems)
     reader.outputs()
@@ -57,18 +64,25 @@ def lift(document: Document) -> Model:
 class GraphLift:
     """Lifts the layers of one document; `env` maps tensor names to values."""
 
-    def __init__(self, document: Document, builder: Builder) -> None:
+    def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         self.document, self.builder = document, builder
+        self.subgraphs: dict[str, Graph] = outer.subgraphs if outer else {g.name: g for g in getattr(document, "subgraphs", ())}
+        self.open: list[Graph] = [*outer.open, document] if outer else [document]
         self.lifting = Lifting(mapping(), builder, "zhouyi")
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
         self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
+        self.steps: bool = outer.steps if outer else stores_steps(document)
+        self.grids = grids(document, self.steps)
+        self.ranges = {name: (g.low, g.high) for name, g in self.grids.items() if isinstance(g, Grid)}
 
     def run(self) -> None:
         layers = ordered(self.document)
         inputs = {t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs}
         listed = [n for n in self.document.input_tensors if n in inputs]
         for name in dict.fromkeys([*listed, *inputs]):
+            if name in self.env and len(self.open) > 1:
+                continue  # an input of a sub-graph, fed by its layer
             self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))
         for layer in layers:
             if layer.type == "Constant":
@@ -105,9 +119,32 @@ class GraphLift:
         self.env[tensor.name] = self.builder.const(array, tensor.name)
 
     def _layer(self, layer: Layer) -> None:
+        if layer.type in CONTROL:
+            lift_control(self, layer)
+            return
         far = self._far(layer)
-        if is_integer(layer) and far.kind not in MOVING:
+        if far.kind in BORDERS and self._border(layer, far):
+            return
+        if is_integer(layer) and not keeps_integers(far):
             self._integer(layer, far)
+        else:
+            self._plain(layer, without_integer_keys(far) if is_integer(layer) else far)
+
+    def _border(self, layer: Layer, far: FarLayer) -> bool:
+        """Between numbers and stored integers, where the integers' tensor says how; else the layer's own constants do."""
+        stored = (layer.outputs if far.kind == "Quantize" else layer.inputs)[0]
+        grid = self.grids.get(stored.name)
+        if not isinstance(grid, Grid):
+            return False
+        step = quantised if far.kind == "Quantize" else dequantised
+        with self.builder.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
+            self.env[layer.outputs[0].name] = self._declared(layer.outputs[0], step(self.builder, self.env[layer.inputs[0].name], grid))
+        return True
+
+    def _plain(self, layer: Layer, far: FarLayer) -> None:
+        """A layer of numbers, or one that moves whatever is stored."""
+        if reason := question(far.kind.split("/")[0]):
+            self.lifting.refuse(far, reason, "X201")
             return
         attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
         results = self.lifting.layer(far)
@@ -128,20 +165,23 @@ class GraphLift:
         """A layer of an integer IR: the integer form of its type."""
         b = self.builder
         try:
-            step = INTEGER.get(far.kind.split("/")[0])
-            if step is None:
-                raise MappingError(f"{layer.type} has no integer form here", "X201")
-            types = [ir_dtype(t.dtype) for t in layer.outputs if t.dtype is not None]
-            q = Quantised([self.zeros.get(t.name, 0) for t in layer.inputs], [self.zeros.get(t.name, 0) for t in layer.outputs], types)
             with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-                found = step(far, b, q)
-                results = [found] if isinstance(found, ir.Value) else list(found)
-                for tensor, value in zip(layer.outputs, results, strict=True):
+                for tensor, value in zip(layer.outputs, self._integer_values(layer, far), strict=True):
                     self.env[tensor.name] = self._declared(tensor, value)
         except MappingError as e:
             self.lifting.refuse(far, str(e), e.code, e.help)
         except (InferenceError, ValueError, TypeError, KeyError) as e:
             self.lifting.refuse(far, f"the layer does not fit together: {e}", "R105")
+
+    def _integer_values(self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None) -> list[ir.Value]:
+        step = INTEGER.get(far.kind.split("/")[0])
+        if step is None:
+            raise MappingError(f"{layer.type} has no integer form here", "X201")
+        inputs, outputs = ([self.zeros.get(t.name, 0) for t in tensors] for tensors in (layer.inputs, layer.outputs))
+        declared, sources = ([ir_dtype(t.dtype) for t in tensors if t.dtype is not None] for tensors in (layer.outputs, layer.inputs))
+        bits = declared[0].bitwidth if declared else 8
+        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, [self.ranges.get(t.name) for t in layer.outputs], sources, bits))
+        return [found] if isinstance(found, ir.Value) else list(found)
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:
         """`value` in the type and shape that the file declares, where the format keeps a type as another."""
@@ -218,7 +258,7 @@ def declared(tensor: Tensor) -> ir.Value:
     return value
 
 
-def ordered(document: Document) -> list[Layer]:
+def ordered(document: Graph) -> list[Layer]:
     """The layers so that each stands behind what it reads, otherwise in the order of the file."""
     place = {t.name: i for i, layer in enumerate(document.layers) for t in layer.outputs}
     waiting = [{place[t.name] for t in layer.inputs if t.name in place} for layer in document.layers]

@@ -10,23 +10,27 @@ import onnx_ir as ir
 from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.ir import Array, Constant, Document, Layer, Tensor, build_document
+from converter.formats.zhouyi.bodies import Body, count_turns
+from converter.formats.zhouyi.ir import Array, Constant, Document, Graph, Layer, Tensor, build_document, build_subgraph
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.names import legalise_names
 from converter.formats.zhouyi.rewrites import REWRITES
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.shapes import infer_all
 from converter.mapping.drive import Lowering, reason_against, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array
+from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
 from converter.mapping.node import Layer as FarLayer
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import to_last
+from converter.passes.constants import plain_weights
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.merge import merge
 from converter.passes.unroll import unroll
 
 
@@ -36,40 +40,78 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
     UnsupportedError with everything that has no counterpart: X203 for shapes that are not static, X204 for constants that
     do not fit their narrower type, X201 and X202 for operators.
     """
+    refuse(other_values(model.ir, "Zhouyi"))
     graph = model.ir.clone()
     fold(graph)
-    if unroll(graph):
-        infer_all(graph)
-        fold(graph)
+    plain_weights(graph)
+    merge(graph)
+    legalise(graph, hides_loop, {})
+    static_loops(graph)
     refuse(dynamic_values(graph))
     legalise(graph, lambda n: reason_against(mapping(), n) is not None, REWRITES)
+    if static_loops(graph):
+        legalise(graph, lambda n: reason_against(mapping(), n) is not None, REWRITES)
     fold(graph)
+    count_turns(graph)
     to_last(graph, flavour.io_layout or "keep")
-    low = Lowering(mapping())
-    for node in graph.graph:
-        low.node(node)
-    refuse(low.problems)
+    layers, problems = lowered(graph.graph)
+    refuse(problems)
     writer = DocumentWriter(graph.graph, notes)
-    writer.run(fused.fuse(low.layers))
+    writer.run(layers)
     refuse(writer.problems)
     return writer.document(model.ir.graph.name or "model")
+
+
+def hides_loop(node: ir.Node) -> bool:
+    """An extension operator whose results have shapes that only its definition, written out, can tell."""
+    return (
+        node.domain == EXTENSION_DOMAIN
+        and any(shape_of(o) is None for o in node.outputs)
+        and all(shape_of(v) is not None for v in node.inputs if v is not None)
+    )
+
+
+def static_loops(graph: ir.Model) -> bool:
+    """Writes out loops and choices that are known beforehand; whether there were any."""
+    found = unroll(graph)
+    if found:
+        infer_all(graph)
+        fold(graph)
+    return found
+
+
+def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
+    """The layers of a graph, bodies included (`extra` of an If or a Loop), and what has none."""
+    low = Lowering(mapping())
+    for node in graph:
+        low.node(node)
+    problems = list(low.problems)
+    for layer in low.layers:
+        for body in layer.extra or ():
+            body.layers, more = lowered(body.graph)
+            problems += more
+    return fused.fuse(low.layers), problems
 
 
 class DocumentWriter:
     """Names tensors, writes Constant layers in front of their first reader, narrows types."""
 
-    def __init__(self, graph: ir.Graph, notes: list[Diagnostic]) -> None:
+    def __init__(self, graph: ir.Graph, notes: list[Diagnostic], outer: DocumentWriter | None = None) -> None:
         self.graph = graph
-        self.narrowing = Narrowing(NARROW, notes)
-        self.problems: list[Diagnostic] = []
+        self.notes = notes
+        self.narrowing: Narrowing = outer.narrowing if outer else Narrowing(NARROW, notes)
+        self.problems: list[Diagnostic] = outer.problems if outer else []
         self.layers: list[Layer] = []
         self.names: dict[ir.Value, str] = {}
-        self.taken: set[str] = set()
-        self.layer_names: set[str] = set()
+        # names are unique in the whole file, sub-graphs included
+        self.taken: set[str] = outer.taken if outer else set()
+        self.layer_names: set[str] = outer.layer_names if outer else set()
+        self.subgraphs: list[Graph] = outer.subgraphs if outer else []
         self.same: dict[ir.Value, ir.Value] = {}
         self.public: dict[str, str] = {}
 
     def run(self, layers: list[FarLayer]) -> None:
+        written = set(self.names)  # the inputs of a body
         for layer in layers:
             if layer.kind == "=":
                 source = layer.inputs[0]
@@ -77,7 +119,8 @@ class DocumentWriter:
                 self.same[layer.outputs[0]] = self._root(source)
         self._claim()
         for value in self.graph.inputs:
-            self._add("Input", public_name(value), [], [value])
+            if value not in written:
+                self._add("Input", public_name(value), [], [value])
         for layer in layers:
             if layer.kind == "=":
                 self._copy(layer)
@@ -127,7 +170,22 @@ class DocumentWriter:
     def _layer(self, layer: FarLayer) -> None:
         inputs = [self._operand(v) for v in layer.inputs if v is not None]
         constants = {k: self._constant(v, f"{layer.name}.{k}") for k, v in layer.blobs.items()}
+        for body in layer.extra or ():
+            self._body(body, layer)
         self._add(layer.kind, layer.name or layer.kind, inputs, layer.outputs, layer.attrs, {k: c for k, c in constants.items() if c is not None})
+
+    def _body(self, body: Body, layer: FarLayer) -> None:
+        """A sub-graph of its own, named by the attribute `body.key`; its inputs are all that it reads."""
+        index = len(self.subgraphs)
+        name = f"{body.key}_{index}"
+        self.subgraphs.append(build_subgraph(name, [], [], []))
+        inner = DocumentWriter(body.graph, self.notes, self)
+        for value in body.inputs:
+            inner._add("Input", str(value.name), [], [value])
+        inner.run(body.layers)
+        outputs = [inner.names[inner._root(v)] for v in body.outputs]
+        self.subgraphs[index] = build_subgraph(name, inner.layers, [inner.names[v] for v in body.inputs], outputs)
+        layer.attrs[body.key] = name
 
     def _operand(self, value: ir.Value) -> ir.Value:
         value = self._root(value)
@@ -184,7 +242,7 @@ class DocumentWriter:
     def document(self, name: str) -> tuple[Document, dict[str, str]]:
         """The document with legal names, and the public names of boundary tensors that are called otherwise in the file."""
         inputs, outputs = ([self.names[self._root(v)] for v in values] for values in (self.graph.inputs, self.graph.outputs))
-        document = build_document(name, self.layers, inputs, outputs)
+        document = build_document(name, self.layers, inputs, outputs, subgraphs=self.subgraphs)
         renaming = legalise_names(document)
         changed = {renaming.tensors.get(n, n): public for n, public in self.public.items()}
         return document, {n: public for n, public in changed.items() if n != public}

@@ -139,10 +139,8 @@ def _suppress(b: Builder, boxes: ir.Value, scores: ir.Value, threshold: float, s
     shared = (shape_of(boxes) or (0, 1))[1] == 1
     batch, classes = (n, c) if shared else (n * c, 1)
     by_batch = b.op("Reshape", scores, [batch, classes, p])
-    chosen = b.op("NonMaxSuppression", b.op("Reshape", plain, [batch, p, 4]), by_batch, [p], [threshold], [LOWEST])
-    nothing = b.op("Expand", b.const(np.float32(NOTHING)), b.op("Shape", by_batch))
-    kept = b.op("ScatterND", nothing, chosen, b.op("GatherND", by_batch, chosen))
-    return b.op("Reshape", kept, [n, c, p])
+    mask = b.ext("SuppressionMask", b.op("Reshape", plain, [batch, p, 4]), by_batch, b.const(np.array([threshold], np.float32)))
+    return b.op("Reshape", b.op("Where", mask, by_batch, NOTHING), [n, c, p])
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
+from converter.graph.catalogue.selection import static
+from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
@@ -77,8 +79,8 @@ def DetectronGenerateProposals(
     flat = b.op("Reshape", b.op("Transpose", scores, perm=[1, 2, 0]), [-1])
     flat = b.op("Mul", flat, b.op("Cast", large_enough(b, boxes, float(min_size), 1.0), to=int(ir.DataType.FLOAT)))
     boxes, flat = top(b, boxes, flat, pre_nms_count)
-    places = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
-    return filled(b, b.op("Gather", boxes, places), post_nms_count), filled(b, b.op("Gather", flat, places), post_nms_count)
+    best, places, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
+    return filled(b, b.op("Gather", boxes, places), post_nms_count, real), filled(b, best, post_nms_count, real)
 
 
 def _limit(b: Builder, image: ir.Value) -> ir.Value:
@@ -112,26 +114,23 @@ def DetectronDetectionOutput(
         for c in range(1, num_classes)
     ]
     box, score = (b.op("Concat", *(f[i] for f in found), axis=0) for i in (0, 1))
-    kind = b.op("Concat", *(f[2] for f in found), axis=0)
-    total = b.op("Shape", score)
-    keep = b.op("Min", total, max_detections_per_image)
-    values, order = b.ops("TopK", score, keep, outputs=2, axis=0)
+    kind = np.repeat(np.arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
+    values, order = b.ops("TopK", score, [min(kind.size, max_detections_per_image)], outputs=2, axis=0)
+    real = b.op("Greater", values, float("-inf"))
     return (
-        filled(b, b.op("Gather", box, order), max_detections_per_image),
-        b.op("Cast", filled(b, b.op("Gather", kind, order), max_detections_per_image), to=int(ir.DataType.INT32)),
-        filled(b, values, max_detections_per_image),
+        filled(b, b.op("Gather", box, order), max_detections_per_image, real),
+        b.op("Cast", filled(b, b.op("Gather", b.const(kind), order), max_detections_per_image, real), to=int(ir.DataType.INT32)),
+        filled(b, values, max_detections_per_image, real),
     )
 
 
-def _one_class(b: Builder, boxes: ir.Value, scores: ir.Value, c: int, column: int, least: float, threshold: float, most: int) -> tuple[ir.Value, ...]:
-    """Boxes, scores and class numbers (as floats) of the detections of class c; their number is known at run time only."""
+def _one_class(b: Builder, boxes: ir.Value, scores: ir.Value, c: int, column: int, least: float, threshold: float, most: int) -> tuple[ir.Value, ir.Value]:
+    """Boxes and scores of the at most `most` detections of class c, falling; the scores of what is left over are -inf."""
     box, score = b.op("Gather", boxes, column, axis=1), b.op("Gather", scores, c, axis=1)
     strong = b.op("Where", b.op("Greater", score, float(least)), score, float("-inf"))
     far = b.op("Add", box, np.array([0, 0, 1, 1], np.float32))
-    chosen = b.op("NonMaxSuppression", b.op("Unsqueeze", far, [0]), b.op("Unsqueeze", strong, [0, 1]), [most], [threshold], [float(np.finfo(np.float32).min)])
-    places = b.op("Squeeze", b.op("Slice", chosen, [2], [3], [1]), [1])
-    kept = b.op("Gather", score, places)
-    return b.op("Gather", box, places), kept, b.op("Expand", b.const(np.float32(c)), b.op("Shape", kept))
+    values, places, _ = ranked(b, one_class(b, far, strong, threshold), strong, most)
+    return b.op("Gather", box, places), values
 
 
 @extension

@@ -10,6 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
+from converter.graph.catalogue.overlaps import INT64, corner_overlap, greedy, length
+from converter.graph.catalogue.selection import static
+from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
 from converter.mapping.node import MappingError
@@ -65,11 +68,45 @@ class _Cut:
 
     def image(self, b: Builder, number: int, boxes: ir.Value, scores: ir.Value) -> tuple[ir.Value, ir.Value]:
         boxes, scores = top(b, boxes, scores, self.before)
-        places = survivors(b, boxes, scores, self.after, self.threshold, self.edge)
+        best, places, real = survivors(b, boxes, scores, self.after, self.threshold, self.edge)
         rows = b.op("Gather", boxes, places)
         rows = rows if self.clip is None else b.op("Max", b.op("Min", rows, self.clip), 0.0)
         rows = rows if self.divide is None else b.op("Div", rows, self.divide)
-        return _numbered(b, rows, number, self.after), filled(b, b.op("Gather", scores, places), self.after)
+        return _numbered(b, rows, real, number, self.after), filled(b, best, self.after, real)
+
+
+@extension
+def GenerateProposals(
+    b: Builder, image: ir.Value, anchors: ir.Value, deltas: ir.Value, scores: ir.Value, *, min_size: float, nms_threshold: float, pre_nms_count: int,
+    post_nms_count: int, normalized: int = 1,
+) -> tuple[ir.Value, ir.Value, ir.Value]:  # fmt: skip
+    """Proposals of all images one behind the other: boxes [S, 4], scores [S] and their numbers int64 [N], at most post_nms_count of each.
+
+    image[N, 3 or 4] = (height, width, scale[, scale of the width]), anchors[H, W, A, 4], deltas[N, 4*A, H, W], scores[N, A, H, W]. Boxes are
+    cut to the image; smaller ones than min_size times scale are out. Not normalized boxes include their last pixel.
+    Source: OpenVINO, GenerateProposals-9 with nms_eta 1.
+    """
+    edge = 0.0 if normalized else 1.0
+    area = b.op("Shape", scores, start=2)
+    parts = b.op("Reshape", deltas, b.op("Concat", [0, -1, 4], area, axis=0))
+    moves = b.op("Reshape", b.op("Transpose", parts, perm=[0, 3, 4, 1, 2]), [0, -1, 4])
+    start = b.op("Reshape", anchors, [1, -1, 4])
+    boxes = b.op("Sub", refine(b, start, moves, edge, limit=math.log(1000.0 / 16.0)), np.array([0, 0, edge, edge], np.float32))
+    limit = b.op("Unsqueeze", b.op("Gather", image, [1, 0, 1, 0], axis=1), [1])
+    boxes = b.op("Max", b.op("Min", boxes, b.op("Sub", limit, edge)), 0.0)
+    columns = (shape_of(image) or (0, 3))[1] - 1
+    smallest = b.op("Mul", b.op("Unsqueeze", b.op("Gather", image, [columns, 2], axis=1), [1]), float(min_size))
+    flat = b.op("Reshape", b.op("Transpose", scores, perm=[0, 2, 3, 1]), [0, -1])
+    most = b.op("Min", length(b, flat, 1), [pre_nms_count])
+    values, order = b.ops("TopK", flat, most, outputs=2, axis=1)
+    index = b.op("Expand", b.op("Unsqueeze", order, [2]), b.op("Concat", b.op("Shape", order), [4], axis=0))
+    boxes = b.op("GatherElements", boxes, index, axis=1)
+    usable = large_enough(b, boxes, smallest, edge)
+    stays = greedy(b, boxes, usable, corner_overlap(edge, touching=True), nms_threshold, most=post_nms_count)
+    chosen = b.op("Reshape", stays, [-1])
+    rows = b.op("Compress", b.op("Reshape", boxes, [-1, 4]), chosen, axis=0)
+    counts = b.op("ReduceSum", b.op("Cast", stays, to=INT64), [1], keepdims=0)
+    return rows, b.op("Compress", b.op("Reshape", values, [-1]), chosen, axis=0), counts
 
 
 def anchors(base: float, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool) -> Array:
@@ -123,27 +160,28 @@ def top(b: Builder, boxes: ir.Value, scores: ir.Value, k: int) -> tuple[ir.Value
     return b.op("Gather", boxes, order), values
 
 
-def survivors(b: Builder, boxes: ir.Value, scores: ir.Value, most: int, threshold: float, edge: float) -> ir.Value:
-    """Positions in boxes[K, 4] of the at most `most` boxes that no better one overlaps, falling by score."""
+def survivors(b: Builder, boxes: ir.Value, scores: ir.Value, most: int, threshold: float, edge: float) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Of boxes[K, 4] the at most `most` ones that no better one overlaps: scores and positions, falling by score, and which of them are real."""
     far = b.op("Add", boxes, np.array([0, 0, edge, edge], np.float32)) if edge else boxes
     low, high = b.ops("Split", far, [2, 2], outputs=2, axis=-1)
     far = b.op("Concat", low, b.op("Max", low, high), axis=-1)  # a box turned inside out has no area
-    chosen = b.op("NonMaxSuppression", b.op("Unsqueeze", far, [0]), b.op("Unsqueeze", scores, [0, 1]), [most], [threshold])
-    return b.op("Squeeze", b.op("Slice", chosen, [2], [3], [1]), [1])
+    return ranked(b, one_class(b, far, scores, threshold), scores, most)
 
 
-def filled(b: Builder, rows: ir.Value, count: int) -> ir.Value:
-    """Zeros behind the rows up to `count`."""
-    rank = 1 if rows.shape is None else len(rows.shape)
-    missing = b.op("Sub", count, b.op("Slice", b.op("Shape", rows), [0], [1]))
-    amounts = b.op("Concat", [0] * rank, missing, *([[0] * (rank - 1)] if rank > 1 else []), axis=0)
-    result = b.op("Pad", rows, amounts, 0.0)
-    return b.op("Reshape", result, [count, *([4] if rank > 1 else [])])
+def filled(b: Builder, rows: ir.Value, count: int, real: ir.Value | None = None) -> ir.Value:
+    """rows[k] or rows[k, 4] cut to `count` or filled up with zeros; those that are not real (they stand behind) are zeros too."""
+    shape = static(rows)
+    if real is not None:
+        rows = b.op("Where", b.op("Unsqueeze", real, [1]) if len(shape) > 1 else real, rows, b.like(rows, 0))
+    if shape[0] > count:
+        return b.op("Slice", rows, [0], [count], [0])
+    spare = [0] * len(shape) + [count - shape[0]] + [0] * (len(shape) - 1)
+    return b.op("Pad", rows, spare) if shape[0] < count else rows
 
 
-def _numbered(b: Builder, rows: ir.Value, image: int, count: int) -> ir.Value:
+def _numbered(b: Builder, rows: ir.Value, real: ir.Value, image: int, count: int) -> ir.Value:
     """[count, 5]: the image's number in front of each row, -1 in front of the first that is left over."""
-    found = b.op("Slice", b.op("Shape", rows), [0], [1])
+    found = b.op("ReduceSum", b.op("Cast", real, to=int(ir.DataType.INT64)), [0], keepdims=1)
     place = np.arange(count)
     number = b.op("Where", b.op("Less", place, found), float(image), b.op("Where", b.op("Equal", place, found), -1.0, 0.0))
-    return b.op("Concat", b.op("Unsqueeze", number, [1]), filled(b, rows, count), axis=1)
+    return b.op("Concat", b.op("Unsqueeze", number, [1]), filled(b, rows, count, real), axis=1)

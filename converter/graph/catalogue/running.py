@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
@@ -12,17 +13,21 @@ from converter.mapping.node import MappingError
 
 @extension
 def CumProd(b: Builder, x: ir.Value, *, axis: int, exclusive: int = 0, reverse: int = 0) -> ir.Value:
-    """Products of all elements up to (exclusive: before) each one along `axis`, from the end when `reverse`. Same shape as x."""
+    """Products of all elements up to (exclusive: before) each one along `axis`, from the end when `reverse`. Same shape as x.
+
+    By doubling: after step k each element holds the product of the 2^k elements up to it.
+    """
     shape = shape_of(x)
     if shape is None:
         raise MappingError("the shape of the data must be static", "X203")
-    count = shape[axis]
-    order = range(count - 1, -1, -1) if reverse else range(count)
-    parts: dict[int, ir.Value] = {}
-    product = None
-    for i in order:
-        one = b.op("Slice", x, [i], [i + 1], [axis])
-        before = product
-        product = one if product is None else b.op("Mul", product, one)
-        parts[i] = product if not exclusive else before if before is not None else b.op("Expand", b.like(one, 1), b.op("Shape", one))
-    return b.op("Concat", *[parts[i] for i in range(count)], axis=axis) if count > 1 else parts[0] if count else x
+    y, step = _shifted(b, x, axis, 1, reverse) if exclusive else x, 1
+    while step < shape[axis]:
+        y = b.op("Mul", y, _shifted(b, y, axis, step, reverse))
+        step *= 2
+    return y if y is not x else b.op("Identity", x)
+
+
+def _shifted(b: Builder, x: ir.Value, axis: int, by: int, reverse: int) -> ir.Value:
+    """Moved along an axis by `by` places, ones coming in."""
+    kept = b.op("Slice", x, [by], [np.iinfo(np.int64).max], [axis]) if reverse else b.op("Slice", x, [0], [-by], [axis])
+    return b.op("Pad", kept, [0, by] if reverse else [by, 0], b.like(x, 1), [axis])

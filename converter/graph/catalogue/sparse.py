@@ -6,6 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
+from converter.graph.catalogue.selection import front, static
+from converter.graph.catalogue.suppression import ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
@@ -106,12 +108,29 @@ def FixedNonMaxSuppression(
     size = shape_of(scores)
     if size is None:
         raise MappingError("the suppression of boxes needs static shapes", "X203", "fix them with --inputs")
-    count = b.const([size[2]]) if most is None else b.op("Reshape", b.op("Cast", most, to=INT64), [1])
-    bounds = [b.const([d], dtype=np.float32) if v is None else b.op("Reshape", v, [1]) for v, d in ((iou, 1.0), (least, 0.0))]
-    chosen = b.op("NonMaxSuppression", boxes, scores, count, *bounds, center_point_box=center_point_box)
-    if sort_result_descending and size[0] * size[1] > 1:
-        found = b.op("Slice", b.op("Shape", chosen), [0], [1])
-        order = b.ops("TopK", b.op("GatherND", scores, chosen), found, outputs=2, axis=0)[1]
-        chosen = b.op("Gather", chosen, order)
-    padded = b.op("Concat", chosen, np.full((rows, 3), -1, np.int64), axis=0)
-    return b.op("Reshape", b.op("Slice", padded, [0], [rows], [0]), [rows, 3])
+    high = b.op("Where", b.op("Greater", scores, _one(b, least, 0.0)), scores, float("-inf"))
+    mask = b.ext("SuppressionMask", boxes, high, _one(b, iou, 1.0), center_point_box=center_point_box)
+    values, places, real = ranked(b, mask, high, size[2])
+    if most is not None:
+        real = b.op("And", real, b.op("Less", np.arange(size[2]), b.op("Reshape", b.op("Cast", most, to=INT64), [1])))
+    return _rows(b, values, places, real, rows, bool(sort_result_descending))
+
+
+def _one(b: Builder, value: ir.Value | None, default: float) -> ir.Value:
+    return b.const(np.array([default], np.float32)) if value is None else b.op("Reshape", value, [1])
+
+
+def _rows(b: Builder, values: ir.Value, places: ir.Value, real: ir.Value, count: int, falling: bool) -> ir.Value:
+    """[count, 3] of the real ones among the ranked [B, C, N]: batch, class, box; -1 behind them."""
+    batch, classes, n = static(places)
+    flat = [b.op("Reshape", v, [1, -1]) for v in (values, places, real)]
+    if falling:
+        found, order = b.ops("TopK", b.op("Where", flat[2], flat[0], float("-inf")), [min(count, batch * classes * n)], outputs=2, axis=1)
+        good = b.op("Greater", found, float("-inf"))
+    else:
+        order, good = front(b, flat[2], min(count, batch * classes * n))
+    group = b.op("Div", order, n)
+    columns = [b.op("Div", group, classes), b.op("Mod", group, classes), b.op("GatherElements", flat[1], order, axis=1)]
+    table = b.op("Concat", *(b.op("Reshape", b.op("Where", good, c, -1), [-1, 1]) for c in columns), axis=1)
+    spare = count - batch * classes * n
+    return b.op("Pad", table, [0, 0, spare, 0], b.const(np.int64(-1))) if spare > 0 else table

@@ -47,17 +47,17 @@ def grouped(b: Builder, scores: ir.Value, boxes: ir.Value, threshold: float, siz
     kept = take(b, boxes, b.op("Mod", places, b.like(places, n)), real)
     values = take(b, b.op("Reshape", scores, [batch, c * n]), places, real)
     counts = b.op("ReduceSum", b.op("Cast", mask, to=FLOAT), [2], keepdims=0)
-    return kept, *_present(b, counts, classes), values, _labels(b, counts, classes)
+    return kept, *present(b, counts, classes), values, labels_of(b, counts, classes)
 
 
-def _present(b: Builder, counts: ir.Value, size: int) -> tuple[ir.Value, ir.Value]:
+def present(b: Builder, counts: ir.Value, size: int) -> tuple[ir.Value, ir.Value]:
     """The counts that are not 0, in front, and how many these are [b, 1]; float."""
     mask = b.op("Greater", counts, 0.0)
     places, real = front(b, mask, size)
     return take(b, counts, places, real), b.op("Cast", total(b, mask, size, keepdims=1), to=FLOAT)
 
 
-def _labels(b: Builder, counts: ir.Value, size: int) -> ir.Value:
+def labels_of(b: Builder, counts: ir.Value, size: int) -> ir.Value:
     places, real = front(b, b.op("Greater", counts, 0.0), size)
     return b.op("Cast", b.op("Where", real, places, b.const(np.array(0, np.int64))), to=FLOAT)
 
@@ -138,8 +138,8 @@ def FuseRegions(
     places, kept = front(b, b.op("Reshape", member, [batch, classes * n]), size)
     at = b.op("Mod", places, b.like(places, n))
     counts = b.op("ReduceSum", b.op("Cast", member, to=FLOAT), [2], keepdims=0)
-    present, number = _present(b, counts, classes)
-    return take(b, scores, at, kept), take(b, boxes, at, kept), present, _labels(b, counts, classes), number
+    per_class, number = present(b, counts, classes)
+    return take(b, scores, at, kept), take(b, boxes, at, kept), per_class, labels_of(b, counts, classes), number
 
 
 @extension

@@ -6,6 +6,38 @@ ReduceMax, movements of data in Reshape, Transpose, Slice and Concat.
 
 from __future__ import annotations
 
-from converter.passes.decompositions import activations, einsum, linear, movement, normalisation, quantisation, reductions
+from converter.passes.decompositions import (
+    activations,
+    bitwise,
+    computed,
+    einsum,
+    fourier,
+    indexing,
+    linear,
+    movement,
+    normalisation,
+    quantisation,
+    reductions,
+    resizing,
+    sampling,
+    sequences,
+    windows,
+)
 
-__all__ = ["activations", "einsum", "linear", "movement", "normalisation", "quantisation", "reductions"]
+__all__ = [
+    "activations",
+    "bitwise",
+    "computed",
+    "einsum",
+    "fourier",
+    "indexing",
+    "linear",
+    "movement",
+    "normalisation",
+    "quantisation",
+    "reductions",
+    "resizing",
+    "sampling",
+    "sequences",
+    "windows",
+]

@@ -14,11 +14,12 @@ Labelled = tuple[ir.Value, str]
 
 @decomposes("Einsum")
 def einsum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Operands are joined from the left; repeated labels within one operand and ellipses of unequal rank do not apply."""
+    """Operands are joined from the left. A label twice in one operand takes the diagonal; an ellipsis is as long as its operand has axes left."""
     parsed = _parse(node)
     if parsed is None:
         return None
     operands, output, sizes = parsed
+    operands = [_thin(b, _diagonal(b, operand), sizes) for operand in operands]
     result = operands[0]
     for i, other in enumerate(operands[1:], 1):
         needed = set(output) | {c for _, labels in operands[i + 1 :] for c in labels}
@@ -35,24 +36,48 @@ def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, int]] | None:
     if len(terms) != len(values) or any(s is None for s in shapes):
         return None
     spare = [c for c in map(chr, range(0x3B1, 0x3C9)) if c not in equation]
-    ranks = {len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True) if s is not None and "..." in t}
-    if len(ranks) > 1 or min(ranks, default=0) < 0 or max(ranks, default=0) > len(spare):
+    ranks = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True) if s is not None and "..." in t]
+    if min(ranks, default=0) < 0 or max(ranks, default=0) > len(spare):
         return None
     dots = "".join(spare[: max(ranks, default=0)])
-    terms = [t.replace("...", dots) for t in terms]
+    own = iter(ranks)
+    terms = [t.replace("...", dots[len(dots) - next(own) :]) if "..." in t else t for t in terms]
     if not arrow:
         labels = "".join(terms)
         output = dots + "".join(sorted(c for c in set(labels) - set(dots) if labels.count(c) == 1))
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
-        if (
-            shape is None
-            or len(set(term)) != len(term)
-            or len(term) != len(shape)
-            or any(sizes.setdefault(c, n) != n for c, n in zip(term, shape, strict=True))
-        ):
+        if shape is None or len(term) != len(shape) or any(not _agree(sizes, c, n, c in dots) for c, n in zip(term, shape, strict=True)):
             return None
     return list(zip(values, terms, strict=True)), output.replace("...", dots), sizes
+
+
+def _agree(sizes: dict[str, int], label: str, n: int, broadcasts: bool) -> bool:
+    """Enters the size of a label; axes of an ellipsis may be 1 in one operand."""
+    if broadcasts and 1 in (n, sizes.get(label, n)):
+        n = sizes[label] = max(n, sizes.get(label, n))
+    return sizes.setdefault(label, n) == n
+
+
+def _diagonal(b: Builder, operand: Labelled) -> Labelled:
+    """Of axes with the same label the elements with equal indices."""
+    value, labels = operand
+    for c in dict.fromkeys(labels):
+        while labels.count(c) > 1:
+            first, second = labels.index(c), labels.index(c, labels.index(c) + 1)
+            n, rank = (shape_of(value) or ())[first], len(labels)
+            eye = np.eye(n, dtype=bool).reshape([n if i in (first, second) else 1 for i in range(rank)])
+            value = b.op("ReduceSum", b.op("Where", eye, value, b.like(value, 0)), [second], keepdims=0)
+            labels = labels[:second] + labels[second + 1 :]
+    return value, labels
+
+
+def _thin(b: Builder, operand: Labelled, sizes: dict[str, int]) -> Labelled:
+    """Axes of an ellipsis that are 1 here and longer elsewhere are left out: they broadcast."""
+    value, labels = operand
+    axes = [i for i, (c, n) in enumerate(zip(labels, shape_of(value) or (), strict=True)) if n == 1 != sizes[c]]
+    kept = "".join(c for i, c in enumerate(labels) if i not in axes)
+    return (b.op("Squeeze", value, axes) if axes else value), kept
 
 
 def _reduced(b: Builder, operand: Labelled, kept: set[str]) -> Labelled:

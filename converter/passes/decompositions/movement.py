@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -75,12 +75,18 @@ def tile(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("Trilu")
 def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
-    shape = shape_of(x_of(node))
-    offset = constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(0)
-    if shape is None or offset is None:
+    """A mask chooses between the data and zeros; it is a constant, or compares each place with an offset of run time."""
+    shape, upper = shape_of(x_of(node)), bool(attrs_of(node).get("upper", 1))
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    offset = constant(given) if given is not None else np.array(0)
+    if shape is None:
         return None
-    k, ones = int(offset.reshape(())), np.ones(shape[-2:], bool)
-    mask = np.triu(ones, k) if attrs_of(node).get("upper", 1) else np.tril(ones, k)
+    places = np.arange(shape[-1])[None, :] - np.arange(shape[-2])[:, None]
+    if offset is not None:
+        k = int(offset.reshape(()))
+        mask = b.const(places >= k if upper else places <= k, "mask")
+    else:
+        mask = b.op("GreaterOrEqual" if upper else "LessOrEqual", places, b.op("Reshape", given, [1, 1]))
     return b.op("Where", mask, x_of(node), b.like(x_of(node), 0))
 
 
@@ -115,36 +121,3 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
 @decomposes("Concat")
 def concat(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Identity", x_of(node)) if len(node.inputs) == 1 else None
-
-
-@decomposes("Resize")
-def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Nearest by whole factors: each element beside itself.
-
-    before:  Resize(x[1,2,3,3], scales 1,1,2,2)     after:  Reshape(Expand(Reshape(x, [1,2,3,1,3,1]), [1,2,3,2,3,2]), [1,2,6,6])
-    """
-    before, after, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
-    if before is None or after is None or attrs.get("mode", "nearest") != "nearest" or any(a % o for o, a in zip(before, after, strict=True)):
-        return None
-    if len(node.inputs) > 2 and (scales := known(node.inputs[2])) is not None and not np.all(scales == np.round(scales)):
-        return None
-    place = (attrs.get("coordinate_transformation_mode", "half_pixel"), attrs.get("nearest_mode", "round_prefer_floor"))
-    centred = place[0] in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and place[1] in ("round_prefer_floor", "round_prefer_ceil")
-    if place != ("asymmetric", "floor") and not centred:
-        return None
-    pairs = [(o, a // o) for o, a in zip(before, after, strict=True)]
-    apart = b.op("Reshape", x_of(node), [n for o, f in pairs for n in ((o, 1) if f > 1 else (o,))])
-    wide = b.op("Expand", apart, [n for o, f in pairs for n in ((o, f) if f > 1 else (o,))])
-    return b.op("Reshape", wide, list(after))
-
-
-@decomposes("GatherElements")
-def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Along the last axis of one row, or where all other extents are one: Gather."""
-    shape, rank = shape_of(x_of(node)), rank_of(x_of(node))
-    axis = int(attrs_of(node).get("axis", 0))
-    index = node.inputs[1]
-    if shape is None or rank is None or index is None or any(n != 1 for i, n in enumerate(shape) if i != axis % rank):
-        return None
-    out = shape_of(node.outputs[0])
-    return None if out is None else b.op("Reshape", b.op("Gather", x_of(node), b.op("Reshape", index, [-1]), axis=axis), list(out))

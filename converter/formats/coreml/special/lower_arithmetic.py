@@ -254,4 +254,6 @@ def lower_identity(near: Node, low: Lowering) -> None:
 def lower_dropout(near: Node, low: Lowering) -> None:
     if any(o.uses() or o.is_graph_output() for o in near.outputs[1:]):
         raise MappingError("the mask of Dropout")
+    if near.input(2) is not None and constant(near.input(2)) != np.array(False):
+        raise MappingError("a Dropout in training mode drops elements by chance")
     core(low).alias(near.outputs[0], x_of(near))

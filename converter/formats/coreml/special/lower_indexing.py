@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.lowering import numbers, rank_of_value, shape_list, small, x_of
 from converter.formats.coreml.special.lower_arithmetic import core
 from converter.formats.coreml.special.lower_matrix import turned
@@ -12,6 +11,7 @@ from converter.formats.coreml.special.registry import lowers
 from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.passes.constants import is_constant
 
 Value = ir.Value
 

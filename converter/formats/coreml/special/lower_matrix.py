@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import evaluate_constant, is_constant
 from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults, numbers, rank_of_value, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import core
 from converter.formats.coreml.special.registry import lowers
@@ -16,6 +15,7 @@ from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.passes.constants import evaluate_constant, is_constant
 
 Value = ir.Value
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.coreml.folding import is_constant
 from converter.formats.coreml.lowering import is_float, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import INTEGERS, core, truncated
 from converter.formats.coreml.special.registry import lowers
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.passes.constants import is_constant
+from converter.passes.widen import FLOAT8
 
 Value = ir.Value
+_COARSE = (*FLOAT8, ir.DataType.INT4, ir.DataType.UINT4)
 _INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "OneHot", "Reshape", "Expand", "Tile"}
 
 
@@ -23,6 +25,8 @@ def lower_cast(near: Node, low: Lowering) -> None:
         raise MappingError("texts have no place in Core ML's tensors")
     if constant_cast(near, low):
         return
+    if out.dtype in _COARSE and x.dtype != out.dtype:
+        raise MappingError(f"a Cast to {out.dtype.name} changes numbers in a way that no layer does")
     if out.dtype == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
         low.add("notEqual", [x], near.outputs, {"alpha": 0.0})
     elif out.dtype in INTEGERS and is_float(x) and not _only_indices(out):

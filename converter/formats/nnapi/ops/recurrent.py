@@ -12,6 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
+from converter.formats.nnapi.ops.emit import Emit, lowers
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
@@ -252,3 +254,22 @@ def svdf(a: Args) -> tuple[ir.Value, ...]:
     y = activation(a)(b, total(b, [units, a.real("bias") if a.has("bias") else None]))
     shifted = b.op("Concat", b.op("Slice", current, [1], [memory], [2]), b.op("Mul", feature, b.like(feature, 0)), axis=2)
     return b.op("Reshape", shifted, [batch, memory * filters]), y
+
+
+_GATES = ("input", "forget", "cell", "output")
+_LSTM16 = (
+    "input", *(f"{kind}_to_{g}_weights" for kind in ("input", "recurrent") for g in _GATES),
+    *("cell_bias" if g == "cell" else f"{g}_gate_bias" for g in _GATES), "cell_state_in", "output_in",
+)  # fmt: skip
+
+
+@lifts("QUANTIZED_16BIT_LSTM")
+def lstm16(a: Args) -> Sequence[ir.Value]:
+    return a.b.exts("LSTM16", *(a.real(name) for name in _LSTM16), outputs=2)
+
+
+@lowers("LSTM16", domain=EXTENSION_DOMAIN)
+def lower_lstm16(e: Emit) -> None:
+    if not e.quantised:
+        raise MappingError("it takes stored integers alone")
+    e.put("QUANTIZED_16BIT_LSTM", [e.result(0), e.result(1)], **{name: e.real(i) for i, name in enumerate(_LSTM16)})

@@ -66,6 +66,8 @@ ROUND: dict[str, Callable[[Array], Array]] = {
 def image_scales(e: Emit, size: tuple[int, int], target: tuple[int, int]) -> list[float]:
     """The factors of height and width: those that are given, else the ratio of the sizes."""
     given = known(e.node.inputs[2]) if e.has(2) else None
+    if given is None and e.has(2) and e.shape(2) != (0,):
+        raise MappingError("the scales are known only at run time")
     if given is None or given.size not in (2, 4):
         return [m / n for n, m in zip(size, target, strict=True)]
     return [float(s) for s in given.reshape(-1)[-2:]]  # also a twin has them in the order N, C, height, width

@@ -152,21 +152,3 @@ def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
         return None
     values, places = b.ops("TopK", b.op("Neg", _inputs(node)[0]), _inputs(node)[1], outputs=2, **{**attrs, "largest": 1})
     return [b.op("Neg", values) if node.outputs[0].uses() or node.outputs[0].is_graph_output() else None, places]
-
-
-@rewrites("CumSum")
-def cumulative_sum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A product with a triangle of ones along the last axis."""
-    x, axis = _inputs(node)[0], known(_inputs(node)[1])
-    shape, attrs = shape_of(x), attrs_of(node)
-    if shape is None or axis is None:
-        return None
-    a, n = int(axis.reshape(-1)[0]) % len(shape), shape[int(axis.reshape(-1)[0]) % len(shape)]
-    ones = np.triu(np.ones((n, n), np.float32), 1 if attrs.get("exclusive") else 0)
-    ones = ones.T if attrs.get("reverse") else ones
-    order = [i for i in range(len(shape)) if i != a] + [a]
-    turned = b.op("Transpose", x, perm=order)
-    flat = b.op("Reshape", b.op("Cast", turned, to=int(ir.DataType.FLOAT)), [-1, n])
-    total = b.op("Reshape", b.op("MatMul", flat, ones), [shape[i] for i in order])
-    back = b.op("Transpose", total, perm=[int(i) for i in np.argsort(order)])
-    return back if x.dtype == ir.DataType.FLOAT else b.op("Cast", back, to=int(x.dtype))

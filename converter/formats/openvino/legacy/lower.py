@@ -20,17 +20,18 @@ from converter.formats.openvino.legacy.lift import STATISTICS, mapping
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
-from converter.formats.openvino.legacy.write_recurrent import LoopPlan
+from converter.formats.openvino.legacy.write_recurrent import LoopPlan, counts
 from converter.formats.openvino.legacy.writing import csv
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values
+from converter.mapping.narrow import Narrowing, dynamic_values, other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.unroll import unroll
 
 D = ir.DataType
 NARROW = {
@@ -43,11 +44,13 @@ BEYOND = {"FakeQuantize": 6, "TensorIterator": 4}
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a shape is not static."""
     version = int(flavour.options.get("ir", "7"))
+    refuse(other_values(model.ir, "OpenVINO"))
     graph = model.ir.clone()
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph)
     known = mapping_for_writing()
     slices_by_step(graph)
+    unroll(graph, lambda n: n.op_type == "Loop" and not counts(n))
     fuse(graph)
     legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
     legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
@@ -279,7 +282,7 @@ class BodyWriter:
         inner = BodyWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
-        externals = write_loop(inner, plan, alive(layers, plan.body.outputs))
+        externals = write_loop(inner, plan, alive(layers, plan.body.outputs[1:]))  # the condition always holds
         layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
         made = self._layer(layer)
         externals.complete(sub, made)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
@@ -22,6 +22,7 @@ from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs
 from converter.mapping.drive import Lowering, reason_against, refuse
+from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
 from converter.model import Model
 from converter.passes.fold import fold
@@ -34,6 +35,7 @@ NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
+    refuse(other_values(model.ir, "OpenVINO", NAMES))
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
@@ -41,9 +43,17 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     stored = stored_as_halves(graph)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
     fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
+    refuse(_unknown_constants(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
+
+
+def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
+    """Constants of types that have no name here, and texts, whose bytes nobody lays down."""
+    used = [v for g in all_graphs(model.graph) for v in g.initializers.values() if v.uses() or v.is_graph_output()]
+    strange = [v for v in used if v.dtype is not None and (v.dtype not in NAMES or v.dtype == ir.DataType.STRING)]
+    return [Diagnostic("X202", f"the constant {v.name} is of type {v.dtype.name}", where=Where(layer=str(v.name))) for v in strange if v.dtype is not None]
 
 
 def _presented_as(value: ir.Value) -> ir.DataType | None:
@@ -187,14 +197,14 @@ class NetWriter:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
-        version = version_to_write(layer.kind, self.limit)
+        version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
         name = layer.name or layer.kind
         if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
             name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
         made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
-        for tag, inner in (layer.extra or {}).items():
+        for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
             made.bodies[tag] = self._inner(inner, len(inputs))
         self._add(made, inputs, layer.outputs)
 

@@ -23,7 +23,7 @@ SINGLE = {
     "DetectionOutput", "Proposal", "PSROIPooling", "ROIPooling", "DeformablePSROIPooling", "PriorBox", "PriorBoxClustered", "RegionYolo",
     "ExperimentalDetectronDetectionOutput", "ExperimentalDetectronGenerateProposalsSingleImage", "ExperimentalDetectronPriorGridGenerator",
     "ExperimentalDetectronROIFeatureExtractor", "ExperimentalDetectronTopKROIs", "CTCGreedyDecoder", "CTCGreedyDecoderSeqLen", "CTCLoss", "ROIAlign",
-    "ROIAlignRotated", "NMSRotated", "MatrixNms", "MulticlassNms", "GenerateProposals",
+    "ROIAlignRotated", "MatrixNms", "MulticlassNms", "GenerateProposals",
 }  # fmt: skip
 OWN_KERNEL = {"MaxPool": INTEGERS[:2], "Power": (T.INT32, T.INT64), "ReLU": INTEGERS[::2], "PReLU": INTEGERS[4:]}
 

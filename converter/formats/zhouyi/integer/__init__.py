@@ -7,7 +7,7 @@ as the vendor's executor carries it. A layer without a known integer form is ref
 
 from __future__ import annotations
 
-from converter.formats.zhouyi.integer import images, layers, recurrent
-from converter.formats.zhouyi.integer.register import INTEGER, MOVING, Quantised
+from converter.formats.zhouyi.integer import arithmetic, images, layers, recurrent
+from converter.formats.zhouyi.integer.register import INTEGER, Quantised, keeps_integers
 
-__all__ = ["INTEGER", "MOVING", "Quantised", "images", "layers", "recurrent"]
+__all__ = ["INTEGER", "Quantised", "arithmetic", "images", "keeps_integers", "layers", "recurrent"]

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.integer.register import Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
+from converter.formats.zhouyi.integer.arithmetic import prelu
+from converter.formats.zhouyi.integer.register import ARITHMETIC, Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
 from converter.formats.zhouyi.ops.fields import axis_of
 from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
 from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
@@ -59,10 +60,10 @@ def fully_connected(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     return activated(layer, b, b.op("Add", product, b.const(biases, f"{layer.name}.biases")), q, factor(layer))
 
 
-@integer("Eltwise")
+@integer("Eltwise", "Add", "Sub", "Mul")
 def eltwise(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     """Both operands on a common scale first (ADD, SUB, MAX, MIN), or multiplied as they are."""
-    op = choose(layer, "method", {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"})
+    op = layer.kind if layer.kind != "Eltwise" else choose(layer, "method", {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"})
     x, y = (real(b, operand(layer, i), q.inputs[i]) for i in (0, 1))
     scales, shift = numbers(layer, "scale", 1), numbers(layer, "shift", 0)
     if op != "Mul":
@@ -88,11 +89,11 @@ def concat(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
 def cast(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     """From one zero point (and, with a scale, one scale) to another."""
     low, high = q.limits()
-    return stored(b, rescale(b, real(b, operand(layer), q.inputs[0]), factor(layer), q.outputs[0], low, high), q.types[0])
+    before, behind = (0, 0) if layer.attrs.get("ignore_scale_zp") else (q.inputs[0], q.outputs[0])
+    return stored(b, rescale(b, real(b, operand(layer), before), factor(layer), behind, low, high), q.types[0])
 
 
 TABLES = "Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"
-ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
 
 
 @integer("Activation", *TABLES.split())
@@ -102,9 +103,11 @@ def table(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     if layer.kind == "Activation" and method in ARITHMETIC and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
         return activated(layer, b, real(b, x, q.inputs[0]), q, factor(layer))
+    if method == "PRELU" and "negative_slope" in layer.blobs:
+        return prelu(layer, b, q)
     if "lut" not in layer.blobs or "scale_value" in layer.attrs or "scale" in layer.blobs:
         raise MappingError(f"{layer.kind} {method} without a plain look-up table has no integer form here")
-    bits, signed = bits_of(x)
+    bits, signed = bits_of(q)
     return stored(b, look_up(b, x, blob(layer, "lut").reshape(-1), bits, signed), q.types[0])
 
 
@@ -115,7 +118,7 @@ def softmax(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     shape = static(x)
     axis = axis_of(need_int(layer, "axis", -1), len(shape))
     lut, scale, shift = blob(layer, "lut").reshape(-1), need_int(layer, "scale_value"), need_int(layer, "shift_value")
-    bits, _ = bits_of(x)
+    bits, _ = bits_of(q)
     if 1 << bits != lut.size:
         raise MappingError(f"a table of {lut.size} exponentials for {bits} bits has no counterpart")
     wide = b.op("Cast", x, to=int(ir.DataType.INT64))

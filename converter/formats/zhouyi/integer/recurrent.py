@@ -34,8 +34,8 @@ class Steps:
         return self.b.op("MatMul", value, self.b.const(weights, "weights"))
 
 
-def _steps(layer: Layer, b: Builder, lengths: list[int]) -> Steps:
-    if "scale" not in layer.blobs or "shift" not in layer.blobs or bits_of(operand(layer))[0] != 8:
+def _steps(layer: Layer, b: Builder, lengths: list[int], q: Quantised) -> Steps:
+    if "scale" not in layer.blobs or "shift" not in layer.blobs or bits_of(q)[0] != 8:
         raise MappingError(f"only an 8-bit {layer.kind} with a scale for each channel has an integer form here")
     scale, shift = (blob(layer, k).reshape(-1).astype(np.float64) for k in ("scale", "shift"))
     if scale.size != sum(lengths) or shift.size != scale.size:
@@ -69,7 +69,7 @@ def _outputs(layer: Layer, b: Builder, q: Quantised, found: dict[str, ir.Value],
 def gru(layer: Layer, b: Builder, q: Quantised) -> list[ir.Value]:
     """Gates r, z, then the candidate from the state that r lets through."""
     n = need_int(layer, "cell_size")
-    s = _steps(layer, b, [2 * n, 2 * n, n, n, 1, 1])
+    s = _steps(layer, b, [2 * n, 2 * n, n, n, 1, 1], q)
     steps, reverse = _time(layer, b)
     state, states = real(b, operand(layer, 1)), []
     low, high = -128.0, 127.0
@@ -92,7 +92,7 @@ def gru(layer: Layer, b: Builder, q: Quantised) -> list[ir.Value]:
 def lstm(layer: Layer, b: Builder, q: Quantised) -> list[ir.Value]:
     """Gates i, c, f, o; the cell has a scale of its own at each step."""
     n, time = need_int(layer, "cell_size"), static(operand(layer))[1]
-    s = _steps(layer, b, [1, 4 * n, n, 1, 1, *[1] * (2 * time)])
+    s = _steps(layer, b, [1, 4 * n, n, 1, 1, *[1] * (2 * time)], q)
     extra = blob(layer, "diff_shifts").reshape(-1).astype(np.float64) if "diff_shifts" in layer.blobs else np.zeros(time)
     steps, reverse = _time(layer, b)
     h, c, states = real(b, operand(layer, 1)), real(b, operand(layer, 2)), []

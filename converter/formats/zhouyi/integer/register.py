@@ -20,13 +20,20 @@ FLOAT = int(ir.DataType.FLOAT)
 
 @dataclass(frozen=True)
 class Quantised:
-    """What the file says about the tensors around a layer: zero points by port, types of the outputs."""
+    """What the file says about the tensors around a layer: zero points by port, types and ranges (`layer_top_range`) of the outputs,
+    types of the inputs. Where the operands are floats that hold integers, so are the results (their type is FLOAT)."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
     types: Sequence[ir.DataType] = field(default=())
+    ranges: Sequence[tuple[int, int] | None] = field(default=())
+    sources: Sequence[ir.DataType | None] = field(default=())
+    bits: int = 8  # width of the first output's integers
 
     def limits(self, port: int = 0) -> tuple[int, int]:
+        given = self.ranges[port] if port < len(self.ranges) else None
+        if given is not None:
+            return given
         info = np.iinfo(self.types[port].numpy())
         return int(info.min), int(info.max)
 
@@ -35,8 +42,18 @@ IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Valu
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
-ArgMinMax BatchToSpace Repeat"""
+ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK Compress Filter MaxPoolingWithArgMax"""
 MOVING = frozenset(_MOVING.split())
+_MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
+
+
+ARITHMETIC = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
+
+
+def keeps_integers(layer: Layer) -> bool:
+    """Whether a layer does to stored integers what it does to numbers."""
+    kind = layer.kind.split("/")[0]
+    return kind in MOVING or str(layer.attrs.get("method", "")).upper() in _MOVING_METHODS.get(kind, ())
 
 
 def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:
@@ -98,11 +115,12 @@ def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> i
     return b.op("Add", first, b.op("Floor", b.op("Div", b.op("Mul", slope, rest), b.like(at, step))))
 
 
-def bits_of(x: ir.Value) -> tuple[int, bool]:
-    """Width and sign of the integers that a tensor stores."""
-    if x.dtype is None or not x.dtype.is_integer():
+def bits_of(q: Quantised, port: int = 0) -> tuple[int, bool]:
+    """Width and sign of the integers that an input stores."""
+    dtype = q.sources[port] if port < len(q.sources) else None
+    if dtype is None or not dtype.is_integer():
         raise MappingError("the input does not store integers", "R105")
-    return x.dtype.bitwidth, x.dtype.is_signed()
+    return dtype.bitwidth, dtype.is_signed()
 
 
 def activated(layer: Layer, b: Builder, x: ir.Value, q: Quantised, by: Array) -> ir.Value:
@@ -112,12 +130,12 @@ def activated(layer: Layer, b: Builder, x: ir.Value, q: Quantised, by: Array) ->
     if name in ("RELU", "RELU6"):
         x = b.op("Relu", x)
     elif name == "LEAKYRELU":
-        slope = float(layer.attrs["negative_slope_value"]) * 2.0 ** -float(layer.attrs.get("negative_slope_shift", q.types[0].bitwidth))
+        slope = float(layer.attrs["negative_slope_value"]) * 2.0 ** -float(layer.attrs.get("negative_slope_shift", q.bits))
         below = b.op("Round", b.op("Mul", b.op("Min", x, b.like(x, 0)), b.like(x, slope)))
         x = b.op("Add", b.op("Relu", x), below)
     elif name == "CLIP":
-        first = rescale(b, x, by * (256 if q.types[0].bitwidth <= 8 else 1), 0, layer.attrs["clip_min"], layer.attrs["clip_max"])
-        return stored(b, rescale(b, first, 1 / 256 if q.types[0].bitwidth <= 8 else 1, zero, low, high), q.types[0])
+        first = rescale(b, x, by * (256 if q.bits <= 8 else 1), 0, layer.attrs["clip_min"], layer.attrs["clip_max"])
+        return stored(b, rescale(b, first, 1 / 256 if q.bits <= 8 else 1, zero, low, high), q.types[0])
     elif name != "NONE":
         raise MappingError(f"with_activation={name} has no integer form here")
     return stored(b, rescale(b, x, by, zero, low, high), q.types[0])

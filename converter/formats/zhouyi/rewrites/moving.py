@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant, evaluate
+from converter.graph.infer import constant
+from converter.mapping.node import MappingError
 
 
 @rewrites("Trilu")
@@ -87,46 +90,53 @@ def max_unpool(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Reshape", filled, shape)
 
 
-@rewrites("Resize")
-def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """What the format's own layer cannot say is a matrix product along each axis that changes: resizing is linear and separable."""
-    x, out = operand(node), static(node.outputs[0])
-    if node.outputs[0].dtype is None or not node.outputs[0].dtype.is_floating_point():
+@rewrites("ScatterElements", "ScatterND")
+def extreme(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Reductions MAX and MIN: a table says which update belongs to which place, the extremes of each place remain."""
+    a, x = attributes(node), operand(node)
+    if a.get("reduction") not in ("max", "min"):
         return None
-    for axis, (size, target) in enumerate(zip(static(x), out, strict=True)):
-        matrix = axis_matrix(node, axis, size, target)
-        if matrix is None:
-            return None
-        if size == target and np.array_equal(matrix, np.eye(size)):
-            continue
-        rank = len(out)
-        last = [*range(axis), *range(axis + 1, rank), axis]
-        turned = b.op("MatMul", b.op("Transpose", x, perm=last), b.const(matrix.astype(node.outputs[0].dtype.numpy()), "matrix"))
-        x = b.op("Transpose", turned, perm=[last.index(i) for i in range(rank)])
-    return x
+    if node.op_type == "ScatterElements":
+        axis = a["axis"] % len(static(x))
+        region = [n if i == axis else m for i, (n, m) in enumerate(zip(static(x), static(operand(node, 1)), strict=True))]
+        part = x if region == static(x) else b.op("Slice", x, [0] * len(region), region, list(range(len(region))))
+        found = _extremes(b, part, operand(node, 1), operand(node, 2), axis, a["reduction"])
+        return _put_back(b, x, found, region)
+    index, shape = operand(node, 1), static(x)
+    depth, n = static(index)[-1], int(np.prod(shape[: static(index)[-1]]))
+    steps = np.array([int(np.prod(shape[i + 1 : depth])) for i in range(depth)])
+    sizes = np.array(shape[:depth])
+    behind = b.op("Add", index, b.const(sizes.astype(index.dtype.numpy() if index.dtype else np.int64)))
+    index = b.op("Where", b.op("Less", index, b.like(index, 0)), behind, index)
+    flat = b.op("ReduceSum", b.op("Mul", index, b.const(steps.astype(index.dtype.numpy() if index.dtype else np.int64))), [-1], keepdims=0)
+    rest = int(np.prod(shape[depth:]))
+    count = int(np.prod(static(index)[:-1]))
+    rows = b.op("Tile", b.op("Reshape", flat, [count, 1]), [1, rest])
+    found = _extremes(b, b.op("Reshape", x, [n, rest]), rows, b.op("Reshape", operand(node, 2), [count, rest]), 0, a["reduction"])
+    return b.op("Reshape", found, shape)
 
 
-def axis_matrix(node: ir.Node, axis: int, size: int, target: int) -> Array | None:
-    """[size, target]: what the resize makes of each unit vector along `axis`; the other axes stay."""
-    a = attributes(node)
-    rank = len(static(operand(node)))
-    axes = [i + rank if i < 0 else i for i in a.pop("axes", None) or range(rank)]
-    if axis not in axes:
-        return np.eye(size)
-    at = axes.index(axis)
-    scales, roi = constant(optional(node, 2)), constant(optional(node, 1))
-    if scales is not None and scales.size:
-        factor = float(scales[at])
-    elif a.pop("keep_aspect_ratio_policy", "stretch") == "stretch":
-        factor = 0.0
-    else:
-        factor = target / size
-    if a.get("extrapolation_value", 0.0) and a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return None
-    part = None if roi is None or roi.size == 0 else np.array([0, roi[at], 1, roi[at + len(axes)]], np.float32)
-    a.pop("keep_aspect_ratio_policy", None)
-    single = ir.Node("", "Resize", [None] * 4, [ir.convenience.convert_attribute(k, v) for k, v in a.items() if v is not None])
-    sized = (np.array([1, factor], np.float32), None) if factor else (None, np.array([size, target], np.int64))
-    operands = [np.eye(size, dtype=np.float32), part, *sized]
-    found = evaluate(single, operands)
-    return found[0] if found and found[0].shape == (size, target) else None
+def _extremes(b: Builder, x: ir.Value, index: ir.Value, updates: ir.Value, axis: int, reduction: str) -> ir.Value:
+    """index and updates have the shape of x but along `axis`."""
+    n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
+    if int(np.prod(static(x))) * m > 1 << 24:
+        raise MappingError("a scatter of this size cannot be written as a table")
+    dtype: Any = x.dtype.numpy() if x.dtype else np.dtype(np.float32)
+    neutral = (-np.inf if reduction == "max" else np.inf) if dtype.kind == "f" else getattr(np.iinfo(dtype), "min" if reduction == "max" else "max")
+    index = b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, n)), index)
+    columns = np.arange(n).reshape([n if i == axis + 1 else 1 for i in range(rank + 1)]).astype(index.dtype.numpy() if index.dtype else np.int64)
+    hit = b.op("Equal", b.op("Unsqueeze", index, [axis + 1]), b.const(columns))
+    table = b.op("Where", hit, b.op("Unsqueeze", updates, [axis + 1]), b.const(np.array(neutral, dtype)))
+    word = reduction.capitalize()
+    return b.op(word, x, b.op(f"Reduce{word}", table, [axis], keepdims=0))
+
+
+def _put_back(b: Builder, x: ir.Value, part: ir.Value, region: list[int]) -> ir.Value:
+    """x with `part` in its front corner."""
+    for axis in reversed(range(len(region))):
+        size = static(x)[axis]
+        if region[axis] < size:
+            first = [n if i == axis else 0 for i, n in enumerate(region)]
+            rest = b.op("Slice", x, first, [*region[:axis], *static(x)[axis:]], list(range(len(region))))
+            part = b.op("Concat", part, rest, axis=axis)
+    return part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
-from converter.formats.zhouyi.rewrites.unrolled import FUNCTIONS, Unrolled
+from converter.formats.zhouyi.rewrites.unrolled import FUNCTIONS, Unrolled, parameters
 from converter.graph.build import Builder
 
 
@@ -21,11 +21,14 @@ def recurrent(node: ir.Node, b: Builder) -> list[ir.Value] | None:
         return Unrolled(node, b).run()
     given = a.get("activations") or functions * 2
     each = len(functions)
+    taken = parameters(given, *(list(a.get(f"activation_{k}") or []) for k in ("alpha", "beta")))
     halves = []
     for d, direction in enumerate(("forward", "reverse")):
         # weights, biases and states have the direction first; steps and lengths have none
         operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
-        one = {**a, "direction": direction, "activations": given[d * each : (d + 1) * each]}
+        mine = slice(d * each, (d + 1) * each)
+        lists = [[p[i] for p in taken[mine] if len(p) > i] for i in (0, 1)]
+        one = {**a, "direction": direction, "activations": given[mine], "activation_alpha": lists[0] or None, "activation_beta": lists[1] or None}
         halves.append(b.ops(node.op_type, *operands, outputs=count, **one))
     axes = (1, 0, 0)
     return [b.op("Concat", first, second, axis=axis) for first, second, axis in zip(*halves, axes[:count], strict=True)]

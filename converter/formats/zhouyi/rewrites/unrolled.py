@@ -17,6 +17,20 @@ GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 FUNCTIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 
 
+# what the functions take beside the sum, with ONNX's defaults
+PARAMETERS: dict[str, tuple[float, ...]] = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "Elu": (1.0,)}
+PLAIN = {"Sigmoid", "Tanh", "Relu", "Softsign", "Softplus"}
+
+
+def parameters(names: list[str], alphas: list[float], betas: list[float]) -> list[tuple[float, ...]]:
+    """alpha and beta of each function: the given ones are used up in the order of the functions that take any."""
+    rest, found = {"alpha": list(alphas), "beta": list(betas)}, []
+    for name in names:
+        taken = zip(("alpha", "beta"), PARAMETERS.get(name, ()), strict=False)
+        found.append(tuple(rest[key].pop(0) if rest[key] else default for key, default in taken))
+    return found
+
+
 class Unrolled:
     """One direction of a node, unrolled into `b`."""
 
@@ -33,19 +47,21 @@ class Unrolled:
         zeros = np.zeros([1, 2 * GATES[self.kind] * self.h], self._type())
         self.wb, self.rb = b.ops("Split", bias if bias is not None else b.const(zeros), [zeros.size // 2] * 2, axis=1, outputs=2)
         names = (self.a.get("activations") or FUNCTIONS[self.kind])[: len(FUNCTIONS[self.kind])]
+        more = parameters(names, *(list(self.a.get(f"activation_{k}") or []) for k in ("alpha", "beta")))
         # the clip is for the sums that enter the gates, not for the cell
-        self.f = [self._function(name, self.a.get("clip") if i < 2 else None) for i, name in enumerate(names)]
+        self.f = [self._function(name, self.a.get("clip") if i < 2 else None, p) for i, (name, p) in enumerate(zip(names, more, strict=True))]
 
     def _type(self) -> Any:
         dtype = operand(self.node).dtype
         return dtype.numpy() if dtype is not None else np.float32
 
-    def _function(self, name: str, clip: float | None) -> Callable[[ir.Value], ir.Value]:
-        if name not in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus") or self.a.get("activation_alpha") or self.a.get("activation_beta"):
+    def _function(self, name: str, clip: float | None, more: tuple[float, ...]) -> Callable[[ir.Value], ir.Value]:
+        if name not in PLAIN and name not in PARAMETERS:
             raise MappingError(f"the activation {name} has no counterpart")
+        attrs: dict[str, Any] = dict(zip(("alpha", "beta"), more, strict=False))
 
         def apply(x: ir.Value) -> ir.Value:
-            return self.b.op(name, self.b.op("Clip", x, self.b.like(x, -clip), self.b.like(x, clip)) if clip else x)
+            return self.b.op(name, self.b.op("Clip", x, self.b.like(x, -clip), self.b.like(x, clip)) if clip else x, **attrs)
 
         return apply
 

@@ -8,20 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.ops.fields import explicit_pads, kernel_of
+from converter.formats.zhouyi.rewrites.patches import best_places, computed_kernel, computed_weights, filled, first_pads
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
-from converter.mapping.drive import near_of
-from converter.mapping.node import MappingError, Node
+from converter.mapping.node import MappingError
 from converter.passes.decompose import batch_normalization
 
 SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
-
-
-def filled(node: ir.Node) -> Node:
-    near = near_of(node)
-    near.attrs = attributes(node)
-    return near
 
 
 def widen(node: ir.Node, b: Builder, weights: bool) -> ir.Value | None:
@@ -71,6 +65,8 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     """Output padding and a given output shape are less padding, and zeros behind where the padding does not suffice."""
     shape, a = static(operand(node)), attributes(node)
     bias = optional(node, 2)
+    if constant(operand(node, 1)) is None:
+        return computed_kernel(node, b)
     if len(shape) == 3:
         return widen(node, b, weights=True)
     if bias is not None and constant(bias) is None:
@@ -81,7 +77,7 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     strides, dilations = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
     out = static(node.outputs[0])[2:]
     full = [s * (n - 1) + (k - 1) * d + 1 for n, k, s, d in zip(shape[2:], kernel, strides, dilations, strict=True)]
-    begin = _begin(a, full, out, rank)
+    begin = first_pads(a, full, out, rank)
     end = [f - p - o for f, p, o in zip(full, begin, out, strict=True)]
     short = [max(0, -e) for e in end]
     plain: dict[str, Any] = {"group": a.get("group", 1), "strides": strides, "dilations": dilations, "kernel_shape": kernel}
@@ -94,25 +90,15 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     return y if bias is None else b.op("Add", y, b.op("Reshape", bias, [1, -1, *[1] * rank]))
 
 
-def _begin(a: dict[str, Any], full: list[int], out: list[int], rank: int) -> list[int]:
-    """The padding in front; with a given output shape ONNX divides what is too much between both ends."""
-    extra = a.get("output_padding") or [0] * rank
-    auto = a.get("auto_pad", "NOTSET")
-    if not a.get("output_shape") and auto not in ("SAME_UPPER", "SAME_LOWER"):
-        return list(a.get("pads") or [0] * (2 * rank))[:rank]
-    total = [f + e - o for f, e, o in zip(full, extra, out, strict=True)]
-    return [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
-
-
 @rewrites("AveragePool", "MaxPool", "LpPool")
-def pool(node: ir.Node, b: Builder) -> ir.Value | None:
+def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
     """Rounding up is more padding behind. Where an average counts its padding, the data are padded first."""
     x, a = operand(node), attributes(node)
     shape = static(x)
+    if len(node.outputs) != 1:
+        return best_places(node, b)
     if len(shape) == 3:
         return widen(node, b, weights=False)
-    if len(node.outputs) != 1:
-        return None
     near = filled(node)
     kernel = kernel_of(near)
     rank = len(kernel)
@@ -203,25 +189,3 @@ def gemm(node: ir.Node, b: Builder) -> ir.Value | None:
 
     found = plain(node, b)
     return found if isinstance(found, ir.Value) else None
-
-
-def computed_weights(node: ir.Node, b: Builder) -> ir.Value:
-    """A convolution by weights that are only known at run time: the patches of the data times the weights, group by group."""
-    x, w, bias, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
-    kernel, near = kernel_of(filled(node)), filled(node)
-    rank, out, group = len(kernel), static(node.outputs[0]), a.get("group", 1)
-    pads, strides, dilations = explicit_pads(near, kernel), a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
-    if any(pads):
-        x = b.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]])
-    n, channels = static(x)[:2]
-    size, places = int(np.prod(out[2:])), [tuple(int(i) for i in p) for p in np.ndindex(*kernel)]
-    parts = []
-    for place in places:
-        first = [i * d for i, d in zip(place, dilations, strict=True)]
-        last = [f + (o - 1) * s + 1 for f, o, s in zip(first, out[2:], strides, strict=True)]
-        part = b.op("Slice", x, first, last, list(range(2, rank + 2)), strides)
-        parts.append(b.op("Reshape", part, [n, group, channels // group, 1, size]))
-    patches = b.op("Reshape", b.op("Concat", *parts, axis=3), [n, group, channels // group * len(places), size])
-    rows = b.op("Reshape", w, [1, group, out[1] // group, channels // group * len(places)])
-    y = b.op("Reshape", b.op("MatMul", rows, patches), out)
-    return y if bias is None else b.op("Add", y, b.op("Reshape", bias, [1, -1, *[1] * rank]))

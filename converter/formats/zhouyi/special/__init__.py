@@ -6,7 +6,24 @@ import importlib
 
 from converter.formats.zhouyi.special.register import LIFT, LOWER
 
-THEMES = ("logic", "elementwise", "windows", "pooling", "norms", "reducing", "moving", "blocks", "images", "recurrent", "products", "detection", "tables")
+THEMES = (
+    "logic",
+    "elementwise",
+    "windows",
+    "pooling",
+    "norms",
+    "reducing",
+    "moving",
+    "blocks",
+    "images",
+    "recurrent",
+    "products",
+    "detection",
+    "tables",
+    "control",
+    "groups",
+    "undocumented",
+)
 for theme in THEMES:
     importlib.import_module(f"converter.formats.zhouyi.special.{theme}")
 

@@ -123,20 +123,35 @@ def lower_region_fuse(node: Node, low: Lowering) -> None:
 
 @lifts("NMS")
 def lift_nms(layer: Layer, b: Builder) -> list[ir.Value]:
-    choose(layer, "method", {"HARD": True}, "HARD")
+    method = str(need(layer, "method", "HARD")).upper()
+    if method == "LINEAR":
+        raise MappingError("method=LINEAR: the document does not say how the scores fall, and the vendor's executor takes HARD instead", "X202")
+    soft = choose(layer, "method", {"HARD": False, "GAUSSIAN": True}, "HARD")
     size = declared(layer, 0)
     attrs: dict[str, Any] = {"size": size, "per_class": need_int(layer, "max_output_size", size), "iou_threshold": need_number(layer, "iou_threshold")}
     attrs["score_threshold"] = float(layer.attrs.get("score_threshold", float("-inf")))
     batch, n = static(operand(layer))[:2]
     operands = [operand(layer), operand(layer, 1), operand(layer, 2), b.op("Reshape", operand(layer, 3), [batch, n])]
     floats = [v if v.dtype == ir.DataType.FLOAT else b.op("Cast", v, to=int(ir.DataType.FLOAT)) for v in operands]
-    return declared_types(layer, b, b.exts("GroupedNMS", *floats, center_point_box=need_int(layer, "center_point_box", 0), outputs=4, **attrs))
+    if not soft:
+        return declared_types(layer, b, b.exts("GroupedNMS", *floats, center_point_box=need_int(layer, "center_point_box", 0), outputs=4, **attrs))
+    if need_int(layer, "center_point_box", 0):
+        raise MappingError("center_point_box=1 with method=GAUSSIAN: the vendor's executor reads corners all the same", "X202")
+    return declared_types(layer, b, b.exts("GroupedSoftNMS", *floats, sigma=need_number(layer, "soft_nms_sigma"), outputs=4, **attrs))
 
 
 @lowers("GroupedNMS", domain=EXTENSION_DOMAIN)
 def lower_nms(node: Node, low: Lowering) -> None:
     a = node.attrs
-    attrs = {"method": "HARD", "center_point_box": int(a["center_point_box"]), "max_output_size": int(a["per_class"]), "soft_nms_sigma": 0.0}
+    attrs = {"method": "HARD", "center_point_box": int(a.get("center_point_box", 0)), "max_output_size": int(a["per_class"]), "soft_nms_sigma": 0.0}
+    attrs |= {"iou_threshold": float(a["iou_threshold"]), "score_threshold": float(a["score_threshold"]), "image_width": 1, "image_height": 1}
+    low.add("NMS", node.inputs, node.outputs, attrs)
+
+
+@lowers("GroupedSoftNMS", domain=EXTENSION_DOMAIN)
+def lower_soft_nms(node: Node, low: Lowering) -> None:
+    a = node.attrs
+    attrs = {"method": "GAUSSIAN", "center_point_box": 0, "max_output_size": int(a["per_class"]), "soft_nms_sigma": float(a["sigma"])}
     attrs |= {"iou_threshold": float(a["iou_threshold"]), "score_threshold": float(a["score_threshold"]), "image_width": 1, "image_height": 1}
     low.add("NMS", node.inputs, node.outputs, attrs)
 
@@ -198,7 +213,9 @@ def _rois(layer: Layer, b: Builder, scale: list[float]) -> tuple[ir.Value, ir.Va
     rois = operand(layer, 1)
     rois = b.op("Reshape", rois, [-1, 5]) if len(static(rois)) != 2 else rois
     boxes = b.op("Gather", rois, np.array([2, 1, 4, 3]), axis=1)
-    return b.op("Squeeze", b.op("Slice", rois, [0], [1], [1]), [1]), b.op("Mul", boxes, b.const(np.array([scale[1], scale[0]] * 2, np.float32)))
+    return b.op("Squeeze", b.op("Slice", rois, [0], [1], [1]), [1]), b.op(
+        "Mul", boxes, np.array([scale[1], scale[0]] * 2, rois.dtype.numpy() if rois.dtype is not None else np.float32)
+    )
 
 
 @lifts("RoiAlign")

@@ -10,6 +10,7 @@ from converter.formats.zhouyi.special.register import choose, constant_value, li
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
+from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -115,4 +116,6 @@ def lower_identity(node: Node, low: Lowering) -> None:
 def lower_dropout(node: Node, low: Lowering) -> None:
     if len(node.outputs) > 1:
         raise MappingError("the mask of a Dropout has no counterpart")
+    if node.input(2) is not None and constant(node.input(2)) != np.array(False):
+        raise MappingError("a Dropout in training mode drops elements by chance")
     low.add("=", [operand(node)], node.outputs)

@@ -19,6 +19,7 @@ from converter.formats.zhouyi.special.register import (
     need_ints,
     need_number,
     operand,
+    places,
     static,
     truth_of,
 )
@@ -160,7 +161,7 @@ def lift_repeat(layer: Layer, b: Builder) -> ir.Value:
 @lifts("Gather")
 def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     """batch_dims > 0: along one axis behind the batch axes, for each batch its own indices."""
-    x, indices = operand(layer), operand(layer, 1)
+    x, indices = operand(layer), places(b, operand(layer, 1))
     axis, batch = axis_of(need_int(layer, "axis", 0), len(static(x))), need_int(layer, "batch_dims", 0)
     if batch == 0:
         return b.op("Gather", x, indices, axis=axis)
@@ -191,10 +192,15 @@ def lower_gather_nd(node: Node, low: Lowering) -> None:
     low.add("GatherND", node.inputs, node.outputs, {"batch_dims": int(node.attrs.get("batch_dims", 0))})
 
 
+@lifts("GatherElements")
+def lift_gather_elements(layer: Layer, b: Builder) -> ir.Value:
+    return b.op("GatherElements", operand(layer), places(b, operand(layer, 1)), axis=need_int(layer, "axis", 0))
+
+
 @lifts("ScatterElements")
 def lift_scatter_elements(layer: Layer, b: Builder) -> ir.Value:
     reduction = choose(layer, "reduction", REDUCTIONS, "NONE")
-    return b.op("ScatterElements", operand(layer), operand(layer, 1), operand(layer, 2), axis=need_int(layer, "axis"), reduction=reduction)
+    return b.op("ScatterElements", operand(layer), places(b, operand(layer, 1)), operand(layer, 2), axis=need_int(layer, "axis"), reduction=reduction)
 
 
 @lifts("ScatterND")

@@ -1,4 +1,4 @@
-"""LSTM and GRU, batch-major, one direction. Rows of the weights are blocks of gates: i c f o, and r z c; columns are [W | R]."""
+"""LSTM, GRU and plain RNN, batch-major, one direction. Rows of the weights are blocks of gates: i c f o, and r z c; columns are [W | R]."""
 
 from __future__ import annotations
 
@@ -92,6 +92,51 @@ def lift_gru(layer: Layer, b: Builder) -> list[ir.Value]:
         outputs=2, hidden_size=h, activations=_functions(layer, 2), linear_before_reset=int(behind), **attrs,
     )  # fmt: skip
     return _sequence(layer, b, {"H": y, "HN": hidden}, "H")
+
+
+PLAIN = {"TANH": "Tanh", "SIGMOID": "Sigmoid", "RELU": "Relu"}
+
+
+@lifts("RNN")
+def lift_rnn(layer: Layer, b: Builder) -> list[ir.Value]:
+    """One gate; `activations` is a word. The executor always gives all steps, then the last state."""
+    w, r, h = _parts(layer, (0,))
+    attrs, _ = _shared(layer)
+    given = need(layer, "activations", "TANH")
+    name = str(given[0] if isinstance(given, list) and len(given) == 1 else given).upper()
+    if name not in PLAIN:
+        raise MappingError(f"activations={name} has no counterpart (known: {', '.join(PLAIN)})", "R110")
+    biases = blob(layer, "biases").reshape(-1)
+    if biases.size != h:
+        raise MappingError(f"{biases.size} biases do not fit {h} cells", "R105")
+    bias = b.const(np.concatenate([biases, np.zeros_like(biases)])[None], f"{layer.name}.biases")
+    x, state = b.op("Transpose", operand(layer), perm=[1, 0, 2]), b.op("Unsqueeze", operand(layer, 1), [0])
+    operands = (x, b.const(w, f"{layer.name}.W"), b.const(r, f"{layer.name}.R"), bias, None, state)
+    y, hidden = b.ops("RNN", *operands, outputs=2, hidden_size=h, activations=[PLAIN[name]], **attrs)
+    return _sequence(layer, b, {"H": y, "HN": hidden}, "H")
+
+
+@lowers("RNN")
+def lower_rnn(node: Node, low: Lowering) -> None:
+    a = node.attrs
+    direction, names = a.get("direction", "forward"), [f.upper() for f in a.get("activations") or ["Tanh"]]
+    if direction not in ("forward", "reverse") or a.get("layout", 0) or node.input(4) is not None:
+        raise MappingError("two directions, layout=1 or sequence lengths have no counterpart")
+    if names[0] not in PLAIN or a.get("activation_alpha") or a.get("activation_beta"):
+        raise MappingError("these activations have no counterpart")
+    x, w, r = operand(node), fixed(node, 1, "the weights")[0], fixed(node, 2, "the weights")[0]
+    (time, batch, size), h = static(x), r.shape[1]
+    both = np.zeros(2 * h, w.dtype) if node.input(3) is None else fixed(node, 3, "the biases")[0]
+    turned = low.value("steps", x.dtype, [batch, time, size])
+    low.add("Transpose", [x], [turned], {"perm": [1, 0, 2]})
+    used = [low.value("state", x.dtype, s) for s in ([batch, time, h], [batch, h])]
+    attrs: dict[str, Any] = {"time_steps": time, "input_size": size, "cell_size": h, "direction": direction, "out_sequence": ["H", "Hn"]}
+    attrs["activations"] = names[0]
+    if a.get("clip"):
+        attrs["threshold"] = float(a["clip"])
+    blobs = {"weights": np.concatenate([w, r], axis=1), "biases": both[:h] + both[h:]}
+    low.add("RNN", [turned, _state(node, low, 5, [batch, h])], used, attrs, blobs)
+    _results(node, low, used, [time, batch, h])
 
 
 def _sequence(layer: Layer, b: Builder, found: dict[str, ir.Value], all_steps: str) -> list[ir.Value]:

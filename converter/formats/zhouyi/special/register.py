@@ -112,6 +112,11 @@ def index_of(b: Builder, value: ir.Value) -> ir.Value:
     return cast_of(b, value, ir.DataType.INT64)
 
 
+def places(b: Builder, value: ir.Value) -> ir.Value:
+    """Indices of a type that look-ups take: small integers become int32."""
+    return value if value.dtype in (ir.DataType.INT32, ir.DataType.INT64) else b.op("Cast", value, to=int(ir.DataType.INT32))
+
+
 def constant_value(low: Lowering, array: Array, name: str = "const") -> ir.Value:
     """A constant that becomes a Constant layer."""
     value = low.value(name, None, array.shape)

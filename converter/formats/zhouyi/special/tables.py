@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.special.detection import declared, numbers
-from converter.formats.zhouyi.special.register import choose, declared_types, lifts, lowers, need, need_int, need_number, operand, static
+from converter.formats.zhouyi.special.register import choose, declared_types, lifts, lowers, need, need_int, need_number, operand, places, static
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
@@ -20,7 +20,14 @@ def lift_embedding(layer: Layer, b: Builder) -> ir.Value:
     if str(layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
         raise MappingError("max_norm has no counterpart")
     combiner = choose(layer, "combiner", {c: c for c in ("MEAN", "SUM", "SQRTN")}, "MEAN")
-    return b.ext("EmbeddingLookupSparse", *[operand(layer, i) for i in range(4)], count=declared(layer, 0, 0), combiner=combiner)
+    return b.ext(
+        "EmbeddingLookupSparse",
+        operand(layer),
+        *(places(b, operand(layer, i)) for i in (1, 2)),
+        operand(layer, 3),
+        count=declared(layer, 0, 0),
+        combiner=combiner,
+    )
 
 
 @lowers("EmbeddingLookupSparse", domain=EXTENSION_DOMAIN)

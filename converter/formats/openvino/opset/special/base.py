@@ -173,7 +173,7 @@ def text_of(value: Any) -> str:
 
 def constant_input(low: Lowering, array: Any) -> ir.Value:
     """A constant that becomes a Const layer in front of the layer that uses it."""
-    tensor = array if isinstance(array, ir.TensorProtocol) else ir.Tensor(np.asarray(array))
+    tensor = ir.Tensor(np.asarray(array)) if isinstance(array, np.ndarray | np.generic) else array
     value = low.value("const", None, tensor.shape.numpy())
     value.const_value = tensor
     value.type = ir.TensorType(tensor.dtype)
@@ -193,7 +193,7 @@ class Emit:
         def value(v: Any) -> ir.Value | None:
             if v is None or isinstance(v, ir.Value):
                 return v
-            return constant_input(self.low, v if isinstance(v, np.ndarray | np.generic | ir.TensorProtocol) else np.asarray(v, np.int64))
+            return constant_input(self.low, np.asarray(v, np.int64) if isinstance(v, int | float | list | tuple | range) else v)
 
         return [value(v) for v in inputs]
 
@@ -204,9 +204,10 @@ class Emit:
         self.low.add(kind, operands, [result], {k: text_of(v) for k, v in attrs.items() if v is not None})
         return result
 
-    def out(self, kind: str, *inputs: Any, outputs: Sequence[ir.Value] | None = None, **attrs: Any) -> None:
-        operands = self._operands(inputs)
-        self.low.add(kind, operands, list(self.node.outputs if outputs is None else outputs), {k: text_of(v) for k, v in attrs.items() if v is not None})
+    def out(self, kind: str, *inputs: Any, outputs: Sequence[ir.Value] | None = None, revision: int | None = None, **attrs: Any) -> None:
+        """`revision`: the opset of an operation whose newest form means something else."""
+        results = list(self.node.outputs if outputs is None else outputs)
+        self.low.add(kind, self._operands(inputs), results, {k: text_of(v) for k, v in attrs.items() if v is not None}, extra=revision)
 
     def ints(self, value: ir.Value | None) -> Any:
         """A known operand as a list (it becomes a constant), else the operand itself."""

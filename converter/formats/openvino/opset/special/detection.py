@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, filled, int64, lifts, lowers, operand, rank
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
@@ -247,40 +248,22 @@ def lower_features(node: Node, low: Lowering) -> None:
     Emit(node, low).out("ExperimentalDetectronROIFeatureExtractor", *node.inputs, outputs=[node.outputs[0], rois], **far(node, "aligned"))
 
 
-# aligned regions and suppression -----------------------------------------------------------------------------------------
-
-
-@lifts("ROIAlign")
-def lift_roi_align(layer: Layer, b: Builder) -> ir.Value:
-    """half_pixel_for_nn is what ONNX calls half_pixel; half_pixel here also moves the corners by half a pixel before scaling."""
-    a = attributes(layer, pooled_h=int, pooled_w=int, sampling_ratio=int, spatial_scale=float, mode=str, aligned_mode="asymmetric")
-    x, rois, batch = operand(layer, 0), operand(layer, 1), cast(b, operand(layer, 2), T.INT64)
-    if a.aligned_mode == "half_pixel":
-        rois = b.op("Add", rois, b.like(rois, 0.5))
-    elif a.aligned_mode not in ("asymmetric", "half_pixel_for_nn"):
-        raise MappingError(f"aligned_mode={a.aligned_mode!r} is not known", "R110")
-    parts = a.sampling_ratio if a.mode == "max" else 1
-    if a.mode not in ("avg", "max") or not parts:
-        raise MappingError(f"mode={a.mode!r} with sampling_ratio={a.sampling_ratio} cannot be expressed")
-    y = b.op(
-        "RoiAlign", x, rois, batch, output_height=a.pooled_h * parts, output_width=a.pooled_w * parts, spatial_scale=a.spatial_scale,
-        sampling_ratio=1 if a.mode == "max" else a.sampling_ratio, mode="avg",
-        coordinate_transformation_mode="output_half_pixel" if a.aligned_mode == "asymmetric" else "half_pixel",
+@lifts("GenerateProposals")
+def lift_proposals(layer: Layer, b: Builder) -> list[ir.Value]:
+    a = attributes(
+        layer, min_size=float, nms_threshold=float, pre_nms_count=int, post_nms_count=int, normalized=True, nms_eta=1.0, roi_num_type="i64"
     )  # fmt: skip
-    # ONNX's own max is over the weighted corners of the samples, here it is over the samples: one bin for each, and a pooling
-    return b.op("MaxPool", y, kernel_shape=[parts] * 2, strides=[parts] * 2) if parts > 1 else y
+    if a.nms_eta != 1:
+        raise MappingError(f"nms_eta={a.nms_eta} is not supported by the operation itself", "R110")
+    to = T(element_type.lift(a.roi_num_type))
+    values = {k: v for k, v in near(vars(a)).items() if k not in ("nms_eta", "roi_num_type")}
+    *found, counts = b.exts("GenerateProposals", *(operand(layer, i) for i in range(4)), **values, outputs=3)
+    return [*found, cast(b, counts, to)]
 
 
-@lowers("RoiAlign")
-def lower_roi_align(node: Node, low: Lowering) -> None:
-    a = filled(node)
-    if a["mode"] == "max":
-        raise MappingError("mode='max' takes the largest weighted corner in ONNX, the largest sample in ROIAlign")
-    half = a["coordinate_transformation_mode"] == "half_pixel"
-    if half and low.version < 9:
-        raise MappingError("half_pixel needs opset9", "X206")
-    extra: dict[str, Any] = {"aligned_mode": "half_pixel_for_nn" if half else "asymmetric"} if low.version >= 9 else {}
-    Emit(node, low).out(
-        "ROIAlign", *node.inputs, pooled_h=a["output_height"], pooled_w=a["output_width"], sampling_ratio=a["sampling_ratio"],
-        spatial_scale=a["spatial_scale"], mode=a["mode"], **extra,
-    )  # fmt: skip
+@lowers("GenerateProposals", domain="netconv")
+def lower_proposals(node: Node, low: Lowering) -> None:
+    if low.version < 9:
+        raise MappingError("GenerateProposals needs opset9", "X206")
+    more = [low.value(n, t, None) for n, t in (("rois", T.FLOAT), ("scores", T.FLOAT), ("counts", T.INT64))][len(node.outputs) :]
+    Emit(node, low).out("GenerateProposals", *node.inputs, outputs=[*node.outputs, *more], **far(node, "normalized"), nms_eta=1.0, roi_num_type="i64")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
@@ -73,7 +76,7 @@ def lift_reshape(layer: Layer, b: Builder) -> ir.Value:
     x, shape = operand(layer, 0), int64(b, operand(layer, 1), flat=True)
     target = known(shape)
     if a.special_zero or (target is not None and not np.any(target == 0)):
-        return b.op("Reshape", x, shape)
+        return b.op("Reshape", x, shape if target is None else _settled(x, target))
     if target is None and rank_of(x) == 0:
         return b.op("Reshape", x, shape)
     if target is not None and np.any(target == -1):
@@ -83,6 +86,16 @@ def lift_reshape(layer: Layer, b: Builder) -> ir.Value:
         target = np.where(target == -1, 0, target)
         return b.op("Reshape", x, [int(v) for v in target], allowzero=1)
     return b.op("Reshape", x, shape, allowzero=1)
+
+
+def _settled(x: ir.Value, target: npt.NDArray[np.int64]) -> list[int]:
+    """-1 beside a copied dimension as the number that it stands for: the copied one may turn out to be 0, and ONNX divides by it."""
+    copied, wild = np.flatnonzero(target == 0), np.flatnonzero(target == -1)
+    left = [d for i, d in enumerate(x.shape or ()) if i not in copied]
+    if copied.size and wild.size == 1 and left and all(isinstance(d, int) for d in left):
+        others = math.prod(int(t) for t in target if t > 0)
+        target = np.where(target == -1, math.prod(int(d) for d in left if isinstance(d, int)) // others, target)
+    return [int(t) for t in target]
 
 
 @lowers("Reshape")

@@ -1,0 +1,90 @@
+"""com.microsoft operators with quantised weights around an operator on floats."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization
+from converter.formats.onnx.microsoft_attention import attention
+from converter.formats.onnx.microsoft_quantised import columns, unpack
+from converter.formats.onnx.op import Op, Results
+from converter.graph.build import Builder
+from converter.mapping.node import MappingError
+
+# the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and quantiles of the normal distribution
+_FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
+_NF4_BELOW = (-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495)
+_NF4_ABOVE = (0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023)
+_NF4 = np.array([*_NF4_BELOW, 0, *_NF4_ABOVE, 1], np.float32)
+
+
+@ROWS.always("QAttention")
+def q_attention(op: Op, b: Builder) -> Results:
+    """(input, weights, bias, scales of both, mask, zero points of both, past)"""
+    x = b.op("DequantizeLinear", op.need(0), op.need(3), op.input(6))
+    inputs = [x, columns(op, b, 1, 4, 7), op.input(2), op.input(5), op.input(8)]
+    return attention(Op("Attention", op.domain, op.version, inputs, op.attrs, op.outputs), b)
+
+
+@ROWS.always("QEmbedLayerNormalization")
+def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
+    """The tables, gamma and beta with one scale and zero point each."""
+    tables = [b.op("DequantizeLinear", op.need(i), op.need(i + 6), op.input(i + 11)) if op.input(i) is not None else None for i in range(2, 7)]
+    return embed_layer_normalization(
+        Op("EmbedLayerNormalization", op.domain, op.version, [op.need(0), op.input(1), *tables, op.input(7)], op.attrs, op.outputs), b
+    )
+
+
+@ROWS.always("GatherBlockQuantized")
+def gather_block_quantized(op: Op, b: Builder) -> Results:
+    """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one first, where `bits` is 4."""
+    rank, bits = op.rank(0), int(op.attrs.get("bits", 4))
+    axis, block = int(op.attrs.get("quantize_axis", 1)) % rank, int(op.attrs.get("block_size", 128))
+    table, zero = op.need(0), op.input(3)
+    if table.dtype == ir.DataType.UINT8:
+        if bits == 4:
+            table = b.const(_four(op.constant(0)), "table")
+            zero = None if zero is None else b.const(_four(op.constant(3), op.shape(2)[-1]))
+        if zero is None:
+            zero = b.const(ir.Tensor(np.full(op.shape(2), 1 << (bits - 1)).astype(table.dtype.numpy()), table.dtype))  # type: ignore[union-attr]
+    return b.op("Gather", b.op("DequantizeLinear", table, op.need(2), zero, axis=axis, block_size=block), op.need(1), axis=op.attrs.get("gather_axis", 0))
+
+
+def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
+    return ir.Tensor(unpack(data, 4)[..., :count].astype(ir.DataType.UINT4.numpy()), ir.DataType.UINT4)
+
+
+@ROWS.always("MatMulBnb4")
+def matmul_bnb4(op: Op, b: Builder) -> Results:
+    """A [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the largest number of their block."""
+    k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
+    packed = op.constant(1).reshape(-1)
+    codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[: n * k]
+    table = _NF4 if kind == 1 else np.concatenate([_FP4, -_FP4])
+    largest = np.repeat(op.constant(2).reshape(-1), block)[: n * k]
+    weights = (table[codes] * largest.astype(np.float32)).astype(largest.dtype).reshape(n, k)
+    if not op.attrs.get("transB", 1):
+        raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
+    return b.op("MatMul", op.need(0), b.op("Transpose", b.const(weights, "weight"), perm=[1, 0]))
+
+
+@ROWS.always("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
+    """(X, W [dirs, I, 4H], R [dirs, H, 4H], B, lengths, h, c, P, scales and zero points of W and R [dirs] or [dirs, 4H]).
+
+    The kernel also rounds X and each hidden state to 8 bits on their way: noise of the computation, which is not repeated.
+    """
+    weights = []
+    for index, scale in ((1, 8), (2, 10)):
+        real = [b.op("Cast", v, to=int(ir.DataType.INT32)) for v in (op.need(index), op.need(scale + 1))]
+        if op.rank(scale) == 1:
+            factor, zero = (b.op("Reshape", v, [-1, 1, 1]) for v in (op.need(scale), real[1]))
+        else:
+            factor, zero = (b.op("Unsqueeze", v, [1]) for v in (op.need(scale), real[1]))
+        matrix = b.op("Mul", b.op("Cast", b.op("Sub", real[0], zero), to=int(ir.DataType.FLOAT)), factor)
+        weights.append(b.op("Transpose", matrix, perm=[0, 2, 1]))
+    if op.take("layout", 0):
+        raise MappingError("DynamicQuantizeLSTM with the batch first is not supported")
+    attrs = {"hidden_size": op.shape(2)[1], **op.attrs}
+    return list(b.ops("LSTM", op.need(0), *weights, *op.inputs[3:8], outputs=len(op.outputs), **attrs))

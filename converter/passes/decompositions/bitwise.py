@@ -1,0 +1,47 @@
+"""Operations on the bits of integers, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.passes.decompose import decomposes
+from converter.passes.decompositions.activations import x_of
+
+_T = ir.DataType
+_UNSIGNED = {_T.INT8: _T.UINT8, _T.INT16: _T.UINT16, _T.INT32: _T.UINT32, _T.INT64: _T.UINT64}
+
+
+@decomposes("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The bits of either side as numbers 0 and 1 on a new last axis; joined, and summed with their weights."""
+    first, second = x_of(node), x_of(node, 1)
+    if first.dtype is None or first.dtype.bitwidth < 8:
+        return None
+    left, right = _bits(b, first), _bits(b, second)
+    if node.op_type == "BitwiseAnd":
+        joined = b.op("Mul", left, right)
+    elif node.op_type == "BitwiseOr":
+        joined = b.op("Max", left, right)
+    else:
+        joined = b.op("Abs", b.op("Sub", left, right))
+    weights = (np.uint64(1) << np.arange(first.dtype.bitwidth, dtype=np.uint64)).astype(np.int64)  # the top one of 64 is negative
+    return b.op("Cast", b.op("ReduceSum", b.op("Mul", joined, weights), [-1], keepdims=0), to=int(first.dtype))
+
+
+def _bits(b: Builder, x: ir.Value) -> ir.Value:
+    assert x.dtype is not None
+    word = b.op("Cast", b.op("Unsqueeze", x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
+    word = b.op("Cast", word, to=int(_T.UINT64))
+    shifted = b.op("BitShift", word, np.arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
+    return b.op("Cast", b.op("Mod", shifted, np.array(2, np.uint64)), to=int(_T.INT64))
+
+
+@decomposes("BitwiseNot")
+def bitwise_not(node: ir.Node, b: Builder) -> ir.Value | None:
+    """-1 - x, or the largest number less x."""
+    x = x_of(node)
+    if x.dtype is None or x.dtype.bitwidth < 8:
+        return None
+    return b.op("Sub", b.like(x, -1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)), x)

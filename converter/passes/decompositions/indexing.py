@@ -1,0 +1,67 @@
+"""Look-ups by many coordinates as one Gather from the flat tensor, where the shapes are known.
+
+before:  GatherND(x[2,3,4], index[5,2])     after:  Gather(Reshape(x, [6,4]), index[:,0] * 3 + index[:,1])
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial, reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import known, shape_of
+from converter.passes.decompose import decomposes
+from converter.passes.decompositions.activations import x_of
+
+
+def _counted(index: ir.Value, extents: list[int], b: Builder) -> ir.Value:
+    """Indices that count from the front: the negative ones count from the end of their axis, `extents` against the last axis of `index`."""
+    values = known(index)
+    if values is not None:
+        return b.const(np.where(values < 0, values + np.array(extents), values).astype(np.int64))
+    index = index if index.dtype == ir.DataType.INT64 else b.op("Cast", index, to=ir.DataType.INT64)
+    return b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(extents)), index)
+
+
+def _strides(extents: tuple[int, ...]) -> list[int]:
+    """Elements from one place to the next of each axis, row-major."""
+    return [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+
+
+@decomposes("GatherND")
+def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
+    shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
+    places = None if index is None else shape_of(index)
+    if shape is None or index is None or out is None or not places:
+        return None
+    batch, depth = int(attrs_of(node).get("batch_dims", 0)), places[-1]
+    looked_up, row = shape[: batch + depth], math.prod(shape[batch + depth :])
+    if not depth or not row or not all(looked_up):
+        return None
+    flat = _counted(index, list(looked_up[batch:]), b)
+    steps = zip(b.ops("Split", flat, outputs=depth, axis=-1, num_outputs=depth), _strides(looked_up)[batch:], strict=True)
+    flat = reduce(partial(b.op, "Add"), [b.op("Squeeze", b.op("Mul", one, np.array(step)) if step > 1 else one, [-1]) for one, step in steps])
+    if batch:
+        first = np.arange(math.prod(looked_up[:batch])).reshape(*looked_up[:batch], *[1] * (len(places) - 1 - batch))
+        flat = b.op("Add", flat, first * math.prod(looked_up[batch:]))
+    rows = b.op("Reshape", x_of(node), [math.prod(looked_up), row])
+    return b.op("Reshape", b.op("Gather", rows, b.op("Reshape", flat, [-1])), list(out))
+
+
+@decomposes("GatherElements")
+def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The flat index of an element: its own coordinates, but for the axis that is looked up."""
+    shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
+    if not shape or index is None or out is None or not all(shape):
+        return None
+    axis = int(attrs_of(node).get("axis", 0)) % len(shape)
+    strides = _strides(shape)
+    flat = _counted(index, [shape[axis]], b)
+    flat = flat if strides[axis] == 1 else b.op("Mul", flat, np.array(strides[axis]))
+    others = [np.arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(out))]) * strides[i] for i, n in enumerate(out)]
+    own = sum(others[1:], others[0])
+    flat = b.op("Add", flat, own) if np.any(own) else flat
+    return b.op("Reshape", b.op("Gather", b.op("Reshape", x_of(node), [-1]), b.op("Reshape", flat, [-1])), list(out))

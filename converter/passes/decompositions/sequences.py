@@ -1,0 +1,89 @@
+"""Sequences whose members are known: what is done with them is done with the members."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import known, rank_of, shape_of
+from converter.passes.decompose import decomposes
+
+MOST = 1024
+
+
+def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
+    """The tensors of a sequence, as values of the graph; None where only run time knows them."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain:
+        return None
+    if node.op_type == "SequenceConstruct":
+        return [v for v in node.inputs if v is not None]
+    if node.op_type == "SequenceEmpty":
+        return []
+    if node.op_type == "Identity":
+        return _members(node.inputs[0], b)
+    if node.op_type == "SplitToSequence":
+        return _parts(node, b)
+    return _edited(node, b) if node.op_type in ("SequenceInsert", "SequenceErase") else None
+
+
+def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    members, insert = _members(node.inputs[0], b), node.op_type == "SequenceInsert"
+    at = node.inputs[2 if insert else 1] if len(node.inputs) > (2 if insert else 1) else None
+    number = None if at is None else known(at)
+    if members is None or (at is not None and number is None):
+        return None
+    place = int(number.reshape(())) if number is not None else len(members) - (0 if insert else 1)
+    place += len(members) if place < 0 else 0
+    if insert and node.inputs[1] is not None:
+        return [*members[:place], node.inputs[1], *members[place:]]
+    return [*members[:place], *members[place + 1 :]]
+
+
+def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    x, axis = node.inputs[0], int(attrs_of(node).get("axis", 0))
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    shape, sizes = None if x is None else shape_of(x), None if given is None else known(given)
+    if x is None or shape is None or (given is not None and sizes is None):
+        return None
+    extent = shape[axis]
+    step = 1 if sizes is None else int(sizes.reshape(-1)[0])
+    whole = sizes is None or sizes.ndim == 0
+    counts = [min(step, extent - i) for i in range(0, extent, max(step, 1))] if whole or sizes is None else [int(n) for n in sizes]
+    if not 0 < len(counts) <= MOST:
+        return None
+    ends = np.cumsum(counts)
+    parts = [b.op("Slice", x, [int(e - n)], [int(e)], [axis]) for n, e in zip(counts, ends, strict=True)]
+    if given is None and not attrs_of(node).get("keepdims", 1):
+        return [b.op("Squeeze", p, [axis]) for p in parts]
+    return parts
+
+
+@decomposes("SequenceAt")
+def sequence_at(node: ir.Node, b: Builder) -> ir.Value | None:
+    place = known(node.inputs[1])
+    members = _members(node.inputs[0], b) if place is not None else None
+    return None if members is None or place is None else b.op("Identity", members[int(place.reshape(()))])
+
+
+@decomposes("SequenceLength")
+def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
+    members = _members(node.inputs[0], b)
+    return None if members is None else b.op("Identity", b.const(np.array(len(members), np.int64)))
+
+
+@decomposes("ConcatFromSequence")
+def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
+    """`new_axis`: the members are stacked."""
+    members, attrs = _members(node.inputs[0], b), attrs_of(node)
+    if not members:
+        return None
+    axis = int(attrs["axis"])
+    if attrs.get("new_axis", 0):
+        rank = rank_of(members[0])
+        if rank is None:
+            return None
+        axis %= rank + 1
+        members = [b.op("Unsqueeze", v, [axis]) for v in members]
+    return b.op("Concat", *members, axis=axis)

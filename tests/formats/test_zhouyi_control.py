@@ -1,0 +1,140 @@
+"""Zhouyi Compass IR: If and Loop as sub-graphs, and what of them is written out beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import converter
+from converter.errors import UnsupportedError
+from converter.formats.zhouyi.codec import read_ir
+from converter.formats.zhouyi.validate import validate
+from converter.graph.build import Builder, new_model
+from converter.model import Model
+
+FLOAT, INT64, BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
+
+
+def written(model: ir.Model, folder: Path) -> tuple[Model, Any]:
+    path = folder / "m.txt"
+    converter.save(Model(model, "onnx"), path)
+    document = read_ir(path)
+    assert [str(d) for d in validate(document) if d.level == "error"] == []
+    return converter.load(path), document
+
+
+def same(model: ir.Model, again: Model, *feeds: dict[str, Any]) -> None:
+    for feed in feeds:
+        for found, wanted in zip(again.run(feed).values(), Model(model, "onnx").run(feed).values(), strict=True):
+            np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
+
+
+def choice() -> ir.Model:
+    """x * 2 where the sum is positive, else a convolution of x and y: both branches read from outside."""
+    model, b = new_model("m")
+    x, y = b.input("x", FLOAT, [1, 2, 4, 4]), b.input("y", FLOAT, [1, 2, 4, 4])
+    inside, other = b.body("then"), b.body("else")
+    inside.output(inside.op("Mul", x, 2.0))
+    weights = other.const(np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3) / 36)
+    other.output(other.op("Add", other.op("Conv", x, weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1], dilations=[1, 1]), y))
+    go = b.op("Reshape", b.op("Greater", b.op("ReduceSum", x, [0, 1, 2, 3]), 0.0), [])
+    b.output(b.op("If", go, then_branch=inside.graph, else_branch=other.graph))
+    return model
+
+
+def test_if_is_two_sub_graphs(tmp_path: Path) -> None:
+    model = choice()
+    again, document = written(model, tmp_path)
+    (layer,) = [x for x in document.layers if x.type == "If"]
+    assert [g.name for g in document.subgraphs] == [layer.attrs["then_branch"], layer.attrs["else_branch"]]
+    assert (layer.attrs["then_branch_inputs_num"], layer.attrs["else_branch_inputs_num"]) == (1, 2)
+    assert all({t.name for x in g.layers for t in x.inputs} <= {t.name for x in g.layers for t in x.outputs} for g in document.subgraphs)
+    rng = np.random.default_rng(0)
+    x, y = (rng.random((1, 2, 4, 4)).astype(np.float32) for _ in range(2))
+    same(model, again, {"x": x, "y": y}, {"x": -x, "y": y})
+
+
+def halving(counts: bool) -> ir.Model:
+    """x * factor + turn (or without) until the sum is small: how often, the data tell."""
+    model, b = new_model("m")
+    x, factor = b.input("x", FLOAT, [3]), b.input("factor", FLOAT, [1])
+    body = b.body("body")
+    turn, _, state = body.input("turn", INT64, []), body.input("go", BOOL, []), body.input("s", FLOAT, [3])
+    new = body.op("Mul", state, factor)
+    if counts:
+        new = body.op("Add", new, body.op("Cast", turn, to=int(FLOAT)))
+    body.output(body.op("Less", body.op("Reshape", body.op("ReduceSum", new, [0]), []), 100.0), new)
+    go = b.op("Reshape", b.op("Less", b.op("ReduceSum", x, [0]), 100.0), [])
+    b.output(b.op("Loop", None, go, x, body=body.graph))
+    return model
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_loop_is_a_sub_graph(counts: bool, tmp_path: Path) -> None:
+    model = halving(counts)
+    again, document = written(model, tmp_path)
+    (layer,) = [x for x in document.layers if x.type == "Loop"]
+    (body,) = document.subgraphs
+    assert len(layer.inputs) == len(body.input_tensors) == len(body.output_tensors) + 1
+    assert body.input_tensors[0] not in {t.name for x in body.layers for t in x.inputs}, "what an executor feeds there is not the turn"
+    same(model, again, *({"x": np.array(x, np.float32), "factor": np.array([f], np.float32)} for x, f in (([1, 2, 3], 2), ([40, 2, 3], 1.5), ([200, 1, 1], 3))))
+
+
+def test_a_loop_of_known_length_is_written_out(tmp_path: Path) -> None:
+    model, b = new_model("m")
+    x = b.input("x", FLOAT, [2])
+    body = b.body("body")
+    turn, go, state = body.input("turn", INT64, []), body.input("go", BOOL, []), body.input("s", FLOAT, [2])
+    body.output(go, body.op("Add", body.op("Mul", state, 2.0), body.op("Cast", turn, to=int(FLOAT))))
+    b.output(b.op("Loop", b.const(np.array(3)), b.const(np.array(True)), x, body=body.graph))
+    again, document = written(model, tmp_path)
+    assert document.subgraphs == []
+    same(model, again, {"x": np.array([1, 2], np.float32)})
+
+
+def read_body(folder: Path, change: tuple[str, str]) -> None:
+    converter.save(Model(halving(False), "onnx"), folder / "m.txt")
+    text = (folder / "m.txt").read_text()
+    assert change[0] in text
+    (folder / "m.txt").write_text(text.replace(*change))
+
+
+def test_a_body_that_reads_the_number_of_turns_is_refused(tmp_path: Path) -> None:
+    converter.save(Model(halving(False), "onnx"), tmp_path / "m.txt")
+    (body,) = read_ir(tmp_path / "m.txt").subgraphs
+    read_body(
+        tmp_path, (f"output_tensors=[{','.join(body.output_tensors)}]", f"output_tensors=[{','.join([*body.output_tensors[:-1], body.input_tensors[0]])}]")
+    )
+    with pytest.raises(UnsupportedError, match="reads the number of turns"):
+        converter.load(tmp_path / "m.txt")
+
+
+@pytest.mark.parametrize(("change", "message"), [(("body=body_0", "body=nobody"), "names no sub-graph"), (("body=body_0\n", ""), "'body' is absent")])
+def test_a_body_that_is_missing(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    read_body(tmp_path, change)
+    with pytest.raises(UnsupportedError, match=message):
+        converter.load(tmp_path / "m.txt")
+
+
+def test_nested(tmp_path: Path) -> None:
+    model, b = new_model("m")
+    x, y = b.input("x", FLOAT, [2]), b.input("y", FLOAT, [2])
+
+    def positive(at: Builder, v: ir.Value) -> ir.Value:
+        return at.op("Reshape", at.op("Greater", at.op("ReduceSum", v, [0]), 0.0), [])
+
+    def choose(at: Builder, v: ir.Value, w: ir.Value, deep: bool) -> ir.Value:
+        first, second = at.body("yes"), at.body("no")
+        first.output(choose(first, w, v, False) if deep else first.op("Add", v, w))
+        second.output(second.op("Sub", v, w))
+        return at.op("If", positive(at, v), then_branch=first.graph, else_branch=second.graph)
+
+    b.output(choose(b, x, y, True))
+    again, document = written(model, tmp_path)
+    assert len(document.subgraphs) == 4
+    one, two = np.array([1, 2], np.float32), np.array([3, 5], np.float32)
+    same(model, again, *({"x": p * one, "y": q * two} for p in (1, -1) for q in (1, -1)))
