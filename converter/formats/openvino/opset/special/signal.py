@@ -64,8 +64,14 @@ def lift_real(layer: Layer, b: Builder) -> ir.Value:
 def lower_real(node: Node, low: Lowering) -> None:
     kind = "RDFT" if node.op == "RealDFT" else "IRDFT"
     needs(low, kind, 9)
-    sizes = list(node.attrs["sizes"])
-    Emit(node, low).out(kind, node.input(0), list(node.attrs["axes"]), *([sizes] if any(v != -1 for v in sizes) else []))
+    x, axes, sizes = given(node, 0), list(node.attrs["axes"]), list(node.attrs["sizes"])
+    if all(v == -1 for v in sizes):
+        Emit(node, low).out(kind, x, axes)
+        return
+    whole = [static(x)[a] for a in axes]  # the CPU runtime does not take -1 beside other sizes
+    if kind == "IRDFT":
+        whole[-1] = 2 * (whole[-1] - 1)
+    Emit(node, low).out(kind, x, axes, [w if v == -1 else v for v, w in zip(sizes, whole, strict=True)])
 
 
 @lowers("DFT")
