@@ -41,6 +41,8 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
         raise unreadable("R105", str(e), Where(str(p))) from None
     if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
         raise unreadable("R110", reason, Where(str(p)))
+    if not model.ir.graph.outputs:
+        raise unreadable("R105", "the model has no outputs", Where(str(p)))
     model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"

@@ -20,7 +20,7 @@ from converter.mapping.table import Table
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
 # what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,8 @@ class GraphLift:
         if tensor.shape is None or found == tensor.shape:
             return value
         if found is None:
+            if value.shape is not None and len(value.shape) != len(tensor.shape):
+                raise MappingError(f"layer_top_shape says {list(tensor.shape)}, the layer computes {len(value.shape)} axes", "R105")
             value.shape = ir.Shape(tensor.shape)
             return value
         if [d for d in found if d != 1] != [d for d in tensor.shape if d != 1]:

@@ -31,6 +31,14 @@ def mapping() -> FormatMapping:
     return FormatMapping(ops.TABLE, special.LIFT, special.LOWER)
 
 
+def quantises(node: ir.Node) -> bool:
+    """Whether a node makes quantised weights, or moves them: their integers are to be found again."""
+    if node.op_type == "FakeQuantize":
+        return True
+    maker = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    return node.op_type in ("Reshape", "Transpose", "Cast") and maker is not None and quantises(maker)
+
+
 def lift(net: Net) -> Model:
     """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name of v11, else the layer's."""
     model, b = new_model(net.name)
@@ -38,7 +46,7 @@ def lift(net: Net) -> Model:
     body.run(net)
     refuse(body.lifting.problems)
     body.sinks()
-    fold(model, KNOWN_LIMIT)
+    fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
         model.metadata_props[STORED] = halves
     return Model(model, "openvino", body.notes, interface={"defaults": body.defaults} if body.defaults else {})

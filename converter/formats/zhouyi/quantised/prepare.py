@@ -75,7 +75,10 @@ def _weights(b: Builder, array: Array, low: Array, high: Array, out_low: Array, 
     rank = array.ndim
     low, high, out_low, out_high = (a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (low, high, out_low, out_high))
     axes = [i for i in range(rank) if any(a.shape[i] != 1 for a in (low, high, out_low, out_high))]
-    if len(axes) > 1 or np.any(high <= low):
+    if len(axes) > 1:
+        return None
+    low, high, out_low, out_high = _opened(low, high, out_low, out_high)
+    if np.any(high <= low):
         return None
     shape = [array.shape[i] if i in axes else 1 for i in range(rank)]
     step, zero = _grid(np.broadcast_to(out_low, shape).reshape(-1), np.broadcast_to(out_high, shape).reshape(-1), levels)
@@ -87,6 +90,17 @@ def _weights(b: Builder, array: Array, low: Array, high: Array, out_low: Array, 
     if not axes:
         return b.op("DequantizeLinear", stored, b.const(np.float32(step[0]), "scale"), b.const(np.asarray(zero[0] - offset, np.int8)))
     return b.op("DequantizeLinear", stored, b.const(step.astype(np.float32), "scale"), b.const((zero - offset).astype(np.int8)), axis=axes[0])
+
+
+def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[Array, Array, Array, Array]:
+    """Slices whose bounds are all 0 hold zeros: any bounds say that, as long as there are some."""
+    empty = (low == 0) & (high == 0) & (out_low == 0) & (out_high == 0)
+    if not empty.any():
+        return low, high, out_low, out_high
+    wide = float(np.abs(out_high).max()) or 1.0
+    opened = (np.where(empty, v, a) for v, a in ((-1e30, low), (1e30, high), (-wide, out_low), (wide, out_high)))
+    first, second, third, fourth = opened
+    return first, second, third, fourth
 
 
 def _array(value: ir.Value) -> Array | None:
