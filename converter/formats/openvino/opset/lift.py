@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from converter.formats.openvino.opset.codes import CODES
 from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
+from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
@@ -105,7 +107,10 @@ class BodyLift:
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
         kind = canonical_spelling(layer.type)
-        if layer.data.get("auto_broadcast", "").lower() == "pdpd":
+        broadcast = layer.data.get("auto_broadcast", "numpy").lower()
+        if broadcast not in ("numpy", "pdpd", "none", "explicit"):
+            raise MappingError(f"auto_broadcast is {shown(broadcast)}", "R110")
+        if broadcast == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)
         far = Layer(
@@ -232,8 +237,11 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str) -> int:
-    digits = "".join(c for c in version if c.isdigit())
-    return int(digits) if digits else 6  # "experimental" and "extension" operations are read as opset6's
+    if version in ("experimental", "extension"):
+        return 6
+    if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
+        raise MappingError(f"{shown(version)} is not an operation set", "R110")
+    return int(match[1])
 
 
 def parse_shape(text: str) -> list[Any] | None:
@@ -241,7 +249,13 @@ def parse_shape(text: str) -> list[Any] | None:
     if "..." in text:
         return None
     parts = [p.strip() for p in text.split(",") if p.strip()]
-    return [int(p) if p.isdigit() else None for p in parts]
+    if wrong := [p for p in parts if not _DIMENSION.fullmatch(p)]:
+        raise MappingError(f"{shown(wrong[0])} is not a dimension", "R110")
+    return [int(p) if p[0] in _DIGITS and ".." not in p else None for p in parts]
+
+
+_DIGITS = "0123456789"
+_DIMENSION = re.compile(r"\?|-1|[0-9]{1,19}|[0-9]{0,19}\.\.[0-9]{0,19}")
 
 
 __all__ = ["BodyLift", "Where", "lift", "mapping"]

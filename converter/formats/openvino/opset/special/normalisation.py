@@ -103,6 +103,8 @@ def lift_mvn(layer: Layer, b: Builder) -> ir.Value:
         axes = list(range(1 if a.across_channels else 2, rank(x)))
     if a.eps_mode not in ("inside_sqrt", "outside_sqrt"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
+    if not len(axes):
+        raise MappingError("the axes are empty", "R110")
     return b.ext("MVN", x, axes=axes, normalize_variance=int(a.normalize_variance), eps=a.eps, eps_mode=a.eps_mode)
 
 
