@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from converter import api, formats
 from converter.diagnostics import Diagnostic, Where, in_file
 from converter.errors import UnsupportedError, UsageError, WriteError
+from converter.files import Output
 from converter.format import Flavour
 from converter.model import Model
 
@@ -67,23 +67,10 @@ def convert(request: Request) -> Written:
     flavour = formats.target_for(request.target, request.target_format, request.io_layout)
     _refuse_overwriting([request.target], request)
     model = read(request)
-    folder = request.target.parent
-    try:
-        work = Path(tempfile.mkdtemp(prefix=".netconv-", dir=folder))
-    except OSError as e:
-        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(request.target)))) from None
-    try:
-        notes = _write(model, work / request.target.name, flavour, request.source)
-        made = sorted(work.iterdir(), key=lambda p: p.name == request.target.name)
-        final = [folder / p.name for p in made]
-        _refuse_overwriting(final, request)
-        for old, new in zip(made, final, strict=True):  # the target itself last: who sees it finds its side files complete
-            os.replace(old, new)
-    except OSError as e:
-        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(request.target)))) from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return Written(model, flavour, tuple(reversed(final)), (*model.notes, *notes))
+    with Output(request.target, check=lambda files: _refuse_overwriting(files, request)) as out:
+        notes = _write(model, out.made, flavour, request.source)
+    files = sorted(out.files, key=lambda p: p != request.target)
+    return Written(model, flavour, tuple(files), (*model.notes, *notes))
 
 
 def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:

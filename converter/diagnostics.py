@@ -11,6 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
+LONGEST = 1000  # characters of one text; what a hostile file makes longer is shortened in the middle
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters) ...{text[-LONGEST // 4 :]}"
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,10 @@ class Where:
     path: str = ""
     layer: str = ""
     kind: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("path", "layer", "kind"):
+            object.__setattr__(self, name, _shortened(getattr(self, name)))
 
     def __str__(self) -> str:
         parts = [f"{self.file}:{self.line}" if self.file and self.line else self.file or (f"line {self.line}" if self.line else "")]
@@ -44,6 +53,11 @@ class Diagnostic:
     where: Where = field(default_factory=Where)
     evidence: tuple[str, ...] = ()
     help: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", _shortened(self.message))
+        object.__setattr__(self, "help", _shortened(self.help))
+        object.__setattr__(self, "evidence", tuple(_shortened(e) for e in self.evidence))
 
     def __str__(self) -> str:
         place = str(self.where)
@@ -138,5 +152,8 @@ CODES: dict[str, Explanation] = {
     "B604": Explanation("a job needed too much memory", "The job was ended at its memory limit (memory, --memory), counted beside the program itself."),
     "B605": Explanation("a job was not run", "The run ended before: too many failures (--max-failures), or an interruption."),
     "U501": Explanation("the option or its value is not known", "See `netconv COMMAND --help`."),
+    "U503": Explanation(
+        "there is not enough memory", "The model, or what it computes, does not fit into the memory of this machine, or of the limit set for it."
+    ),
     "U502": Explanation("an engine is not installed", "Engines beside onnxruntime come with extras: pip install 'netconv[openvino]' or 'netconv[litert]'."),
 }

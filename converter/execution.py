@@ -12,6 +12,7 @@ from converter import engines
 from converter.crosscheck.feeds import feeds_for
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError
+from converter.files import Output
 from converter.graph.infer import Array
 from converter.model import Model
 
@@ -35,7 +36,7 @@ def write(results: Results, path: Path, force: bool) -> None:
         for file, (_, outputs) in zip(files, results, strict=True):
             if file.exists() and not force:
                 raise WriteError(Diagnostic("W302", "the output exists", where=Where(str(file)), help="--force overwrites it"))
-            with open(file, "wb") as f:
+            with Output(file) as out, out.open() as f:
                 arrays: dict[str, Any] = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
                 np.savez(f, **arrays)
     except OSError as e:

@@ -87,7 +87,9 @@ def _message(message: Any, place: str) -> Iterator[tuple[str, str]]:
     for field, value in message.ListFields():
         path = f"{place}.{field.name}" if place else field.name
         if not isinstance(value, Message | str | bytes | int | float):  # repeated
-            if field.message_type is None:
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                yield from ((f"{path}[{k}]", str(value[k])) for k in sorted(value))
+            elif field.message_type is None:
                 yield path, hashlib.sha256(repr(list(value)).encode()).hexdigest()
             else:
                 for i, item in enumerate(value):

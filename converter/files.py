@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 
@@ -144,20 +145,29 @@ def side_file(model: Path, name: str, where: Where | None = None) -> Path:
 
 
 class Output:
-    """A set of files that is written under temporary names and appears at once, or not at all.
+    """A set of files that is made aside and appears at once, or not at all; converter.publish says how.
 
     >>> with Output("net.xml") as out:
     ...     with out.open(".xml") as f: ...
     ...     with out.open(".bin") as f: ...
 
-    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the target itself.
+    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the target itself. `check` is told the places of
+    all files before any appears, and may refuse. Whoever writes to `out.made`, with an Output of its own, adds to this one.
     """
 
-    def __init__(self, target: str | os.PathLike[str], suffix: str = "") -> None:
+    def __init__(self, target: str | os.PathLike[str], suffix: str = "", check: Callable[[Sequence[Path]], None] | None = None) -> None:
         self.target = Path(target)
         name = self.target.name
         self.stem = name[: -len(suffix)] if suffix and name.endswith(suffix) else self.target.stem
-        self._pending: dict[Path, Path] = {}
+        self.files: list[Path] = []  # the places of all files, once they have appeared
+        self._check = check
+        self._open = contextlib.ExitStack()
+        self._work = Path()
+
+    @property
+    def made(self) -> Path:
+        """Where the target is made."""
+        return self._work / self.target.name
 
     def path(self, suffix: str) -> Path:
         return self.target if not suffix else self.target.with_name(self.stem + suffix)
@@ -165,14 +175,11 @@ class Output:
     @contextlib.contextmanager
     def open(self, suffix: str = "") -> Iterator[BinaryIO]:
         final = self.path(suffix)
-        temporary = final.with_name(f".{final.name}.{os.urandom(6).hex()}.tmp")
         try:
-            if final.is_dir():  # known now rather than after another file has been replaced
-                raise IsADirectoryError(errno.EISDIR, "a folder has this name")
-            file = io.BufferedWriter(_Sink(temporary, "xb"), 1 << 20)
+            _replaceable(final)
+            file = io.BufferedWriter(_Sink(self._work / final.name, "xb"), 1 << 20)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
-        self._pending[final] = temporary
         try:
             with file:
                 yield file
@@ -181,22 +188,59 @@ class Output:
         except OSError as e:
             raise _unwritable(final, e) from None
 
+    def adopt(self, made: Path) -> None:
+        """Takes a file that is complete, under its own name."""
+        final = self.target.with_name(made.name)
+        try:
+            _replaceable(final)
+            place = self._work / made.name
+            try:
+                os.rename(made, place)
+            except OSError:  # another file system
+                import shutil
+
+                shutil.copyfile(made, place)
+            with open(place, "rb") as f:
+                os.fsync(f.fileno())
+        except OSError as e:
+            raise _unwritable(final, e) from None
+
     def __enter__(self) -> Output:
+        if self.target.parent in publish.workspaces:
+            self._work = self.target.parent
+            return self
+        try:
+            self._work = self._open.enter_context(publish.workspace(self.target))
+        except (OSError, ValueError) as e:
+            raise _unwritable(self.target, e) from None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._open:
+            if kind is None and self._work != self.target.parent:
+                self._publish()
+
+    def _publish(self) -> None:
         try:
-            # the target itself last: who sees it finds its side files complete
-            for final in sorted(self._pending, key=lambda p: p == self.target):
-                if kind is None:
-                    os.replace(self._pending[final], final)
+            names = sorted(p.name for p in self._work.iterdir())
+            self.files = [self.target.with_name(n) for n in names]
+            if self._check is not None:
+                self._check(self.files)
+            for file in self.files:
+                _replaceable(file)
+            if names:
+                publish.publish(self._work, names, self.target)
         except OSError as e:
-            raise _unwritable(final, e) from None
-        finally:
-            for temporary in self._pending.values():
-                with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+            raise _unwritable(self.target, e) from None
+
+
+def _replaceable(final: Path) -> None:
+    """OSError when something has the name that no file may replace; known before all is made, and before anything appears."""
+    if os.path.lexists(final) and not final.is_file() and not final.is_symlink():
+        raise OSError(errno.EISDIR, "a folder has this name") if final.is_dir() else OSError(errno.EINVAL, "not a regular file")
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
-    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(path))))
+    inside = publish.workspaces.get(path.parent)
+    shown = path if inside is None else inside.target.with_name(path.name)
+    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(shown))))

@@ -1,10 +1,12 @@
-"""A limit on the memory of this process, for a while."""
+"""Limits: on the memory of this process, for a while; on what a file may ask for."""
 
 from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+MOST_AXES = 64  # of a tensor: numpy has no arrays with more
 
 
 @contextmanager

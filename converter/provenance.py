@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.crosscheck.align import align
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, WriteError, unreadable
+from converter.files import Output
 from converter.graph.names import public_name
 from converter.model import Model
 
@@ -52,10 +53,8 @@ def _public(model: Model, name: str) -> str:
 def write_map(data: dict[str, Any], path: Path, force: bool = False) -> None:
     if path.exists() and not force:
         raise WriteError(Diagnostic("W302", "the map exists", where=Where(str(path)), help="--force overwrites it"))
-    try:
-        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as e:
-        raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))) from None
+    with Output(path) as out, out.open() as f:
+        f.write((json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_map(path: Path) -> dict[str, str]:

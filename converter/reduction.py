@@ -23,6 +23,7 @@ from converter.crosscheck.result import Result
 from converter.crosscheck.text import lines
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import NothingComparedError, UnsupportedError, WriteError
+from converter.files import Output
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.model import Model
@@ -182,14 +183,15 @@ def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = Fa
         _savez(folder / "inputs.npz", found.inputs)
         _savez(folder / "expected.npz", found.reference.run(found.inputs))
         _savez(folder / "actual.npz", found.candidate.run(found.inputs))
-        (folder / "README.md").write_text(_readme(found, names), encoding="utf-8")
+        with Output(folder / "README.md") as out, out.open() as f:
+            f.write(_readme(found, names).encode())
     except OSError as e:
         raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(folder)))) from None
     return [folder / n for n in ("reference.onnx", "candidate.onnx", "inputs.npz", "expected.npz", "actual.npz", "README.md")]
 
 
 def _savez(path: Path, arrays: dict[str, Array]) -> None:
-    with open(path, "wb") as f:
+    with Output(path) as out, out.open() as f:
         np.savez(f, **arrays)  # type: ignore[arg-type]
 
 

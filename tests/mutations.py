@@ -7,11 +7,8 @@ more than `LIMIT` seconds, or a file left behind after a refusal is a fault and 
 from __future__ import annotations
 
 import random
-import signal
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +18,11 @@ from converter.errors import ConverterError
 from converter.graph.build import new_model
 from converter.model import Model
 
-LIMIT = 10  # seconds for one small file
+# every form that is written; those of SUFFIXES are one for each codec
+FORMS = {
+    **{"onnx": ".onnx", "onnx+external": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=10": ".xml", "openvino+ir=7": ".xml"},
+    **{"openvino+ir=5": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json", "nnapi+blob": ".nnapi", "nnapi+c": ".nnapi.c", "tflite": ".tflite"},
+}
 SUFFIXES = {"onnx": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=7": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json"}
 NUMBERS = ("0", "-1", "1", "4294967296", "9223372036854775807", "-9223372036854775808", "1e999", "nan", "65536,65536,65536", "", "x")
 
@@ -39,20 +40,25 @@ def network() -> Model:
     return Model(model, "onnx")
 
 
-def seeds(folder: Path) -> dict[str, Path]:
-    """The small network, written in every format; by target."""
+def seeds(folder: Path, model: Model | None = None, forms: Iterable[str] = tuple(FORMS)) -> dict[str, Path]:
+    """A network, the small one unless another is given, in every form (or `forms`) that can express it and that is read; by target."""
     made = {}
-    for target, suffix in SUFFIXES.items():
-        path = folder / f"{target.replace('+', '_').replace('=', '')}{suffix}"
-        converter.save(network(), path, target)
-        made[target] = path
+    for target, suffix in ((t, FORMS[t]) for t in forms):
+        path = folder / target.replace("+", "_").replace("=", "") / f"net{suffix}"
+        path.parent.mkdir(parents=True)
+        try:
+            converter.save(network() if model is None else model, path, target)
+            converter.load(path)
+            made[target] = path
+        except ConverterError:
+            assert model is not None or target == "nnapi+c", target
     return made
 
 
 def files_of(path: Path) -> list[Path]:
-    """The model and its side file."""
-    stem = path.name.removesuffix(".json").rsplit(".", 1)[0] if path.name.endswith(".nnapi.json") else path.stem
-    return [p for p in sorted(path.parent.iterdir()) if p == path or (p.stem.removesuffix(".nnapi") == stem and p.suffix == ".bin")]
+    """The model and its side files: everything in its folder that has its stem."""
+    stem = path.name.partition(".")[0]
+    return [p for p in sorted(path.parent.iterdir()) if p.name.partition(".")[0] == stem]
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:
@@ -90,34 +96,11 @@ def renumber(data: bytes, rng: random.Random) -> bytes:
 MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (flip, flip, truncate, swap, repeat, renumber, renumber)
 
 
-def mutants(path: Path, folder: Path, count: int, seed: int) -> Iterator[Path]:
-    """`count` damaged copies, one after the other, under the same names in `folder`."""
-    rng = random.Random(f"{path.name} {seed}")
-    originals = {p: p.read_bytes() for p in files_of(path)}
+def mutants(path: Path, count: int, seed: int) -> Iterator[dict[str, bytes]]:
+    """`count` damaged copies: the bytes of the model and its side files, one of which is damaged, by name."""
+    rng = random.Random(f"{path.parent.name} {path.name} {seed}")
+    originals = {p.name: p.read_bytes() for p in files_of(path)}
+    others = [name for name, data in originals.items() if name != path.name and data]
     for _ in range(count):
-        victim = path if rng.random() < 0.8 or len(originals) == 1 else rng.choice([p for p in originals if p != path])
-        for p, data in originals.items():
-            broken = rng.choice(MUTATIONS)(data, rng) if p == victim and data else data
-            (folder / p.name).write_bytes(broken)
-        yield folder / path.name
-
-
-def outcome(path: Path, target: str) -> str:
-    """ "right" or "refused"; anything else raises."""
-
-    def late(signum: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"more than {LIMIT} s")
-
-    previous = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT)
-    with tempfile.TemporaryDirectory() as empty:
-        try:
-            converter.convert(path, Path(empty) / f"out{SUFFIXES[target]}", target=target)
-            return "right"
-        except ConverterError:
-            left = [p.name for p in Path(empty).iterdir()]
-            assert not left, f"left behind after a refusal: {left}"
-            return "refused"
-        finally:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, previous)
+        victim = path.name if rng.random() < 0.8 or not others else rng.choice(others)
+        yield {**originals, victim: rng.choice(MUTATIONS)(originals[victim], rng)}

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mutations import SUFFIXES, files_of, mutants, outcome, seeds
+import fuzz
+from hostile.judge import ACTIONS, conversion
+from mutations import FORMS, SUFFIXES, files_of, seeds
 
-EACH = 250
+EACH = 150
+ALL = [a for a in ACTIONS if a != "outside"]
 
 
 @pytest.fixture(scope="module")
@@ -18,46 +21,70 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return seeds(tmp_path_factory.mktemp("models"))
 
 
-@pytest.mark.parametrize("target", SUFFIXES)
-def test_damaged_files_are_refused_or_right(models: dict[str, Path], target: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    others = [t for t in SUFFIXES if t != target]
-    answers = {"right": 0, "refused": 0}
-    for i, path in enumerate(mutants(models[target], tmp_path, EACH, seed=request.config.getoption("--mutation-seed", 0))):
-        try:
-            answers[outcome(path, others[i % len(others)])] += 1
-        except BaseException:
-            kept = Path(tmp_path.parent) / f"kept-{i}"
-            shutil.copytree(tmp_path, kept)
-            print(f"mutant {i} of {target} -> {others[i % len(others)]}: kept in {kept}")
-            raise
-    assert answers["refused"] > EACH // 3, answers  # most damage must be noticed
+@pytest.mark.parametrize("form", [f for f in FORMS if f != "nnapi+c"])
+def test_damaged_files_are_refused_or_right(form: str, tmp_path: Path) -> None:
+    """Half of them damaged in their bytes, half in one place of their structure; converted, or given to a command."""
+    _, answers, faults = fuzz.damaged(form, 0, EACH, ALL, tmp_path)
+    assert not faults, "\n".join(faults.values())
+    assert sum(answers.values()) == EACH
+    assert answers["refused"] + answers["exit 4"] > EACH // 4, answers  # most damage must be noticed
 
 
-def test_names_that_are_not_utf8_are_refused(models: dict[str, Path], tmp_path: Path) -> None:
-    data = models["onnx"].read_bytes()
-    assert b"sigmoid" in data
-    broken = tmp_path / "names.onnx"
-    broken.write_bytes(data.replace(b"sigmoid", b"sigm\xfcid"))
-    assert outcome(broken, "coreml") == "refused"
+@pytest.fixture
+def broken(models: dict[str, Path], tmp_path: Path) -> Broken:
+    return Broken(models, tmp_path)
+
+
+class Broken:
+    """A copy of a model with one text in place of another."""
+
+    def __init__(self, models: dict[str, Path], folder: Path) -> None:
+        self.models, self.folder = models, folder
+
+    def __call__(self, form: str, old: str, new: str) -> Path:
+        for path in files_of(self.models[form]):
+            shutil.copy(path, self.folder)
+        path = self.folder / self.models[form].name
+        text = path.read_bytes()
+        assert old.encode() in text
+        path.write_bytes(text.replace(old.encode(), new.encode("latin-1"), 1))
+        return path
+
+
+def test_names_that_are_not_utf8_are_refused(broken: Broken) -> None:
+    assert conversion(broken("onnx", "sigmoid", "sigm\xfcid"), "coreml") == "refused"
 
 
 @pytest.mark.parametrize("number", ["-1", "99999", "9223372036854775807"])
-def test_operands_that_do_not_exist_are_refused(models: dict[str, Path], tmp_path: Path, number: str) -> None:
-    for path in files_of(models["nnapi"]):
-        shutil.copy(path, tmp_path)
-    broken = tmp_path / models["nnapi"].name
-    table = json.loads(broken.read_text())
-    assert table["outputIndexes"]
+def test_operands_that_do_not_exist_are_refused(broken: Broken, number: str) -> None:
+    path = broken("nnapi", "outputIndexes", "outputIndexes")
+    table = json.loads(path.read_text())
     table["outputIndexes"] = [int(number)]
-    broken.write_text(json.dumps(table))
-    assert outcome(broken, "onnx") == "refused"
+    path.write_text(json.dumps(table))
+    assert conversion(path, "onnx") == "refused"
 
 
-def test_attributes_beyond_64_bits_are_refused(models: dict[str, Path], tmp_path: Path) -> None:
-    for path in files_of(models["openvino+ir=7"]):
-        shutil.copy(path, tmp_path)
-    broken = tmp_path / models["openvino+ir=7"].name
-    text = broken.read_text()
-    assert 'pads_begin="1,1"' in text
-    broken.write_text(text.replace('pads_begin="1,1"', 'pads_begin="1,9223372036854775808"'))
-    assert outcome(broken, "nnapi") == "refused"
+@pytest.mark.parametrize(
+    ("form", "old", "new"),
+    [
+        ("openvino+ir=7", 'pads_begin="1,1"', 'pads_begin="1,9223372036854775808"'),
+        ("openvino+ir=7", 'kernel="2,2"', 'kernel="4294967296,2"'),
+        ("openvino", 'kernel="2, 2"', 'kernel="4294967296,2"'),
+        ("openvino", 'kernel="2, 2"', 'kernel="7,2"'),
+        ("openvino", 'strides="2, 2"', 'strides="0,2"'),
+        ("openvino", 'dilations="1, 1"', 'dilations="0, 1"'),
+        ("zhouyi", "kernel_x=3", "kernel_x=4294967296"),
+        ("zhouyi", "stride_x=1", "stride_x=0"),
+        ("zhouyi", "group=1", "group=-1"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(broken: Broken, form: str, old: str, new: str) -> None:
+    assert conversion(broken(form, old, new), "nnapi" if form != "nnapi" else "onnx") == "refused"
+
+
+def test_a_long_text_does_not_make_a_long_message(broken: Broken) -> None:
+    assert conversion(broken("openvino", 'auto_pad="explicit"', f'auto_pad="{"x" * 100_000}"'), "onnx") == "refused"
+
+
+def test_forms_are_one_for_each_codec() -> None:
+    assert set(SUFFIXES) <= set(FORMS)

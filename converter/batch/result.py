@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from converter.batch.job import Done
 from converter.batch.run import shown
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ExitCode, WriteError
+from converter.files import Output
 
 
 def as_json(done: Sequence[Done]) -> dict[str, Any]:
@@ -68,9 +68,8 @@ def write(folder: Path, files: dict[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            temporary = folder / f".{name}.tmp"
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, folder / name)
+            with Output(folder / name) as out, out.open() as f:
+                f.write(text.encode())
     except OSError as e:
         raise WriteError(Diagnostic("W301", f"cannot write the report: {e.strerror}", where=Where(str(folder)))) from None
 

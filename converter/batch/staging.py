@@ -6,8 +6,6 @@ Paths may be URLs of fsspec (s3://, gs://, memory://); those of file:// are path
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from converter.batch.pool import Ran
 from converter.batch.work import Task
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, ExitCode, ReadError, UsageError, WriteError
+from converter.files import Output
 
 SIDES = (".bin", ".data", ".weights")
 
@@ -92,8 +91,9 @@ def publish(made: Path, output: str) -> dict[str, dict[str, Any]]:
     target = local(output)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for p in files:
-            _move(p, target.parent / p.name)
+        with Output(target) as out:
+            for p in files:
+                out.adopt(p)
         return dict(sorted(found.items()))
     system, place = filesystem(output)
     try:
@@ -103,15 +103,6 @@ def publish(made: Path, output: str) -> dict[str, dict[str, Any]]:
     except Exception as e:  # drivers raise families of their own
         raise WriteError(Diagnostic("W301", f"cannot write: {e}", where=Where(output))) from None
     return dict(sorted(found.items()))
-
-
-def _move(source: Path, target: Path) -> None:
-    try:
-        os.replace(source, target)
-    except OSError:  # another file system
-        temporary = target.with_name(f".{target.name}.tmp")
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
 
 
 def exists(output: str) -> bool:
@@ -163,9 +154,8 @@ def write_text(path: str, text: str) -> None:
         system.pipe_file(place, text.encode())
         return
     here.parent.mkdir(parents=True, exist_ok=True)
-    temporary = here.with_name(f".{here.name}.{secrets.token_hex(4)}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, here)
+    with Output(here) as out, out.open() as f:
+        f.write(text.encode())
 
 
 def read_text(path: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ import click
 import converter
 from converter.cli import console
 from converter.diagnostics import Diagnostic
-from converter.errors import ConverterError, ExitCode, UsageError
+from converter.errors import ConverterError, ExitCode, UsageError, WriteError
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
 COMMANDS = {
@@ -69,7 +70,10 @@ def app() -> None:
 
 
 def run() -> NoReturn:
-    """Runs the command line and exits with a code of ExitCode."""
+    """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     sys.exit(int(_guarded()))
 
 
@@ -102,6 +106,8 @@ def _call() -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         raise
+    except MemoryError:
+        return console.current().refuse(WriteError(Diagnostic("U503", "there is not enough memory for this")))
     except SystemExit:  # click's own answer to a closed pipe
         return int(console.current().code)
     except Exception as e:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter import engines
+from converter import engines, files
 from converter.crosscheck.align import Alignment, align
 from converter.crosscheck.cause import Cause, causes, kind, layer_of, other_weights, rewritten
 from converter.crosscheck.compare import Difference, compare, judge
@@ -265,7 +265,8 @@ class Check:
             found = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs))).run(self.arrays[0])
             arrays: dict[str, Any] = {"tensor": np.array(u.name), "expected": found[-1]}
             arrays.update((f"input_{i}", a) for i, a in enumerate(found[:-1]))
-            np.savez(folder / f"{number:03d}.npz", **arrays)
+            with files.Output(folder / f"{number:03d}.npz") as out, out.open() as f:
+                np.savez(f, **arrays)
 
 
 def _less(alignment: Alignment, names: set[str]) -> Alignment:

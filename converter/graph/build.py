@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.infer import KNOWN_LIMIT, Array, infer, known, schema_of, set_known, set_type
+from converter.graph.laws import BODY
 from converter.graph.names import Names
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
@@ -105,6 +106,7 @@ class Builder:
         """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer graph may be used freely."""
         inner = Builder(ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)), self.names, in_function=self.in_function)
         inner.source = dict(self.source)
+        inner.graph.meta[BODY] = True
         return inner
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> ir.Value:
@@ -117,7 +119,7 @@ class Builder:
     def output(self, *values: ir.Value) -> None:
         """Declares outputs of this builder's graph. An input, a constant or a repeated value gets an Identity in between."""
         for value in values:
-            foreign = value.producer() is None or value.graph is not self.graph or value in self.graph.outputs
+            foreign = value.producer() is None or value.graph is not self.graph or value.is_graph_output()
             self.graph.outputs.append(self.op("Identity", value, name=f"{value.name}_out") if foreign else value)
 
 

@@ -6,6 +6,7 @@ vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.laws import broken
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -68,15 +70,19 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
+        if any(isinstance(d, int) and d < 0 for d in shape):  # onnx's inference does not survive some of these
+            raise InferenceError(f"the shape {list(shape)} of {value.name!r} has a negative dimension")
         value.shape = shape if isinstance(shape, ir.Shape) else ir.Shape(shape)
 
 
 @functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op_type, OPSET if domain == "" else 1, domain)
-    except onnx.defs.SchemaError:
-        return None
+    for version in (OPSET,) if domain == "" else (5, 3, 1):  # of ai.onnx.ml the newest that has the operator
+        with contextlib.suppress(onnx.defs.SchemaError):
+            schema = onnx.defs.get_schema(op_type, version, domain)
+            if domain == "" or not schema.deprecated:
+                return schema
+    return None
 
 
 def infer(node: ir.Node) -> None:
@@ -89,6 +95,8 @@ def infer(node: ir.Node) -> None:
         extensions.infer(node)
     else:
         _infer_standard(node)
+        if node.domain == "" and (reason := broken(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
     _evaluate(node)
 
 
@@ -97,7 +105,10 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
         return None
     proto = ir.serde.serialize_type(value.type)
     if value.shape is not None and isinstance(value.type, ir.TensorType):
-        ir.serde.serialize_shape_into(proto, value.shape)
+        try:
+            ir.serde.serialize_shape_into(proto, value.shape)
+        except ir.serde.SerdeError:
+            raise InferenceError(f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits") from None
     return proto
 
 
@@ -121,6 +132,16 @@ def _infer_standard(node: ir.Node) -> None:
             out.type = ir.TensorType(type_.dtype) if isinstance(type_, ir.TensorType) else type_
         if dims is not None:
             out.shape = ir.Shape(dims)
+    if node.op_type == "GatherND" and node.outputs[0].shape is None:
+        _infer_scalar(node)
+
+
+def _infer_scalar(node: ir.Node) -> None:
+    """onnx gives a GatherND that finds one element no shape; it is ()."""
+    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
+    batch = node.attributes.get("batch_dims")
+    if data and index and len(data) + len(index) - 1 - index[-1] == (batch.as_int() if batch is not None else 0):
+        node.outputs[0].shape = ir.Shape([])
 
 
 # what onnx found for an operator with these attributes and inputs: networks ask the same thing again and again
@@ -196,7 +217,7 @@ def _infer_control_flow(node: ir.Node) -> None:
         carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
         stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
-        fixed = trips is not None and stops is not None and bool(stops.all()) and known(body.outputs[0]) is not None
+        fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]
             if i < carried:
@@ -207,6 +228,15 @@ def _infer_control_flow(node: ir.Node) -> None:
                 set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
             else:
                 set_type(out, inner.dtype, None)
+
+
+def _goes_on(body: ir.Graph) -> bool:
+    """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
+    condition: ir.Value | None = body.outputs[0]
+    while condition is not None and (producer := condition.producer()) is not None and producer.op_type == "Identity":
+        condition = producer.inputs[0]
+    found = known(condition)
+    return condition is body.inputs[1] if found is None else bool(found.all())
 
 
 def _merge(a: ir.Shape | None, b: ir.Shape | None) -> list[Any] | None:

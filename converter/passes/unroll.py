@@ -5,6 +5,8 @@ before:  Loop(3, true, s) { s' = s * 2 }          after:  s1 = s * 2; s2 = s1 * 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -20,14 +22,14 @@ LARGEST = 20_000  # nodes that may come out of one loop
 Env = dict[ir.Value, ir.Value]
 
 
-def unroll(model: ir.Model) -> bool:
-    """Writes out, in place, what can be; whether anything changed. What cannot be stays as it is."""
+def unroll(model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: True) -> bool:
+    """Writes out, in place, what can be of what is wanted; whether anything changed. What cannot be stays as it is."""
     names, changed = Names(model), False
     for graph in all_graphs(model.graph):
         queue = list(graph)
         while queue:
             node = queue.pop(0)
-            if node.graph is None or node.op_type not in ("Loop", "If") or node.domain:
+            if node.graph is None or node.op_type not in ("Loop", "If") or node.domain or not wanted(node):
                 continue
             before = set(graph)
             if _write_out(node, builder_before(node, names)):

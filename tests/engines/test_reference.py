@@ -62,6 +62,8 @@ def compare(names: list[str]) -> None:
 
 
 AGREE: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("MaxPool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}),
+    ("GridSample", [f(1, 2, 5, 6), f(1, 3, 4, 2)], {"mode": "cubic", "padding_mode": "border"}),
     ("LRN", [f(2, 5, 4, 4)], {"size": 3, "alpha": 0.1}),
     ("LpNormalization", [f(3, 4)], {"p": 1, "axis": 0}),
     ("GlobalLpPool", [f(1, 2, 4, 4)], {"p": 3}),
@@ -69,6 +71,7 @@ AGREE: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("AveragePool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}),
     ("LSTM", [f(4, 2, 5), f(1, 12, 5), f(1, 12, 3)], {"hidden_size": 3}),
     ("GRU", [f(4, 2, 5), f(2, 9, 5), f(2, 9, 3)], {"hidden_size": 3, "direction": "bidirectional"}),
+    ("Resize", [f(1, 2, 5, 6), None, np.array([1, 1, 0.6, 0.5], np.float32)], {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
 ]
 
 
@@ -82,10 +85,7 @@ def test_engines_agree(kind: str, arrays: list[Any], attributes: dict[str, Any])
 WRONG: list[tuple[str, list[Any], dict[str, Any], int]] = [
     ("LSTM", [f(4, 2, 5), f(1, 12, 5), f(1, 12, 3), None, np.array([4, 2], np.int32)], {"hidden_size": 3}, 1),
     ("GRU", [f(4, 2, 5), f(1, 9, 5), f(1, 9, 3)], {"hidden_size": 3, "clip": 0.5}, 1),
-    ("MaxPool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}, 1),
     ("MaxPool", [f(1, 2, 9, 8)], {"kernel_shape": [3, 2]}, 2),
-    ("Resize", [f(1, 2, 5, 6), None, np.array([1, 1, 0.6, 0.5], np.float32)], {"mode": "linear", "coordinate_transformation_mode": "align_corners"}, 1),
-    ("GridSample", [f(1, 2, 5, 6), f(1, 3, 4, 2)], {"mode": "cubic", "padding_mode": "border"}, 1),
 ]
 
 

@@ -245,3 +245,50 @@ def test_roi_align_rotated(clockwise: bool, ratio: int, scale: float, tmp_path: 
     own = {"pooled_h": 3, "pooled_w": 2, "sampling_ratio": ratio, "spatial_scale": scale, "clockwise_mode": clockwise}
     for constants in ((), (1, 2)):
         check(tmp_path, 15, "ROIAlignRotated", feeds, own, constants)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("aligned", ["", "asymmetric", "half_pixel_for_nn", "half_pixel"])
+def test_roi_align(mode: str, ratio: int, aligned: str, tmp_path: Path) -> None:
+    """A maximum is never below 0."""
+    rng = np.random.default_rng(24)
+    feeds = [rng.standard_normal((2, 3, 7, 9)).astype(np.float32), corners(rng, 4, size=12), np.array([0, 1, 1, 0], np.int32)]
+    own: dict[str, Any] = {"pooled_h": 3, "pooled_w": 2, "sampling_ratio": ratio, "spatial_scale": 0.7, "mode": mode}
+    check(tmp_path, 9 if aligned else 3, "ROIAlign", feeds, own | ({"aligned_mode": aligned} if aligned else {}))
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_features_of_regions(aligned: bool, ratio: int, tmp_path: Path) -> None:
+    """Small regions, large ones, some without an area and some turned inside out."""
+    rng = np.random.default_rng(25)
+    rois = np.concatenate([corners(rng, 4, size=30), corners(rng, 4, size=900)])
+    rois[1], rois[5] = rois[1][[2, 1, 0, 3]], rois[5][[2, 3, 0, 1]]
+    pyramid = [rng.standard_normal((1, 2, side, side)).astype(np.float32) for side in (32, 16, 8)]
+    own = {"output_size": 3, "sampling_ratio": ratio, "pyramid_scales": [4, 8, 16], "aligned": aligned}
+    check(tmp_path, 6, "ExperimentalDetectronROIFeatureExtractor", [rois, *pyramid], own)
+
+
+@pytest.mark.parametrize("limits", [{}, {"post_nms_count": 2}, {"max_detections_per_image": 4}, {"class_agnostic_box_regression": True}])
+def test_detections_of_detectron(limits: dict[str, Any], tmp_path: Path) -> None:
+    """Class by class when all of them are shown, else by score."""
+    rng = np.random.default_rng(26)
+    deltas = (rng.standard_normal((9, 16)) * 0.3).astype(np.float32)
+    feeds = [corners(rng, 9, size=90), deltas, rng.random((9, 4), np.float32), np.array([[90, 80, 1]], np.float32)]
+    own: dict[str, Any] = {"score_threshold": 0.2, "nms_threshold": 0.5, "num_classes": 4, "post_nms_count": 100, "max_detections_per_image": 50}
+    own |= {"max_delta_log_wh": 4.135, "deltas_weights": [10.0, 10.0, 5.0, 5.0], "class_agnostic_box_regression": False, **limits}
+    labels, scores = check(tmp_path, 6, "ExperimentalDetectronDetectionOutput", feeds, own)[1:]
+    real = scores > 0
+    assert (np.diff(labels[real]) >= 0).all() == ("max_detections_per_image" not in limits)
+
+
+def test_each_decoding_divides_by_the_image_size(tmp_path: Path) -> None:
+    """DetectionOutput with boxes in pixels and a refinement network: both decodings divide."""
+    rng = np.random.default_rng(27)
+    boxes = corners(rng, 6) * np.array([60, 50, 60, 50], np.float32)
+    priors = np.stack([np.concatenate([np.zeros((6, 1), np.float32), boxes], 1).reshape(-1), np.full(30, 0.1, np.float32)])[None]
+    feeds = [rng.standard_normal((2, 24)) * 0.3, rng.random((2, 12)), priors, rng.random((2, 12)), rng.standard_normal((2, 24)) * 0.3]
+    own = {"background_label_id": 0, "top_k": -1, "keep_top_k": [5], "code_type": "caffe.PriorBoxParameter.CENTER_SIZE", "nms_threshold": 0.5}
+    own |= {"normalized": False, "input_height": 50, "input_width": 60, "objectness_score": 0.3, "confidence_threshold": 0.1}
+    check(tmp_path, 8, "DetectionOutput", [x.astype(np.float32) for x in feeds], own)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
+from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import Array, constant, evaluate, known, rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
 from converter.passes.legalise import Rewrites
 
@@ -63,65 +62,6 @@ def quantize(node: ir.Node, b: Builder) -> Value | None:
         y = b.op("Add", y, _per_axis(b, b.op("Cast", zero, to=int(ir.DataType.FLOAT)), rank, attrs.get("axis", 1)))
     limits = np.iinfo(out.dtype.numpy())
     return b.op("Cast", b.op("Clip", y, float(limits.min), float(limits.max)), to=int(out.dtype))
-
-
-_NO_MATRIX = ("tf_crop_and_resize", "half_pixel_symmetric")  # depend on more than the one axis, or are not computed by the reference
-
-
-def resize(node: ir.Node, b: Builder) -> Value | None:
-    """Any resizing of static shapes, axis by axis, as a product with the matrix of its weights."""
-    x = _x(node)
-    size, result = shape_of(x), shape_of(node.outputs[0])
-    attrs = attrs_of(node)
-    if size is None or result is None or attrs.get("antialias", 0) or attrs.get("coordinate_transformation_mode") in _NO_MATRIX:
-        return None
-    given, factors = constant(_input(node, 2)), _input(node, 2)
-    if given is None and factors is not None and shape_of(factors) != (0,):
-        return None
-    axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
-    for axis in range(len(size)):
-        scale = float(given.reshape(-1)[axes.index(axis)]) if given is not None and given.size and axis in axes else None
-        if size[axis] == result[axis] and scale in (None, 1.0):
-            continue
-        matrix = _matrix(size[axis], result[axis], scale, attrs)
-        if matrix is None:
-            return None
-        x = _along(b, x, matrix, axis, len(size))
-    return b.op("Identity", x) if x is _x(node) else x
-
-
-def _matrix(size: int, result: int, scale: float | None, attrs: dict[str, Any]) -> Array | None:
-    """The weights [result, size] of a resizing of one axis: what it makes of the unit vectors."""
-    kept = {k: v for k, v in attrs.items() if k != "axes"}
-    graph = ir.Graph([], [], nodes=[], opset_imports={"": 21}, name="resize")
-    from converter.graph.names import Names
-
-    b = Builder(graph, Names())
-    unit = np.eye(size, dtype=np.float32)
-    x = b.const(unit)
-    operands: list[Any] = [x, None, b.const(np.array([1.0, scale], np.float32))] if scale is not None else [x, None, None, b.const([size, result])]
-    node = ir.Node("", "Resize", operands, [a for a in _attributes(kept)], num_outputs=1)
-    found = evaluate(node, [constant(v) if v is not None else None for v in operands])
-    return None if not found or found[0].shape != (size, result) else np.asarray(found[0], np.float32).T
-
-
-def _attributes(attrs: dict[str, Any]) -> list[ir.Attr]:
-    from converter.graph.build import attribute
-
-    return [attribute(k, v) for k, v in attrs.items()]
-
-
-def _along(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
-    """Nearest neighbours are a Gather, weighted ones a matrix product on that axis."""
-    if ((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all():
-        return b.op("Gather", x, b.const(matrix.argmax(1).astype(np.int64)), axis=axis)
-    if axis == rank - 1:
-        return b.op("MatMul", x, b.const(np.ascontiguousarray(matrix.T)))
-    if axis == rank - 2:
-        return b.op("MatMul", b.const(matrix), x)
-    order = [*(i for i in range(rank) if i != axis), axis]
-    y = b.op("MatMul", b.op("Transpose", x, perm=order), b.const(np.ascontiguousarray(matrix.T)))
-    return b.op("Transpose", y, perm=[order.index(i) for i in range(rank)])
 
 
 def instance_norm(node: ir.Node, b: Builder) -> Value | None:
@@ -196,29 +136,6 @@ def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
     return b.op("Mul", total, 1.0 / len(node.inputs))
 
 
-def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
-    """A permutation of more than 5 axes with those merged that stay together, and without those of size 1."""
-    x = _x(node)
-    shape, perm = shape_of(x), list(attrs_of(node).get("perm") or [])
-    if shape is None or len(shape) <= 5 or not perm:
-        return None
-    order = [p for p in perm if shape[p] != 1]
-    kept = sorted(order)
-    groups: list[list[int]] = []
-    for p in order:
-        before = kept.index(p) - 1
-        if groups and before >= 0 and groups[-1][-1] == kept[before]:
-            groups[-1].append(p)
-        else:
-            groups.append([p])
-    if len(groups) > 5:
-        return None
-    ranked = sorted(groups)
-    small = b.op("Reshape", x, [int(np.prod([shape[p] for p in g])) for g in ranked] or [1])
-    turned = b.op("Transpose", small, perm=[ranked.index(g) for g in groups] or [0])
-    return b.op("Reshape", turned, [int(shape[p]) for p in perm])
-
-
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
     bias, rank = _input(node, 2), rank_of(_x(node))
@@ -260,16 +177,26 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Transpose", y, perm=perm)
 
 
+def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
+    """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits."""
+    x, out = _x(node), node.outputs[0]
+    if x.dtype is None or out.dtype is None or not wraps(x, out):
+        return None
+    y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
+    count, least = float(2**out.dtype.bitwidth), float(out.dtype.min)
+    turns = b.op("Floor", b.op("Mul", b.op("Sub", y, least), 1 / count))
+    return b.op("Cast", b.op("Sub", y, b.op("Mul", turns, count)), to=int(out.dtype))
+
+
 REWRITES: Rewrites = {
+    ("", "Cast"): wrapped_cast,
     ("", "ReverseSequence"): reverse_sequence,
-    ("", "Transpose"): merged_transpose,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,
     ("", "ArgMin"): last_extreme,
     ("", "PRelu"): prelu,
     ("", "DequantizeLinear"): dequantize,
     ("", "QuantizeLinear"): quantize,
-    ("", "Resize"): resize,
     ("", "InstanceNormalization"): instance_norm,
     ("", "Reshape"): reshape_with_copies,
     ("", "Flatten"): flatten,

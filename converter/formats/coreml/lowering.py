@@ -70,9 +70,11 @@ class CoreLowering(Lowering):
 
     def node(self, node: ir.Node) -> None:
         """As always; but a refusal counts only if somebody needs the node's results (a later layer may have taken it over)."""
-        count = len(self.problems)
+        count, named = len(self.problems), len(self.aliases)
         super().node(node)
         if len(self.problems) > count:
+            for value in list(self.aliases)[named:]:  # what was begun must not look as if it had been written
+                del self.aliases[value]
             self.layers.append(Layer(REFUSED, node.op_type, inputs=list(node.inputs), outputs=list(node.outputs), extra={"problems": self.problems[count:]}))
             del self.problems[count:]
 

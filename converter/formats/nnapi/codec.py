@@ -38,6 +38,7 @@ from converter.formats.nnapi.table import (
     Table,
     Value,
 )
+from converter.limits import MOST_AXES
 
 FORMAT = "nnapi-operand-table"
 VERSION = 1
@@ -119,9 +120,12 @@ def _operation_type(fields: Fields) -> str:
 def _read_operand(fields: Fields, stored: Stored) -> Operand:
     kind = fields.choice("type", _TYPES)
     location, odd_location = _read_location(fields)
+    dimensions = fields.integers("dimensions", 0, _U32)
+    if len(dimensions) > MOST_AXES:
+        raise unreadable("R110", f"an operand of {len(dimensions)} dimensions is beyond the {MOST_AXES} that are read", fields.where("dimensions"))
     operand = Operand(
         kind,
-        fields.integers("dimensions", 0, _U32),
+        dimensions,
         fields.text("name", ""),
         fields.number("scale", 0.0),
         fields.integer("zeroPoint", -(2**31), 2**31 - 1, 0),

@@ -14,7 +14,7 @@ from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate import check_structure
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import InferenceError, known, set_type
+from converter.graph.infer import InferenceError, known, set_type, shape_of
 from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import MALFORMED, refuse
 from converter.mapping.node import MappingError
@@ -42,6 +42,10 @@ def lift(table: Table, file: str = "") -> Model:
     to_first(model)
     fold(model, limit=0)
     return Model(model, "nnapi")
+
+
+# Operations whose results are as long as the data make them; the table may state how long they are.
+DATA_DEPENDENT = ("BOX_WITH_NMS_LIMIT", "GENERATE_PROPOSALS", "SLICE")
 
 
 def _reason(e: Exception) -> tuple[str, str, str]:
@@ -112,6 +116,9 @@ class SubgraphLift:
         found = function(args)
         results = [found] if isinstance(found, ir.Value) else list(found)
         operands = [self.subgraph.operands[i] for i in operation.outputs]
+        for value, operand in zip(results, operands, strict=False):
+            if shape_of(value) is None and operand.dimensions and all(operand.dimensions) and operation.type in DATA_DEPENDENT:
+                set_type(value, None, operand.dimensions)
         if operation.type not in RAW:
             results = [quantise(self.b, v, o) for v, o in zip(results, operands, strict=False)]
         for value, operand in zip(results, operands, strict=False):

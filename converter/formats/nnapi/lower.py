@@ -11,7 +11,7 @@ from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
 from converter.formats.nnapi.legalise import rewrites
-from converter.formats.nnapi.legalise_shapes import prepare, shorten_all
+from converter.formats.nnapi.legalise_shapes import prepare
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
@@ -25,6 +25,7 @@ from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.ranks import join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
@@ -69,20 +70,26 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     needed = feature_level(table)[0]
     for level in [n for n in LEVELS if n < needed]:
         try:
-            table, warnings = at_level(graph, level, io_layout)
-            break
+            older, its_warnings = at_level(graph, level, io_layout)
         except UnsupportedError:
             continue
+        if transposes(older) <= transposes(table):  # an older level is not worth moving data to and fro
+            table, warnings = older, its_warnings
+            break
     if notes is not None:
         notes += warnings
     return table
+
+
+def transposes(table: Table) -> int:
+    return sum(o.type == "TRANSPOSE" for o in table.operations)
 
 
 def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, list[Diagnostic]]:
     """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
     graph = prepared.clone()
     legalise(graph, lambda n: refused(n, level), rewrites(level))
-    shorten_all(graph)
+    join_reshapes(graph)
     to_last(graph, io_layout)
     fold(graph)
     table, writer = Table(), Writer(level)
@@ -95,11 +102,19 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
 
 def refused(node: ir.Node, level: int) -> bool:
     """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
+        return False
     try:
         Writer(level, dry=True).lower(node)
     except MappingError:
         return True
     return False
+
+
+def part_of(value: ir.Value | None, level: int) -> bool:
+    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no operation."""
+    producer = None if value is None else value.producer()
+    return producer is not None and not producer.op_type.endswith("Linear") and Writer(level, dry=True).takes_integers(producer)
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:

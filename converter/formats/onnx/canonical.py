@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph.build import Builder
+from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
 
 ROWS = Rows()
@@ -138,6 +139,26 @@ def recurrent(op: Op, b: Builder) -> Results:
             op.set_input(i, b.op("Transpose", value, perm=[1, 0, 2]))
     y, *last = b.ops(op.kind, *op.inputs, outputs=len(op.outputs), **op.attrs)
     return [b.op("Transpose", y, perm=[2, 0, 1, 3]), *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last)]
+
+
+@ROWS.always(*(f"Reduce{k}" for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")))
+def no_axes(op: Op, b: Builder) -> Results:
+    """Axes from outside that are known to be none are left out."""
+    axes = op.input(1)
+    if axes is not None and shape_of(axes) == (0,):
+        op.set_input(1, None)
+    return None
+
+
+@ROWS.always("OptionalHasElement", "OptionalGetElement")
+def optional(op: Op, b: Builder) -> Results:
+    """Of values that are not optional, or not there."""
+    x = op.input(0)
+    if op.kind == "OptionalHasElement" and x is None:
+        return b.const(np.array(False), "absent")
+    if x is None or x.type is None or isinstance(x.type, ir.OptionalType):
+        return None
+    return x if op.kind == "OptionalGetElement" else b.const(np.array(True), "present")
 
 
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:

@@ -18,6 +18,9 @@ def _check_body(net: Net, body: Body, inner: bool) -> None:
     layers = _unique(net, body)
     fed = _edges(net, body, layers)
     # the body of a legacy TensorIterator has no Input layers: ports that no edge feeds are its inputs
+    if not net.legacy:
+        for layer in body.layers:
+            _ports(net, layer)
     if not (net.legacy and inner):
         for layer in body.layers:
             for port in layer.inputs:
@@ -32,6 +35,15 @@ def _check_body(net: Net, body: Body, inner: bool) -> None:
         for tag, sub in layer.bodies.items():
             _check_body(net, sub, inner=True)
             _check_connections(net, layer, tag, sub)
+
+
+def _ports(net: Net, layer: Layer) -> None:
+    """What begins and ends a graph has one port."""
+    if layer.type in _ENDS and (len(layer.inputs), len(layer.outputs))[: 1 if layer.type == "Result" else 2] != _ENDS[layer.type]:
+        raise unreadable("R105", f"a {layer.type} with {len(layer.inputs)} input and {len(layer.outputs)} output ports", net.where(layer))
+
+
+_ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}
 
 
 def _unique(net: Net, body: Body) -> dict[int, Layer]:

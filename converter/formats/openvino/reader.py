@@ -26,13 +26,14 @@ from converter.formats.openvino.ir import (
 )
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import Reader, XmlElement, attributes, children, elements, free_tree, line, shown, split_names
+from converter.limits import MOST_AXES
 
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")
 _NET_PARTS = ("layers", "edges", "rt_info", "pre-process", "statistics", "meta_data", "quantization_parameters")
-# no real tensor has more; bounds the size of the product of hostile dimensions
-_MAX_RANK = 256
-
+_PRECISIONS = (
+    {t.precision for t in ELEMENT_TYPES.values()} | {t.name.upper() for t in ELEMENT_TYPES.values()} | {"STRING", "DYNAMIC", "UNSPECIFIED", "UNDEFINED"}
+)
 _B = TypeVar("_B", bound=Body)
 
 
@@ -131,6 +132,8 @@ class _Parts:
         id = r.integer(e, "id")
         # engines refuse an opset output port without precision
         precision = str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
+        if precision and not self.legacy and precision.upper() not in _PRECISIONS:
+            raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
         least = 1 if self.legacy else -1
         dims = tuple(r.as_integer(d, d.text or "", f"a dimension of port {id}", least) for d in children(e, "dim"))
         return Port(id, dims, precision, split_names(str(e.get("names", ""))), _free(e, "rt_info"), attributes(e, "id", "precision", "names"))
@@ -167,8 +170,8 @@ class _Parts:
 
     def _elements(self, r: Reader, e: XmlElement, shape: str) -> int:
         dims = shape.split(",") if shape.strip() else []
-        if len(dims) > _MAX_RANK:
-            raise r.bad("R110", f"a constant with {len(dims)} dimensions is beyond the {_MAX_RANK} that are read", e)
+        if len(dims) > MOST_AXES:
+            raise r.bad("R110", f"a constant with {len(dims)} dimensions is beyond the {MOST_AXES} that are read", e)
         return math.prod(r.as_integer(e, d, "a dimension of shape") for d in dims)
 
     def _connections(self, r: Reader, body: SubNet, ports: XmlElement | None, back: XmlElement | None) -> None:

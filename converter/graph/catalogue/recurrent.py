@@ -118,3 +118,36 @@ def _cell(b: Builder, gates: Value, c: Value, peeps: tuple[Value, ...] | None, f
     if peeps is not None:
         o = b.op("Add", o, b.op("Mul", cell, peeps[1]))
     return b.op("Mul", _apply(b, f, o), _apply(b, h, cell)), cell
+
+
+@extension
+def LSTM16(
+    b: Builder,
+    x: ir.Value,
+    wi: ir.Value, wf: ir.Value, wc: ir.Value, wo: ir.Value,
+    ri: ir.Value, rf: ir.Value, rc: ir.Value, ro: ir.Value,
+    bi: ir.Value, bf: ir.Value, bc: ir.Value, bo: ir.Value,
+    cell: ir.Value,
+    state: ir.Value,
+) -> tuple[ir.Value, ir.Value]:  # fmt: skip
+    """One step of Android's LSTM of 16 bits, on real numbers: the gates are rounded to Q3.12, the cell state to Q4.11. Results: cell state, output.
+
+    x [n, i], weights w [h, i] and r [h, h], biases [h], cell and state [n, h]. As Android computes it, the weights joined as (r, w) multiply the
+    data joined as (x, state).
+    """
+    data = b.op("Concat", x, state, axis=1)
+
+    def gate(w: ir.Value, r: ir.Value, bias: ir.Value) -> ir.Value:
+        weights = b.op("Transpose", b.op("Concat", r, w, axis=1), perm=[1, 0])
+        return _stored_as(b, b.op("Add", b.op("MatMul", data, weights), bias), 2.0**-12)
+
+    enter, forget, out = (b.op("Sigmoid", gate(*g)) for g in ((wi, ri, bi), (wf, rf, bf), (wo, ro, bo)))
+    new = b.op("Add", b.op("Mul", forget, cell), b.op("Mul", enter, b.op("Tanh", gate(wc, rc, bc))))
+    new = _stored_as(b, new, 2.0**-11)
+    return new, b.op("Mul", out, b.op("Tanh", new))
+
+
+def _stored_as(b: Builder, x: ir.Value, unit: float) -> ir.Value:
+    """x as 16 bits hold it: whole multiples of a unit, at the ends the largest ones."""
+    number = b.op("Round", b.op("Mul", x, b.like(x, 1 / unit)))
+    return b.op("Mul", b.op("Clip", number, b.like(x, -32768), b.like(x, 32767)), b.like(x, unit))

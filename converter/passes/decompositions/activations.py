@@ -112,8 +112,7 @@ def softsign(node: ir.Node, b: Builder) -> ir.Value:
 @decomposes("ThresholdedRelu")
 def thresholded_relu(node: ir.Node, b: Builder) -> ir.Value:
     x = x_of(node)
-    passed = b.op("Greater", x, b.like(x, _attr(node, "alpha", 1.0)))
-    return b.op("Mul", x, b.op("Cast", passed, to=int(x.dtype or ir.DataType.FLOAT)))
+    return b.op("Where", b.op("Greater", x, b.like(x, _attr(node, "alpha", 1.0))), x, b.like(x, 0))  # a product would make infinity no number
 
 
 @decomposes("Sigmoid")

@@ -11,7 +11,6 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
-from converter.passes.decompositions.resampling import by_matrices
 
 
 @decomposes("Split")
@@ -101,11 +100,28 @@ def eye_like(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("Pad")
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative."""
+    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative. Other modes: look-ups along each axis."""
+    return _blocks(node, b) if attrs_of(node).get("mode", "constant") == "constant" else _looked_up(node, b)
+
+
+def _looked_up(node: ir.Node, b: Builder) -> ir.Value | None:
+    x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
+    chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
+    if shape is None or amounts is None or (len(node.inputs) > 3 and chosen is None):
+        return None
+    axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
+    for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
+        rows = np.arange(max(-before, 0), shape[axis] - max(-after, 0))
+        if before or after:
+            x = b.op("Gather", x, np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])), axis=axis)  # type: ignore[call-overload]
+    return x if x is not node.inputs[0] else b.op("Identity", x)
+
+
+def _blocks(node: ir.Node, b: Builder) -> ir.Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.array(0)
     chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
-    if shape is None or amounts is None or value is None or attrs_of(node).get("mode", "constant") != "constant" or x.dtype is None:
+    if shape is None or amounts is None or value is None or x.dtype is None:
         return None
     axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
     extents, dtype = list(shape), x.dtype.numpy()
@@ -122,30 +138,3 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
 @decomposes("Concat")
 def concat(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Identity", x_of(node)) if len(node.inputs) == 1 else None
-
-
-@decomposes("Resize")
-def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Nearest by whole factors: each element beside itself; floats by any rule: products with matrices.
-
-    before:  Resize(x[1,2,3,3], scales 1,1,2,2)     after:  Reshape(Expand(Reshape(x, [1,2,3,1,3,1]), [1,2,3,2,3,2]), [1,2,6,6])
-    """
-    return _repeated(node, b) or by_matrices(node, b)
-
-
-def _repeated(node: ir.Node, b: Builder) -> ir.Value | None:
-    before, after, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
-    if before is None or after is None or attrs.get("mode", "nearest") != "nearest" or any(o == 0 or a % o for o, a in zip(before, after, strict=True)):
-        return None
-    given = node.inputs[2] if len(node.inputs) > 2 else None
-    scales = None if given is None else known(given)
-    if given is not None and (scales is None or not np.all(scales == np.round(scales))):
-        return None
-    place = (attrs.get("coordinate_transformation_mode", "half_pixel"), attrs.get("nearest_mode", "round_prefer_floor"))
-    centred = place[0] in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel") and place[1] in ("round_prefer_floor", "round_prefer_ceil")
-    if place != ("asymmetric", "floor") and not centred:
-        return None
-    pairs = [(o, a // o) for o, a in zip(before, after, strict=True)]
-    apart = b.op("Reshape", x_of(node), [n for o, f in pairs for n in ((o, 1) if f > 1 else (o,))])
-    wide = b.op("Expand", apart, [n for o, f in pairs for n in ((o, f) if f > 1 else (o,))])
-    return b.op("Reshape", wide, list(after))

@@ -19,26 +19,52 @@ def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
     return (node.inputs[1] if len(node.inputs) > 1 else None), attrs_of(node)
 
 
+def reduces_nothing(node: ir.Node) -> bool:
+    """Whether the node names no axis and means none by it."""
+    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    return bool(attrs_of(node).get("noop_with_empty_axes", 0)) and (axes is None or shape_of(axes) == (0,))
+
+
+def each_alone(node: ir.Node, b: Builder) -> ir.Value:
+    """A reduction over no axis at all is what it does to each element."""
+    x = x_of(node)
+    kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(node.op_type, "Identity")
+    return b.op("Mul", x, x) if node.op_type == "ReduceSumSquare" else b.op(kind, x)
+
+
+@decomposes("ReduceMax", "ReduceProd", "ReduceSum")
+def reduce_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    return each_alone(node, b) if reduces_nothing(node) else None
+
+
 @decomposes("ReduceL1")
 def reduce_l1(node: ir.Node, b: Builder) -> ir.Value:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     axes, attrs = _over(node)
     return b.op("ReduceSum", b.op("Abs", x_of(node)), axes, **attrs)
 
 
 @decomposes("ReduceL2")
 def reduce_l2(node: ir.Node, b: Builder) -> ir.Value | None:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     axes, attrs = _over(node)
     return b.op("Sqrt", b.op("ReduceSumSquare", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
 
 
 @decomposes("ReduceSumSquare")
 def reduce_sum_square(node: ir.Node, b: Builder) -> ir.Value:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     axes, attrs = _over(node)
     return b.op("ReduceSum", b.op("Mul", x_of(node), x_of(node)), axes, **attrs)
 
 
 @decomposes("ReduceLogSum")
 def reduce_log_sum(node: ir.Node, b: Builder) -> ir.Value | None:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     axes, attrs = _over(node)
     return b.op("Log", b.op("ReduceSum", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
 
@@ -46,8 +72,10 @@ def reduce_log_sum(node: ir.Node, b: Builder) -> ir.Value | None:
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
     """max + log(sum(exp(x - max))): nothing overflows."""
+    if reduces_nothing(node):
+        return each_alone(node, b)
     x, (axes, attrs) = x_of(node), _over(node)
-    if not is_float(x) or attrs.get("noop_with_empty_axes", 0):
+    if not is_float(x):
         return None
     top = b.op("ReduceMax", x, axes, keepdims=1)
     total = b.op("ReduceSum", b.op("Exp", b.op("Sub", x, top)), axes, **attrs)
@@ -56,18 +84,20 @@ def reduce_log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("ReduceMean")
 def reduce_mean(node: ir.Node, b: Builder) -> ir.Value | None:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     x, (axes, attrs), shape = x_of(node), _over(node), shape_of(x_of(node))
     chosen = known(axes) if axes is not None else None
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
-    if axes is None and attrs.get("noop_with_empty_axes", 0):
-        return b.op("Identity", x)
     count = np.prod([shape[int(a)] for a in chosen.reshape(-1)]) if chosen is not None and chosen.size else np.prod(shape)
     return scaled(b, b.op("ReduceSum", x, axes, **attrs), 1 / float(count)) if count else None
 
 
 @decomposes("ReduceMin")
 def reduce_min(node: ir.Node, b: Builder) -> ir.Value | None:
+    if reduces_nothing(node):
+        return each_alone(node, b)
     axes, attrs = _over(node)
     return b.op("Neg", b.op("ReduceMax", b.op("Neg", x_of(node)), axes, **attrs)) if is_float(x_of(node)) else None
 

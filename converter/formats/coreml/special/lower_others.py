@@ -176,7 +176,7 @@ def _scan(low: CoreLowering, inner: CoreLowering, near: Node, out: Value, value:
     """A collected output: a tensor of the full size, into which each trip writes its part."""
     shape, part_shape = shape_of(out), shape_of(value)
     trips = scalar(near.input(0))
-    if shape is None and part_shape is not None and trips is not None and near.input(1) is None and _unconditional(near.attrs["body"]):
+    if shape is None and part_shape is not None and trips is not None and _always(near):
         shape = (int(trips), *part_shape)
     if shape is None or not shape or 0 in shape:
         raise MappingError("outputs that a loop collects need a number of trips known beforehand")
@@ -184,6 +184,12 @@ def _scan(low: CoreLowering, inner: CoreLowering, near: Node, out: Value, value:
     part = inner.one("reshapeStatic", [value], [1, *shape[1:]], {"targetShape": [1, *shape[1:]]})
     written = inner.one("scatter", [out, counter, part], list(shape), {"axis": 0, "mode": "SCATTER_UPDATE"})
     inner.add("copy", [written], [out])
+
+
+def _always(near: Node) -> bool:
+    """Whether the loop makes all its trips."""
+    start = near.input(1)
+    return (start is None or scalar(start) == 1.0) and _unconditional(near.attrs["body"])
 
 
 def _close(low: CoreLowering, inner: CoreLowering, trips: Value | None, attrs: dict[str, Any]) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
-from converter.formats.nnapi.ops.emit import Emit, lowers
+from converter.formats.nnapi.ops.emit import Emit, lowers, only_user
 from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape
 from converter.formats.nnapi.table import OperandType as T
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import known
+from converter.mapping.node import MappingError
 
 
 @lifts("GATHER")
@@ -98,3 +99,23 @@ def lower_expand(e: Emit) -> None:
         return
     multiples = [1 if n == m else m for n, m in zip(dims, e.out, strict=True)] or [1]
     e.put("TILE", y, input=e.reshaped(x, dims), multiples=multiples)
+
+
+@lifts("RANDOM_MULTINOMIAL")
+def random_classes(a: Args) -> ir.Value:
+    """Draws by unnormalised log-probability; the two seeds are the halves of one."""
+    low, high = (int(n) for n in a.ints("seeds"))
+    drawn = a.b.ext("RandomCategorical", a.real("input"), samples=a.integer("samples"), seed=(low & 0xFFFFFFFF) | high << 32)
+    return a.b.op("Cast", drawn, to=int(ir.DataType.INT32))
+
+
+@lowers("RandomCategorical", domain=EXTENSION_DOMAIN)
+def lower_random_classes(e: Emit) -> None:
+    if not e.attrs["logits"] or e.attrs["temperature"] != 1 or len(e.shape()) != 2:
+        raise MappingError("only draws by log-probability from rows are possible")
+    user, seed = only_user(e.node.outputs[0]), int(e.attrs["seed"])
+    if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        raise MappingError("the drawn classes are whole numbers there")
+    low = seed & 0xFFFFFFFF
+    y = e.result_of(e.absorb(user))
+    e.put("RANDOM_MULTINOMIAL", y, input=e.stored(0), samples=int(e.attrs["samples"]), seeds=[low - (low >> 31 << 32), seed >> 32])

@@ -12,6 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
+from converter.formats.nnapi.ops.emit import Emit, lowers
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
@@ -157,7 +159,8 @@ class LstmWeights:
     def gate(self, b: Builder, g: str, x: ir.Value, h: ir.Value, c: ir.Value | None, aux: ir.Value | None) -> ir.Value:
         """The gate before its activation: products, peephole, then (layer norm) and bias."""
         wx, wh, peephole = self.x[g], self.h[g], self.c.get(g)
-        assert wx is not None and wh is not None
+        if wx is None or wh is None:
+            raise MappingError(f"the weights of the {g} gate are left out", "R131")
         terms = [dense(b, x, wx), dense(b, h, wh)]
         weights = self.aux[g]
         if aux is not None and weights is not None:
@@ -252,3 +255,22 @@ def svdf(a: Args) -> tuple[ir.Value, ...]:
     y = activation(a)(b, total(b, [units, a.real("bias") if a.has("bias") else None]))
     shifted = b.op("Concat", b.op("Slice", current, [1], [memory], [2]), b.op("Mul", feature, b.like(feature, 0)), axis=2)
     return b.op("Reshape", shifted, [batch, memory * filters]), y
+
+
+_GATES = ("input", "forget", "cell", "output")
+_LSTM16 = (
+    "input", *(f"{kind}_to_{g}_weights" for kind in ("input", "recurrent") for g in _GATES),
+    *("cell_bias" if g == "cell" else f"{g}_gate_bias" for g in _GATES), "cell_state_in", "output_in",
+)  # fmt: skip
+
+
+@lifts("QUANTIZED_16BIT_LSTM")
+def lstm16(a: Args) -> Sequence[ir.Value]:
+    return a.b.exts("LSTM16", *(a.real(name) for name in _LSTM16), outputs=2)
+
+
+@lowers("LSTM16", domain=EXTENSION_DOMAIN)
+def lower_lstm16(e: Emit) -> None:
+    if not e.quantised:
+        raise MappingError("it takes stored integers alone")
+    e.put("QUANTIZED_16BIT_LSTM", [e.result(0), e.result(1)], **{name: e.real(i) for i, name in enumerate(_LSTM16)})

@@ -148,9 +148,18 @@ def mirror_pad(a: Args) -> ir.Value:
 
 @lifts("SLICE")
 def slice_(a: Args) -> ir.Value:
+    if known(a.stored("begin")) is None or known(a.stored("size")) is None:
+        return _slice_of_data(a)
     begin, size = a.ints("begin"), a.ints("size")
     ends = [np.iinfo(np.int64).max if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
     return a.b.op("Slice", a.real("input"), begin, ends, list(range(len(begin))))
+
+
+def _slice_of_data(a: Args) -> ir.Value:
+    """Begin and size are computed: -1 goes to the end."""
+    b, (begin, size) = a.b, (a.b.op("Cast", a.stored(n), to=int(ir.DataType.INT64)) for n in ("begin", "size"))
+    ends = b.op("Where", b.op("Equal", size, b.const(np.int64(-1))), b.const(np.iinfo(np.int64).max), b.op("Add", begin, size))
+    return b.op("Slice", a.real("input"), begin, ends, list(range(a.shape("begin")[0])))
 
 
 @lifts("STRIDED_SLICE")

@@ -20,7 +20,7 @@ from converter.formats.openvino.legacy.lift import STATISTICS, mapping
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
-from converter.formats.openvino.legacy.write_recurrent import LoopPlan
+from converter.formats.openvino.legacy.write_recurrent import LoopPlan, counts
 from converter.formats.openvino.legacy.writing import csv
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
@@ -31,6 +31,7 @@ from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.unroll import unroll
 
 D = ir.DataType
 NARROW = {
@@ -49,6 +50,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph)
     known = mapping_for_writing()
     slices_by_step(graph)
+    unroll(graph, lambda n: n.op_type == "Loop" and not counts(n))
     fuse(graph)
     legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
     legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
@@ -280,7 +282,7 @@ class BodyWriter:
         inner = BodyWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
-        externals = write_loop(inner, plan, alive(layers, plan.body.outputs))
+        externals = write_loop(inner, plan, alive(layers, plan.body.outputs[1:]))  # the condition always holds
         layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
         made = self._layer(layer)
         externals.complete(sub, made)

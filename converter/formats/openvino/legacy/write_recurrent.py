@@ -130,6 +130,13 @@ def lower_loop(node: Node, low: Lowering) -> None:
     low.add("TensorIterator", [], [o for o, _ in (*plan.last, *plan.every)], extra=plan)
 
 
+def counts(node: ir.Node) -> bool:
+    """Whether the port map would say how many steps a Loop makes: something is read, or collected, step by step."""
+    body = node.attributes["body"].as_graph()
+    collected = node.outputs[len(node.inputs) - 2 :]
+    return bool(body.inputs[0].uses()) or any(v.uses() or v.is_graph_output() for v in collected)
+
+
 def _constant(value: ir.Value, body: ir.Graph) -> np.ndarray | None:
     """A condition that is constant, or the loop's own condition handed on."""
     array = known(value)

@@ -11,7 +11,6 @@ from converter.formats.zhouyi.rewrites.register import attributes, operand, opti
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.mapping.node import MappingError
-from converter.passes.decompositions.resampling import by_matrices
 
 
 @rewrites("Trilu")
@@ -141,6 +140,3 @@ def _put_back(b: Builder, x: ir.Value, part: ir.Value, region: list[int]) -> ir.
             rest = b.op("Slice", x, first, [*region[:axis], *static(x)[axis:]], list(range(len(region))))
             part = b.op("Concat", part, rest, axis=axis)
     return part
-
-
-rewrites("Resize")(by_matrices)  # what the format's own layer cannot say

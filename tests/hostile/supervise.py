@@ -1,0 +1,90 @@
+"""Cases in a process of their own, with limits on time and memory: whatever a case does to its process, the next one is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from converter import limits
+
+LIMIT = 10  # seconds for one case, of its own time
+GRACE = 5  # seconds until a process that does not even notice is killed
+MEMORY = 1 << 30  # bytes for one case, beside the program
+
+Case = Callable[[], str]
+
+
+class Fault(Exception):
+    """What a case must not do; the text is for people."""
+
+
+def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
+    """(number, answer, detail) of each case; the answer of one that raised, hung or killed its process is "fault"."""
+    first = 0
+    while first < len(cases):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(read)
+            _child(cases, first, write)
+        os.close(write)
+        for number, answer, detail in _answers(read):
+            yield number, answer, detail
+            first = number + 1
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if first < len(cases):
+            code = os.waitstatus_to_exitcode(status)
+            yield first, "fault", f"hang: {LIMIT + GRACE} s" if code == -signal.SIGKILL else f"died: {signal.Signals(-code).name if code < 0 else code}"
+            first += 1
+
+
+def _answers(pipe: int) -> Iterator[tuple[int, str, str]]:
+    pending = b""
+    while select.select([pipe], [], [], LIMIT + GRACE)[0]:
+        chunk = os.read(pipe, 1 << 16)
+        if not chunk:
+            return
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            number, answer, detail = json.loads(line)
+            yield number, answer, detail
+
+
+def _child(cases: list[Case], first: int, pipe: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    signal.signal(signal.SIGVTALRM, _late)
+    try:
+        with limits.memory(MEMORY):
+            for number in range(first, len(cases)):
+                answer, detail = _answer(cases[number])
+                os.write(pipe, json.dumps([number, answer, detail]).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _late(signum: int, frame: FrameType | None) -> None:
+    raise Fault(f"more than {LIMIT} s")
+
+
+def _answer(case: Case) -> tuple[str, str]:
+    """The processor's time is counted: other processes must not make a case fail."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        return case(), ""
+    except BaseException as e:
+        frames = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name != Path(__file__).name]
+        return "fault", f"{type(e).__name__} {' '.join(frames[-3:])}: {' '.join(str(e).split())[:300]}"
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        sys.stdout.flush()

@@ -1,0 +1,357 @@
+"""converter/publish.py: whatever ends a writer, at whatever moment: the old files or the new ones, complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import converter
+from converter import files, publish
+from converter.errors import ConverterError
+from converter.files import Output
+from mutations import network
+from support import run_python
+
+SETS = {"openvino": "net.xml", "zhouyi": "net.txt", "nnapi": "net.nnapi.json", "onnx+external": "net.onnx", "onnx": "net.onnx", "coreml": "net.mlmodel"}
+Listing = dict[str, bytes]
+
+
+def seen(folder: Path) -> Listing:
+    """The files that other programs see."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def write(target: Path, text: bytes) -> None:
+    with Output(target) as out:
+        for suffix in (".bin", ".map", ""):
+            with out.open(suffix) as f:
+                f.write(text)
+
+
+def both(tmp_path: Path) -> tuple[Listing, Listing]:
+    """What two versions of the set look like."""
+    found = []
+    for text in (b"old", b"new"):
+        (tmp_path / "whole").mkdir()
+        write(tmp_path / "whole" / "net.xml", text)
+        found.append(seen(tmp_path / "whole"))
+        shutil.rmtree(tmp_path / "whole")
+    return found[0], found[1]
+
+
+# --- interruptions: Ctrl-C before each line of the writer
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["nothing before", "old files before"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_at_any_line_leaves_the_old_files_or_the_new(tmp_path: Path, number: int, first: bool) -> None:
+    old, new = both(tmp_path)
+    before = signal.signal(number, signal.default_int_handler)
+    answers = []
+    try:
+        for step in range(1000):
+            folder = tmp_path / str(step)
+            folder.mkdir()
+            if not first:
+                write(folder / "net.xml", b"old")
+            finished = interrupted_at(step, number, lambda folder=folder: write(folder / "net.xml", b"new"))
+            publish.remove_all()  # as at the end of the process
+            left = {p.name for p in folder.iterdir()}
+            assert seen(folder) in ({} if first else old, new), f"line event {step}: {sorted(left)}"
+            assert left == set(seen(folder)), f"line event {step}: {sorted(left)}"
+            answers.append(seen(folder) == new)
+            shutil.rmtree(folder)
+            if finished:
+                break
+    finally:
+        signal.signal(number, before)
+    assert len(answers) > 100 and answers[-1] and not answers[0]
+
+
+def interrupted_at(step: int, number: int, call: Callable[[], None]) -> bool:
+    """Runs `call` and raises a signal before line event `step` of the modules that write; whether it ended before that."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in (files.__file__, publish.__file__):
+            return None
+        if event == "line":
+            count += 1
+            if count == step + 1:
+                signal.raise_signal(number)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return count <= step
+
+
+# --- kills: before each call to the operating system that changes a folder
+
+KILLED = """if True:
+    import os, signal, shutil, sys
+    from pathlib import Path
+    sys.path[:0] = sys.argv[3:]
+    import converter
+    from converter import publish
+    from mutations import network
+    from test_publish import seen
+
+    form, name = sys.argv[1:3]
+    EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "fcntl.flock", "shutil.rmtree"}
+
+    def save(folder, text):
+        model = network()
+        model.ir.graph.inputs[0].name = text
+        converter.save(model, folder / name, form)
+
+    def whole(text):
+        folder = Path("whole"); folder.mkdir()
+        save(folder, text)
+        found = seen(folder)
+        shutil.rmtree(folder)
+        return found
+
+    old, new = whole("old"), whole("new")
+    assert old != new and set(old) == set(new)
+    answers = set()
+    for before in ({}, old):
+        for step in range(10_000):
+            folder = Path("work"); folder.mkdir()
+            for n, data in before.items():
+                (folder / n).write_bytes(data)
+            child = os.fork()
+            if child == 0:
+                count = 0
+                def hook(event, arguments):
+                    global count
+                    if event in EVENTS:
+                        count += 1
+                        if count == step + 1:
+                            os.kill(os.getpid(), signal.SIGKILL)
+                sys.addaudithook(hook)
+                try:
+                    save(folder, "new")
+                finally:
+                    os._exit(0)
+            killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+            now = seen(folder)
+            if name in now:
+                assert now in (before, new), (step, sorted(now), [k for k in now if now[k] == old.get(k)])
+            publish.recover(folder / name)
+            after = seen(folder)
+            assert after in (before, new), (step, sorted(after))
+            assert name not in now or after == now
+            left = [p.name for p in folder.iterdir() if p.name not in after]
+            assert not left, (step, left)
+            answers.add((bool(before), name in now, after == new))
+            shutil.rmtree(folder)
+            if not killed:
+                break
+        assert step > 10
+    print(sorted(answers))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or publish.fcntl is None, reason="needs fork and locks")
+@pytest.mark.parametrize("form", SETS)
+def test_a_kill_at_any_moment_leaves_the_old_files_or_the_new(tmp_path: Path, form: str) -> None:
+    """Other programs see one of the two, or no model for a moment; the next read or write by netconv always finds one of the two."""
+    here = str(Path(__file__).parent)
+    said = run_python(KILLED, form, SETS[form], here, cwd=tmp_path, timeout=110)
+    assert "(True, True, False)" in said and "(True, True, True)" in said
+    assert ("(True, False, True)" in said) == (len(seen_of(form, tmp_path)) > 1)  # sets have the moment, single files do not
+
+
+def seen_of(form: str, tmp_path: Path) -> Listing:
+    (tmp_path / "one").mkdir()
+    converter.save(network(), tmp_path / "one" / SETS[form], form)
+    return seen(tmp_path / "one")
+
+
+def abandoned(tmp_path: Path, text: bytes = b"new") -> Path:
+    """A folder where a writer was killed between two of its renames."""
+    write(tmp_path / "net.xml", b"old")
+    code = """if True:
+        import os, signal, sys
+        from pathlib import Path
+        from converter.files import Output
+        def hook(event, arguments):
+            if event == "os.rename" and os.path.basename(arguments[1]) == "net.map":
+                os.kill(os.getpid(), signal.SIGKILL)
+        with Output("net.xml") as out:
+            for suffix in (".bin", ".map", ""):
+                with out.open(suffix) as f:
+                    f.write(b"new")
+            sys.addaudithook(hook)
+    """
+    from support import ROOT
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "net.xml").exists() and [p for p in tmp_path.iterdir() if p.name.startswith(publish.PREFIX)]
+    return tmp_path / "net.xml"
+
+
+def test_reading_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
+    target = abandoned(tmp_path)
+    with pytest.raises(ConverterError):  # it is no model, but it is there again
+        converter.load(target)
+    assert seen(tmp_path) == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"new")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_writing_sweeps_what_a_killed_writer_left(tmp_path: Path) -> None:
+    write(abandoned(tmp_path), b"newer")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"newer")
+
+
+def test_what_was_put_there_meanwhile_is_kept(tmp_path: Path) -> None:
+    target = abandoned(tmp_path)
+    target.write_bytes(b"by hand")
+    publish.recover(target)
+    assert target.read_bytes() == b"by hand" and not [p for p in tmp_path.iterdir() if p.is_dir()]
+
+
+def test_a_writer_that_is_alive_is_left_alone(tmp_path: Path) -> None:
+    with Output(tmp_path / "net.xml") as out:
+        with out.open() as f:
+            f.write(b"slow")
+        code = "from converter.files import Output\nwith Output('net.xml') as out, out.open() as f: f.write(b'quick')"
+        run_python(code, cwd=tmp_path)
+        assert (tmp_path / "net.xml").read_bytes() == b"quick"
+        publish.recover(tmp_path / "net.xml")
+    assert (tmp_path / "net.xml").read_bytes() == b"slow"
+
+
+def test_writers_of_one_target_never_mix_their_files(tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        from converter.files import Output
+        for i in range(60):
+            with Output("net.xml") as out:
+                for suffix in (".bin", ".map", ""):
+                    with out.open(suffix) as f:
+                        f.write(f"{sys.argv[1]} {i}".encode())
+    """
+    from support import ROOT
+
+    writers = [subprocess.Popen([sys.executable, "-c", code, n], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}) for n in "abc"]
+    looks = 0
+    while any(w.poll() is None for w in writers):
+        with publish.folder_lock(tmp_path):
+            found = seen(tmp_path)
+        assert not found or (len(found) == 3 and len(set(found.values())) == 1), found
+        looks += bool(found)
+    assert [w.returncode for w in writers] == [0, 0, 0] and looks
+    assert set(seen(tmp_path)) == {p.name for p in tmp_path.iterdir()}
+
+
+# --- failures
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_rename_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+    write(tmp_path / "net.xml", b"old")
+    renames, real = 0, os.rename
+
+    def rename(a: Any, b: Any) -> None:
+        nonlocal renames
+        renames += 1
+        if renames == failing + 1:
+            raise OSError(5, "Input/output error")
+        real(a, b)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(ConverterError, match="W301"):
+        write(tmp_path / "net.xml", b"new")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"old")
+
+
+@pytest.mark.parametrize("form", SETS)
+def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
+    """A file system of a few pages, in name spaces of its own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && exec "$@"', "sh", str(folder)]
+    if subprocess.run([*enter, "64k", "true"], capture_output=True).returncode != 0:
+        pytest.skip("no name spaces for this user")
+    code = """if True:
+        import sys
+        from pathlib import Path
+        sys.path[:0] = sys.argv[4:]
+        import converter
+        from converter.errors import ConverterError
+        from mutations import network
+        from test_publish import seen
+        folder, name, form = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+        converter.save(network(), folder / name, form)
+        old = seen(folder)
+        (folder / "filler").write_bytes(b"")
+        with open(folder / "filler", "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+        old["filler"] = seen(folder)["filler"]
+        try:
+            converter.save(network(), folder / name, form)
+            print("written")
+        except ConverterError as e:
+            print(e.diagnostics[0].code)
+        assert seen(folder) == old, sorted(seen(folder))
+        assert {p.name for p in folder.iterdir()} == set(old)
+    """
+    from support import ROOT
+
+    arguments = [sys.executable, "-c", code, str(folder), SETS[form], form, str(Path(__file__).parent)]
+    done = subprocess.run([*enter, "160k", *arguments], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.stdout == "W301\n", done.stderr
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "net.bin")
+    with pytest.raises(ConverterError, match="W301"):
+        write(tmp_path / "net.xml", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["net.bin"]
+
+
+def test_a_device_is_not_replaced() -> None:
+    with pytest.raises(ConverterError, match="W301"):
+        converter.save(network(), "/dev/full", "onnx")
+    assert not Path("/dev/full").is_file() and not [p for p in Path("/dev").iterdir() if p.name.startswith(publish.PREFIX)]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "net.xml").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / "net.bin").symlink_to(tmp_path / "nowhere")
+    write(tmp_path / "out" / "net.xml", b"new")
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious" and not (tmp_path / "nowhere").exists()
+    assert seen(tmp_path / "out") == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"new")
+    assert not (tmp_path / "out" / "net.xml").is_symlink()
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
+    write(tmp_path / ("x" * 251 + ".xml"), b"new")
+    assert len(seen(tmp_path)) == 3
