@@ -16,11 +16,17 @@ MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one parameter of a window
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+FLAGS = frozenset(
+    ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
+)
 Dims = list[int | None]
 
 
 def broken(node: ir.Node) -> str | None:
     """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their types and shapes."""
+    for name in FLAGS.intersection(node.attributes):
+        if _attr(node, name, 0) not in (0, 1):
+            return f"{name} is {_attr(node, name, 0)}, not 0 or 1"
     law = _LAWS.get(node.op_type)
     if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
@@ -197,6 +203,11 @@ def _axis(node: ir.Node) -> str | None:
     return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
 
 
+def _gathered(node: ir.Node) -> str | None:
+    x, axis = _dims(node, 0), int(_attr(node, "axis", 0))
+    return None if x is None or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+
+
 def _transpose(node: ir.Node) -> str | None:
     x, perm = _dims(node, 0), _attr(node, "perm", None)
     return None if x is None or perm is None or sorted(perm) == list(range(len(x))) else f"{list(perm)} is not an order of the {len(x)} axes of the input"
@@ -219,7 +230,16 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
-    **{"Transpose": _transpose, "Softmax": _axis, "LogSoftmax": _axis, "Hardmax": _axis, "LpNormalization": _axis, "ArgMax": _axis, "ArgMin": _axis},
+    **{
+        "Transpose": _transpose,
+        "Softmax": _axis,
+        "LogSoftmax": _axis,
+        "Hardmax": _axis,
+        "LpNormalization": _axis,
+        "ArgMax": _axis,
+        "ArgMin": _axis,
+        "Gather": _gathered,
+    },
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     **{"Reshape": _reshape, "Concat": _concat, "Sum": _concat, "Max": _concat, "Min": _concat, "Mean": _concat},
     **{"Slice": _slice, "Tile": _tile},
