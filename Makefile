@@ -10,8 +10,9 @@ EXTRAS_demo := openvino,litert
 EXTRAS_test := test
 EXTRAS_dev := dev
 EXTRAS_browser := browser
+EXTRAS_fuzz := fuzz
 
-.PHONY: help demo test test-browser check lint format bench record clean fuzz
+.PHONY: help demo test test-browser check lint format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -47,6 +48,9 @@ record: .venv/.installed-test ## Rewrite the expected output of the command-line
 
 fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (half an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000
+
+fuzz-guided: .venv/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)
+	$(BIN)/python tests/guided.py
 
 clean: ## Remove .venv and everything made by other targets
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

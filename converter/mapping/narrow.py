@@ -89,7 +89,7 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
             for g in all_graphs(model.graph)
             for n in g
             for o in n.outputs
-            if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and (o.uses() or o.is_graph_output())
+            if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and (o.uses() or (o.is_graph_output() and o.shape is not None))
         ]
     return [
         Diagnostic(

@@ -63,6 +63,7 @@ def conv(net: Net, dtype: Any = np.int8, zero: int = 0) -> ir.Value:
     return net.op("Conv", net.w(6, 3, 3, 3, dtype=dtype, zero=zero), net.b.const(floats(6) * 0.1), pads=[1, 1, 1, 1])
 
 
+UNARY = ("Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Softplus", "Erf", "Exp", "Abs", "Neg", "Mish", "HardSigmoid", "Softsign", "Floor", "Selu", "Sign")
 NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     "convolution": ((1, 3, 7, 7), lambda n: n.q(conv(n))),
     "unsigned weights": ((1, 3, 7, 7), lambda n: n.q(conv(n, np.uint8, 131))),
@@ -103,7 +104,7 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     "another grid": ((1, 3, 4, 4), lambda n: n.q(n.x, 0.017, 40, np.uint8)),
 } | {
     kind: ((1, 3, 5, 5), lambda n, kind=kind: n.q(n.b.op(kind, n.x)))  # type: ignore[misc]
-    for kind in ["Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Softplus", "Erf", "Exp", "Abs", "Neg", "Mish", "HardSigmoid", "Softsign", "Floor", "Selu"]
+    for kind in UNARY
 }
 FAR = {"larger and smaller": 3}  # a comparison of two results that are one step off each
 
@@ -296,3 +297,11 @@ def test_a_choice_between_two_grids(tmp_path: Path) -> None:
     given = {i.name: feeds[i.name].astype(np.uint8 if i.name == "c" else np.float32) for i in written.inputs}
     found = next(iter(written.run(given).values()))
     assert apart(found, next(iter(model.run(feeds).values())), OUT) <= 2.01
+
+
+def test_a_relu_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
+    net = Net(1, 3, 4, 4)
+    model = net.ends(net.q(net.b.op("Resize", net.op("Relu"), None, np.array([1, 1, 2, 2], np.float32), mode="linear")))
+    feeds = {"x": floats(1, 3, 4, 4)}
+    found = converter.load(integers(model, tmp_path)).run(feeds)
+    assert apart(next(iter(found.values())), next(iter(model.run(feeds).values())), OUT) <= 1.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,53 @@ def test_morphology(kind: str, tmp_path: Path) -> None:
     windows = np.lib.stride_tricks.sliding_window_view(plus(x) * 256, (2, 3), (1, 2))
     y = join(windows + (kernel * 90).transpose(2, 0, 1)[None, None, None], axis=(-2, -1))
     np.testing.assert_array_equal(found, rescaled(y, 150, 16))
+
+
+@pytest.mark.parametrize("method", ["L1", "L2"])
+def test_norms_of_windows(method: str, tmp_path: Path) -> None:
+    x = whole(1, 5, 6, 2)
+    window = {"kernel_y": 2, "kernel_x": 3, "stride_x": 2, "stride_y": 1, "dilation_x": 1, "dilation_y": 1}
+    attrs = {**window, "pad_left": 1, "pad_right": 1, "pad_top": 0, "pad_bottom": 0, "method": method, "ceil_mode": False}
+    attrs |= {"scale_value": 201, "shift_value": 12 if method == "L1" else 9}
+    lut = np.rint(np.sqrt(np.arange(256) * 256) / 3).astype(np.int8)
+    found = compute(tmp_path, "Pooling", [x], (1, 4, 3, 2), attrs, {"sqrt_lut": lut})
+    padded = np.pad(plus(x), ((0, 0), (0, 0), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 3), (1, 2))[:, :, ::2]
+    if method == "L1":
+        wanted = rescaled(np.abs(windows).sum((-2, -1)), 201, 12)
+    else:
+        at = rescaled((windows**2).sum((-2, -1)), 201, 9, 0, 65535, zero=0).astype(int)
+        table = np.append(lut, lut[-1]).astype(int)
+        wanted = table[at // 256] + np.floor((table[at // 256 + 1] - table[at // 256]) * (at % 256) / 256)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_gated_layer_that_resets_behind_its_product(tmp_path: Path) -> None:
+    batch, time, size, n = 2, 3, 4, 5
+    x, h = whole(batch, time, size), whole(batch, n, low=-60, high=60)
+    w, biases = whole(3 * n, size + n, low=-50, high=50), RNG.integers(-900, 900, 4 * n).astype(np.int32)
+    scale, shift = RNG.integers(128, 255, 6 * n + 2).astype(np.uint8), np.full(6 * n + 2, 8, np.int8)
+    shift[2 * n : 4 * n] = shift[5 * n : 6 * n] = 14
+    luts = {k: np.sort(whole(256)) for k in ("lut_rt", "lut_zt", "lut_ht")}
+    attrs = {"time_steps": time, "input_size": size, "cell_size": n, "direction": "forward", "out_sequence": ["H"], "activations": ["SIGMOID", "TANH"]}
+    attrs |= {"hidden_scale_value": 150, "hidden_shift_value": 14}
+    found = compute(tmp_path, "GRUv1", [x, h], (batch, time, n), attrs, {"weights": w, "biases": biases, "scale": scale, "shift": shift, **luts}, zero=0)
+    wide = (-(2**31), 2**31 - 1)
+    edges = np.cumsum([0, 2 * n, 2 * n, n, n, 1, 1])
+    by = [(scale[a:e].astype(float), shift[a:e]) for a, e in itertools.pairwise(edges)]
+    wx, wh, b = w[:, :size].T.astype(np.int64), w[:, size:].T.astype(np.int64), biases.astype(np.int64)
+    state, wanted = h.astype(np.int64), []
+    for t in range(time):
+        step = x[:, t].astype(np.int64)
+        gates = step @ wx[:, : 2 * n] + rescaled(state @ wh[:, : 2 * n], *by[0], *wide, zero=0) + b[: 2 * n]
+        gates = rescaled(gates, *by[1], zero=0).astype(int) + 128
+        r, u = luts["lut_rt"][gates[:, :n]].astype(np.int64), luts["lut_zt"][gates[:, n:]].astype(np.int64)
+        inner = r * rescaled(state @ wh[:, 2 * n :] + b[3 * n :], 150, 14, zero=0)
+        c = step @ wx[:, 2 * n :] + rescaled(inner, *by[2], *wide, zero=0) + b[2 * n : 3 * n]
+        c = luts["lut_ht"][rescaled(c, *by[3], zero=0).astype(int) + 128].astype(np.int64)
+        state = rescaled(rescaled((127 - u) * c, *by[4], *wide, zero=0) + u * state, *by[5], zero=0).astype(np.int64)
+        wanted.append(state)
+    np.testing.assert_array_equal(found, np.stack(wanted, 1))
 
 
 def test_the_range_of_a_tensor_bounds_it(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ OWN |= {
     "Pooling": _same,
     "Abs": _amounts,
     "Negative": _turned,
+    "Sign": lambda layer, source: Grid.of(1.0, 0, ir.DataType.INT8),
     "Resize": _same,
     "SpaceToBatch": _same,
 }
@@ -50,7 +51,7 @@ def average(f: Form) -> Filled:
     return "Pooling", f.attrs, {}
 
 
-@form("Abs", "Negative")
+@form("Abs", "Negative", "Sign")
 def sign(f: Form) -> Filled:
     return f.layer.kind, f.attrs, {}
 

@@ -170,14 +170,16 @@ class Plan:
         return active and all(known) and bool(results) and all(self._target(layer, v)[0] is not None for v in results)
 
     def _target(self, layer: Layer, value: ir.Value) -> tuple[Grid | None, ir.Value | None]:
-        """The grid of a result; a multiple that another layer reads has as many steps as what it is a multiple of."""
+        """The grid of a result; a multiple that another layer reads has as many steps as what it is a multiple of, and so has a Relu."""
         grid, place = self._wanted(value)
-        factor = None if grid is not None or layer.attrs.get("method", layer.kind.upper()) != "MUL" else self._factor(layer)
         readers = self.readers.get(value, [])
-        if factor is None or value.is_graph_output() or any(r.kind == QUANTIZE for r in readers):
+        if grid is not None or value.is_graph_output() or any(r.kind == QUANTIZE for r in readers):
             return grid, place
-        source, number = factor
-        return replace(source, scale=source.scale * number), None
+        source = layer.inputs[0]
+        if layer.kind == "Activation" and layer.attrs.get("method") == "RELU" and source in self.reals:
+            return self.reals[source][1], None
+        factor = self._factor(layer) if layer.attrs.get("method", layer.kind.upper()) == "MUL" else None
+        return (None, None) if factor is None else (replace(factor[0], scale=factor[0].scale * factor[1]), None)
 
     def _factor(self, layer: Layer) -> tuple[Grid, float] | None:
         """What a layer multiplies, and the one positive number by which."""
