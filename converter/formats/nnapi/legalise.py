@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, quotient, remainder
+from converter.formats.nnapi.legalise_ranks import RANKS, with_ranks
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import SHAPES, merged
 from converter.formats.nnapi.unroll import copied
@@ -21,7 +23,9 @@ LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: sm
 
 def rewrites(level: int) -> Rewrites:
     """Below level 3 some of them trade an operation that is missing for several that are there."""
-    return {**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
+    found = {**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
+    found["", "Div"] = either(merged, quotient)
+    return {**found, **{("", op): with_ranks(op, found.get(("", op))) for op in RANKS}}
 
 
 def x_of(node: ir.Node, index: int = 0) -> ir.Value:
@@ -115,6 +119,8 @@ def mod(node: ir.Node, b: Builder) -> ir.Value | None:
     """x - floor(x / y) * y takes the sign of the divisor, which has to be an ordinary number."""
     x, y = x_of(node), x_of(node, 1)
     divisor = constant(y)
+    if x.dtype in INTEGERS:
+        return remainder(node, b)
     if x.dtype not in FLOATS or attrs_of(node).get("fmod", 0) or divisor is None or not (np.isfinite(divisor) & (divisor != 0)).all():
         return None
     return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
@@ -257,16 +263,29 @@ def crd(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def or_merged(rewrite: Rewrite) -> Rewrite:
     """A rewrite for up to four dimensions, else the merging of more."""
-    return lambda node, b: merged(node, b) if (rank_of(x_of(node)) or 0) > 4 else rewrite(node, b)
+    return lambda node, b: merged(node, b) if max(rank_of(x_of(node)) or 0, rank_of(node.outputs[0]) or 0) > 4 else rewrite(node, b)
+
+
+def either(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The first that applies."""
+
+    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+        found = first(node, b)
+        return second(node, b) if found is None else found
+
+    return both
 
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
     ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
     ("", "LpNormalization"): lp_normalization,
-    ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
-    **{("", op): truth for op in ("Reshape", "Transpose", "Concat", "Slice", "Gather", "Expand", "Tile", "Split")},
+    ("", "Pad"): pad, ("", "DepthToSpace"): crd,
+    **{("", op): truth for op in ("Reshape", "Slice", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
+    **{("", op): rewrite for op, rewrite in NUMBERS.items()},
 }  # fmt: skip
+REWRITES["", "Where"] = or_merged(where)
 BELOW_3: dict[tuple[str, str], Rewrite] = {
     ("", "Clip"): or_merged(clip), ("", "PRelu"): prelu,
     **{("", op): or_merged(reduce_plane) for op in ("ReduceMean", "ReduceMax", "ReduceSum")},

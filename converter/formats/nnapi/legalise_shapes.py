@@ -38,8 +38,8 @@ def shorten_all(model: ir.Model) -> None:
     """Reshapes of Reshapes become one, so that a high rank between them goes."""
     names = Names(model)
     for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if node.op_type in UNARY and node.domain == "" and (rank_of(node.outputs[0]) or 0) > MOST:
+        for node in list(graph) * 2:
+            if node.graph is not None and node.op_type in UNARY and node.domain == "" and (rank_of(node.outputs[0]) or 0) > MOST:
                 before_reshape(node, names)
         for node in list(graph):
             if node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze") and node.domain == "":
@@ -158,30 +158,47 @@ def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def merged(node: ir.Node, b: Builder) -> ir.Value | None:
     """Elementwise operators and reductions of more than four dimensions: neighbours that are treated alike become one dimension."""
-    out, values = shape_of(node.outputs[0]), [v for v in node.inputs if v is not None]
+    out, values = shape_of(node.outputs[0]), list(node.inputs)
     reduction = node.op_type.startswith("Reduce")
     data = values[:1] if reduction else values
-    shapes = [shape_of(v) for v in data]
-    if out is None or any(s is None for s in shapes) or max(len(s or ()) for s in shapes) <= MOST:
+    shapes = [None if v is None else shape_of(v) for v in data]
+    if out is None or any(s is None and v is not None for s, v in zip(shapes, data, strict=True)) or max(len(s or ()) for s in shapes) <= MOST:
         return None
     rank = max(len(s or ()) for s in shapes)
     full = [(1,) * (rank - len(s or ())) + tuple(s or ()) for s in shapes]
-    axes = constant(values[1]) if reduction and len(values) > 1 else np.arange(rank) if reduction else np.array([], np.int64)
+    axes = constant(values[1]) if reduction and len(values) > 1 and values[1] is not None else np.arange(rank) if reduction else np.array([], np.int64)
     if axes is None:
         return None
     gone = {int(a) % rank for a in axes.reshape(-1)}
     runs = alike([(*(s[i] == 1 for s in full), i in gone) for i in range(rank)], [max(s[i] for s in full) for i in range(rank)])
     if len(runs) > MOST:
-        return None
+        return one_by_one(node, b, sorted(gone)) if reduction else as_one_shape(node, b, out)
     if reduction and not any(run[0] in gone for run in runs):  # only axes of length 1: nothing to add up
-        return b.op("Reshape", data[0], list(out))
-    flat = [reshaped(b, v, [int(np.prod([s[i] for i in run])) for run in runs] or [1]) for v, s in zip(data, full, strict=True)]
+        return None if data[0] is None else b.op("Reshape", data[0], list(out))
+    sizes = [[int(np.prod([s[i] for i in run])) for run in runs] or [1] for s in full]
+    flat = [None if v is None else v if shape_of(v) == () else reshaped(b, v, size) for v, size in zip(data, sizes, strict=True)]
     more: list[Any] = [[k for k, run in enumerate(runs) if run[0] in gone]] if reduction else []
     attributes: dict[str, Any] = {k: v for k, v in copied(node).items() if k not in ("keepdims", "noop_with_empty_axes")}
     if reduction:
         attributes["keepdims"] = 0
     y = b.op(node.op_type, *flat, *more, **attributes)
     return b.op("Reshape", y, list(out))
+
+
+def one_by_one(node: ir.Node, b: Builder, axes: Sequence[int]) -> ir.Value | None:
+    """One axis after the other, which gives the same for sums, means, products and extremes."""
+    x, out = node.inputs[0], shape_of(node.outputs[0])
+    if out is None:
+        return None
+    for axis in axes:
+        x = b.op(node.op_type, x, [axis], keepdims=1)
+    return None if x is None else b.op("Reshape", x, list(out))
+
+
+def as_one_shape(node: ir.Node, b: Builder, out: Sequence[int]) -> ir.Value:
+    """Operands that broadcast along too many axes are repeated first."""
+    whole = [v if v is None or shape_of(v) == tuple(out) else b.op("Expand", v, list(out)) for v in node.inputs]
+    return b.op(node.op_type, *whole, **copied(node))
 
 
 def alike(kinds: list[tuple[bool, ...]], sizes: list[int]) -> list[list[int]]:
@@ -242,6 +259,7 @@ def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
 
 RANK_FREE = (
     "Add", "Sub", "Mul", "Div", "Relu", "Clip", "Sigmoid", "Tanh", "Floor", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd",
+    "Max", "Min", "Pow", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "PRelu",
 )  # fmt: skip
 SHAPES: dict[tuple[str, str], Rewrite] = {
     **{("", op): merged for op in RANK_FREE},

@@ -11,12 +11,14 @@ from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
 from converter.formats.nnapi.legalise import rewrites
+from converter.formats.nnapi.legalise_ranks import MOST, RANKS, Shapes, narrow_boundary
 from converter.formats.nnapi.legalise_shapes import prepare, shorten_all
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.writing import Ref, Writer
+from converter.graph.infer import rank_of
 from converter.graph.names import public_name
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
@@ -36,8 +38,9 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is written then.
     """
     notes: list[Diagnostic] = []
-    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes)
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
+    records = flavour.format == "tflite" or (plain and not path.name.endswith((".nnapi", ".nnapi.c")))
+    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes, records)
     with Output(path) as out:
         if flavour.format == "tflite":
             from converter.formats.nnapi.tflite import write_tflite
@@ -58,18 +61,23 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     return notes
 
 
-def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None) -> Table:
-    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart."""
+def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None, records: bool = True) -> Table:
+    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart.
+
+    `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
+    """
     graph = model.ir.clone()
     fold(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
+    shapes = narrow_boundary(graph) if records else ({}, {})
+    shorten_all(graph)
     highest = max(level for level in LEVELS if level <= limit)
-    table, warnings = at_level(graph, highest, io_layout)
+    table, warnings = at_level(graph, highest, io_layout, shapes)
     needed = feature_level(table)[0]
     for level in [n for n in LEVELS if n < needed]:
         try:
-            table, warnings = at_level(graph, level, io_layout)
+            table, warnings = at_level(graph, level, io_layout, shapes)
             break
         except UnsupportedError:
             continue
@@ -78,7 +86,7 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     return table
 
 
-def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, list[Diagnostic]]:
+def at_level(prepared: ir.Model, level: int, io_layout: str, shapes: tuple[Shapes, Shapes] = ({}, {})) -> tuple[Table, list[Diagnostic]]:
     """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
     graph = prepared.clone()
     legalise(graph, lambda n: refused(n, level), rewrites(level))
@@ -88,6 +96,10 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
     table, writer = Table(), Writer(level)
     writer.subgraph = table
     write_graph(graph.graph, writer)
+    for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
+        for operand in (table.operands[i] for i in indexes):
+            if operand.name in recorded:
+                operand.boundary = {**(operand.boundary or {}), "shape": list(recorded[operand.name])}
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
     return table, writer.narrowing.notes
@@ -95,6 +107,8 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
 
 def refused(node: ir.Node, level: int) -> bool:
     """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+    if node.op_type in RANKS and node.domain == "" and max((rank_of(v) or 0 for v in [*node.inputs, *node.outputs] if v is not None), default=0) > MOST:
+        return True
     if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
         return False
     try:
