@@ -86,6 +86,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[int]]]] = {
     "a choice": (choice, [[2, 3]]),
     **{f"scatter, {r}, known": (scattered(r, True), [[3, 4], [2, 4], [1, 1]]) for r in ("none", "add", "mul", "max", "min")},
     **{f"scatter, {r}": (scattered(r, False), [[3, 4], [2, 4], [1, 1]]) for r in ("none", "add", "mul", "max", "min")},
+    "several updates for a row": (
+        lambda b, x, u, i: b.op("ScatterND", x, b.op("Cast", b.op("Ceil", b.op("Sigmoid", i)), to=7), u),
+        [[3, 4], [3, 4], [3, 1]],
+    ),
     "elements scattered": (lambda b, x, u: b.op("ScatterElements", x, np.array([[1, 0, 2, -1]]), u, axis=0), [[4, 4], [1, 4]]),
     "more inputs than four dimensions": (lambda b, x: b.op("Reshape", x, [12, 6]), [FIVE]),
     "an image of five": (
@@ -122,7 +126,7 @@ def test_another_engine_computes_the_same(case: str) -> None:
     try:
         got = model.run(feeds, engine="litert")
     except ConverterError as e:
-        assert case in ("an axis", "maxima of two axes") or "whole numbers" in case or "remainders" in case or "scatter" in case, e
+        assert case in ("an axis", "maxima of two axes") or "whole numbers" in case or "remainders" in case or "scatter" in case or "updates" in case, e
         return
     for name, value in model.run(feeds).items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

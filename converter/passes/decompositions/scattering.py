@@ -14,8 +14,8 @@ from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
 LARGEST = 1 << 22  # elements of the table
-_KINDS = {"none": "Sum", "add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
-_NEUTRAL = {"none": 0.0, "add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
+_KINDS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
+_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 
 @decomposes("ScatterND")
@@ -72,12 +72,20 @@ def _scattered(b: Builder, x: ir.Value, index: Any, updates: ir.Value, reduction
     if rows * width * count > LARGEST:
         raise MappingError("a scatter of this size cannot be written as a table")
     hit: Any = _hits(b, index, rows, count)
-    table = b.op("Where", hit, b.op("Reshape", updates, [count, 1, width]), b.like(x, _NEUTRAL[reduction]))
-    found = b.op(f"Reduce{_KINDS[reduction]}", table, [0], keepdims=0)
+    rest = b.op("Reshape", updates, [count, 1, width])
     if reduction == "none":
-        number = b.op("Where", hit, b.like(x, 1), b.like(x, 0))
-        return b.op("Where", b.op("Greater", b.op("ReduceMax", number, [0], keepdims=0), b.like(x, 0.5)), found, x)
+        return _last(b, x, hit, rest, count)
+    table = b.op("Where", hit, rest, b.like(x, _NEUTRAL[reduction]))
+    found = b.op(f"Reduce{_KINDS[reduction]}", table, [0], keepdims=0)
     return b.op({"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction], x, found)
+
+
+def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, count: int) -> ir.Value:
+    """Of several updates for one row the last one stays, as the engines have it."""
+    order = b.const(np.arange(1, count + 1).astype(x.dtype.numpy() if x.dtype is not None else np.float32).reshape(count, 1, 1))
+    last = b.op("ReduceMax", b.op("Where", hit, order, b.like(x, 0)), [0], keepdims=1)
+    found = b.op("ReduceSum", b.op("Where", b.op("Equal", order, last), updates, b.like(x, 0)), [0], keepdims=0)
+    return b.op("Where", b.op("Greater", b.op("Squeeze", last, [0]), b.like(x, 0)), found, x)
 
 
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
