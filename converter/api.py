@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,17 +37,42 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
         recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
-    try:
+    with _boundary_told(p):
         model = read(p, Path(weights) if weights else None)
-    except InferenceError as e:  # of an input or an output; those of layers are told with the layer
-        raise unreadable("R105", str(e), Where(str(p))) from None
-    if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
-        raise unreadable("R110", reason, Where(str(p)))
+    _demand_boundary(model, p)
     model.source = p if weights is None else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
         model.notes.append(Diagnostic("R108", message, "warning", Where(str(p)), help=f"-f {chosen.name} says that it is meant"))
     return model
+
+
+def check(path: PathLike, format: str | None = None, weights: PathLike | None = None) -> list[Diagnostic]:
+    """What is wrong with a model file by itself. Raises ReadError for what cannot be read at all."""
+    p = Path(path)
+    chosen = formats.get(format) if format else formats.detect(p)
+    with _boundary_told(p):
+        return chosen.check(p, Path(weights) if weights else None)
+
+
+@contextmanager
+def _boundary_told(path: Path) -> Iterator[None]:
+    """What is impossible about an input or an output is told with the file; of a layer it is told with the layer."""
+    try:
+        yield
+    except InferenceError as e:
+        raise unreadable("R105", str(e), Where(str(path))) from None
+
+
+def _demand_boundary(model: Model, p: Path) -> None:
+    """There are outputs, sizes that tensors can have, and one name for each input."""
+    if reason := next(filter(None, map(impossible, (*model.ir.graph.inputs, *model.ir.graph.outputs))), None):
+        raise unreadable("R110", reason, Where(str(p)))
+    names = [i.name for i in model.inputs]
+    if len(set(names)) < len(names):
+        raise unreadable("R105", f"two inputs are called {next(n for n in names if names.count(n) > 1)!r}", Where(str(p)))
+    if not model.ir.graph.outputs:
+        raise unreadable("R105", "the model has no outputs", Where(str(p)))
 
 
 def save(model: Model, path: PathLike, format: str | None = None, io_layout: str = "") -> list[Diagnostic]:

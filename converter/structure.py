@@ -58,7 +58,7 @@ def _nodes(a: Model, b: Model, found: Alignment) -> list[Change]:
     back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
     partner: dict[ir.Node, ir.Node] = {}
     for r, c in found.pairs.items():
-        n, m = left.values[r].producer(), right.values[c].producer()
+        n, m = (s.values[v].producer() if v in s.values else None for s, v in ((left, r), (right, c)))  # what nobody reads is no value of a side
         if n is not None and m is not None:
             partner.setdefault(n, m)
     taken = set(partner.values())

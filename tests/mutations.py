@@ -7,7 +7,7 @@ more than `LIMIT` seconds, or a file left behind after a refusal is a fault and 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +40,10 @@ def network() -> Model:
     return Model(model, "onnx")
 
 
-def seeds(folder: Path, model: Model | None = None) -> dict[str, Path]:
-    """A network, the small one unless another is given, in every form that can express it and that is read; by target."""
+def seeds(folder: Path, model: Model | None = None, forms: Iterable[str] = tuple(FORMS)) -> dict[str, Path]:
+    """A network, the small one unless another is given, in every form (or `forms`) that can express it and that is read; by target."""
     made = {}
-    for target, suffix in FORMS.items():
+    for target, suffix in ((t, FORMS[t]) for t in forms):
         path = folder / target.replace("+", "_").replace("=", "") / f"net{suffix}"
         path.parent.mkdir(parents=True)
         try:

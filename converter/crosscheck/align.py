@@ -53,7 +53,7 @@ class Side:
     def last_of_layer(self) -> dict[str, str]:
         """Layer name -> the one output of its last node."""
         last = {n.metadata_props[LAYER]: n for n in self.nodes if n.metadata_props.get(LAYER)}
-        return {layer: str(n.outputs[0].name) for layer, n in last.items() if len(n.outputs) == 1}
+        return {layer: str(n.outputs[0].name) for layer, n in last.items() if len(n.outputs) == 1 and n.outputs[0].name in self.values}
 
 
 def _operands(node: ir.Node) -> list[ir.Value]:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.infer import KNOWN_LIMIT, Array, infer, known, schema_of, set_known, set_type
+from converter.graph.laws import BODY
 from converter.graph.names import Names
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
@@ -105,6 +106,7 @@ class Builder:
         """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer graph may be used freely."""
         inner = Builder(ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)), self.names, in_function=self.in_function)
         inner.source = dict(self.source)
+        inner.graph.meta[BODY] = True
         return inner
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> ir.Value:

@@ -6,6 +6,7 @@ vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -76,10 +77,12 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
 
 @functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op_type, OPSET if domain == "" else 1, domain)
-    except onnx.defs.SchemaError:
-        return None
+    for version in (OPSET,) if domain == "" else (5, 3, 1):  # of ai.onnx.ml the newest that has the operator
+        with contextlib.suppress(onnx.defs.SchemaError):
+            schema = onnx.defs.get_schema(op_type, version, domain)
+            if domain == "" or not schema.deprecated:
+                return schema
+    return None
 
 
 def infer(node: ir.Node) -> None:
@@ -129,6 +132,16 @@ def _infer_standard(node: ir.Node) -> None:
             out.type = ir.TensorType(type_.dtype) if isinstance(type_, ir.TensorType) else type_
         if dims is not None:
             out.shape = ir.Shape(dims)
+    if node.op_type == "GatherND" and node.outputs[0].shape is None:
+        _infer_scalar(node)
+
+
+def _infer_scalar(node: ir.Node) -> None:
+    """onnx gives a GatherND that finds one element no shape; it is ()."""
+    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
+    batch = node.attributes.get("batch_dims")
+    if data and index and len(data) + len(index) - 1 - index[-1] == (batch.as_int() if batch is not None else 0):
+        node.outputs[0].shape = ir.Shape([])
 
 
 # what onnx found for an operator with these attributes and inputs: networks ask the same thing again and again

@@ -6,6 +6,7 @@ are refused where the node is made, whatever format they come from. Source: the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,11 +14,19 @@ import onnx_ir as ir
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one parameter of a window
+BODY = "netconv.body"  # key of the meta data of a graph inside a node
+MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+FLAGS = frozenset(
+    ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
+)
 Dims = list[int | None]
 
 
 def broken(node: ir.Node) -> str | None:
     """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their types and shapes."""
+    for name in FLAGS.intersection(node.attributes):
+        if _attr(node, name, 0) not in (0, 1):
+            return f"{name} is {_attr(node, name, 0)}, not 0 or 1"
     law = _LAWS.get(node.op_type)
     if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
@@ -135,9 +144,68 @@ def _depth(node: ir.Node) -> str | None:
     return None if 0 < size < LARGEST else f"the size {size} is impossible"
 
 
+def _elements(node: ir.Node) -> str | None:
+    x, index = _dims(node, 0), _dims(node, 1)
+    return None if x is None or index is None or len(x) == len(index) else f"indices of {len(index)} axes into data of {len(x)}"
+
+
+def _constant(node: ir.Node, index: int) -> list[int] | None:
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None or value.const_value is None or value.const_value.size > MOST_ENTRIES:
+        return None
+    return [int(n) for n in value.const_value.numpy().reshape(-1).tolist()]
+
+
+def _reduction(node: ir.Node) -> str | None:
+    x, axes = _dims(node, 0), _constant(node, 1)
+    if x is None or axes is None:
+        return None
+    fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes) if x else not axes
+    return None if fits else f"{axes} are not different axes of the shape {x}"
+
+
+def _slice(node: ir.Node) -> str | None:
+    """Starts, ends, axes and steps: as many of one as of the other, no step of 0."""
+    x, given = _dims(node, 0), [d for i in range(1, len(node.inputs)) if (d := _dims(node, i)) is not None]
+    if any(len(d) != 1 for d in given) or len({d[0] for d in given if d[0] is not None}) > 1:
+        return f"starts, ends, axes and steps of the shapes {given} do not fit each other"
+    if x is not None and any(d[0] is not None and d[0] > len(x) for d in given):
+        return f"{given[0][0]} axes are cut, the input has {len(x)}"
+    return "a step is 0" if 0 in (_constant(node, 4) or ()) else None
+
+
+def _tile(node: ir.Node) -> str | None:
+    x, repeats = _dims(node, 0), _constant(node, 1)
+    return None if x is None or repeats is None or (len(repeats) == len(x) and min(repeats, default=0) >= 0) else f"{repeats} repeats for the shape {x}"
+
+
+def _reshape(node: ir.Node) -> str | None:
+    """In the branch of an If that is never taken sizes may well contradict each other."""
+    before, after = (_sizes(v) for v in (node.inputs[0], node.outputs[0]))
+    inside = isinstance(node.graph, ir.Graph) and BODY in node.graph.meta
+    if inside or before is None or after is None or math.prod(before) == math.prod(after):
+        return None
+    return f"{math.prod(before)} elements of the shape {before} do not fit the shape {after}"
+
+
+def _sizes(value: ir.Value | None) -> list[int] | None:
+    if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
+        return None
+    return [int(d) for d in value.shape if isinstance(d, int)]
+
+
+def _concat(node: ir.Node) -> str | None:
+    return "an operand is left out" if any(v is None for v in node.inputs) else None
+
+
 def _axis(node: ir.Node) -> str | None:
     x, axis = _dims(node, 0), int(_attr(node, "axis", -1))
     return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+
+
+def _gathered(node: ir.Node) -> str | None:
+    x, axis = _dims(node, 0), int(_attr(node, "axis", 0))
+    return None if x is None or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
 
 
 def _transpose(node: ir.Node) -> str | None:
@@ -162,6 +230,19 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
-    **{"Transpose": _transpose, "Softmax": _axis, "LogSoftmax": _axis, "Hardmax": _axis, "LpNormalization": _axis, "ArgMax": _axis, "ArgMin": _axis},
+    **{
+        "Transpose": _transpose,
+        "Softmax": _axis,
+        "LogSoftmax": _axis,
+        "Hardmax": _axis,
+        "LpNormalization": _axis,
+        "ArgMax": _axis,
+        "ArgMin": _axis,
+        "Gather": _gathered,
+    },
+    **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
+    **{"Reshape": _reshape, "Concat": _concat, "Sum": _concat, "Max": _concat, "Min": _concat, "Mean": _concat},
+    **{"Slice": _slice, "Tile": _tile},
+    **{"GatherElements": _elements, "ScatterElements": _elements},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

@@ -20,7 +20,7 @@ from converter.mapping.table import Table
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
 # what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def reason_against(mapping: FormatMapping, node: ir.Node, version: int = 0) -> M
 def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     props = node.metadata_props
     place = props.get("netconv.where", "")  # a line, or a path inside the file
-    line, path = (int(place), "") if place.isdigit() else (0, place)
+    line, path = (int(place), "") if place.isdecimal() and place.isascii() and len(place) < 10 else (0, place)
     where = Where(line=line, path=path, layer=props.get("netconv.layer") or node.name or "", kind=props.get("netconv.type") or node.op_type)
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     return Diagnostic(error.code, f"{node.op_type}: {error}", where=where, evidence=shapes, help=error.help)

@@ -82,16 +82,21 @@ def other_values(model: ir.Model, target: str, types: Container[ir.DataType] | N
 def dynamic_values(model: ir.Model) -> list[Diagnostic]:
     """X203 for every value whose shape is not static: first the inputs, and only when all of these are fixed the others."""
     dynamic = [v for v in model.graph.inputs if shape_of(v) is None]
+    help = "fix the inputs with --inputs NAME:1,3,224,224" if dynamic else "its size depends on the data, not on the shapes of the inputs"
     if not dynamic:
         dynamic = [
-            o for g in all_graphs(model.graph) for n in g for o in n.outputs if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and o.uses()
+            o
+            for g in all_graphs(model.graph)
+            for n in g
+            for o in n.outputs
+            if isinstance(o.type, ir.TensorType | None) and shape_of(o) is None and (o.uses() or (o.is_graph_output() and o.shape is not None))
         ]
     return [
         Diagnostic(
             "X203",
             f"{public_name(v)} has the shape {v.shape}, the target needs static shapes",
             where=_where(v),
-            help="fix the inputs with --inputs NAME:1,3,224,224",
+            help=help,
         )
         for v in dynamic
     ]

@@ -7,6 +7,7 @@ A node that stays refused is left for the lowering to report with the target's o
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ import onnx_ir as ir
 from converter.graph import OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
-from converter.graph.infer import InferenceError, schema_of, type_proto
+from converter.graph.infer import InferenceError, schema_of, shape_of, type_proto
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.node import MappingError
@@ -28,11 +29,12 @@ from converter.passes.tidy import tidy
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
 assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
+LARGE = 1 << 30  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
-def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites) -> None:
-    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is."""
+def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites, stuck: Callable[[ir.Node], None] | None = None) -> None:
+    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is; `stuck` hears of what stays refused."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         queue = deque((n, 0) for n in graph)
@@ -40,7 +42,10 @@ def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewr
             node, depth = queue.popleft()
             if node.graph is None or depth > MAX_DEPTH or not refused(node):
                 continue
-            queue.extendleft((n, depth + 1) for n in reversed(_rewrite(node, names, rewrites)))
+            made = _rewrite(node, names, rewrites)
+            queue.extendleft((n, depth + 1) for n in reversed(made))
+            if stuck is not None and node.graph is not None:
+                stuck(node)
     tidy(model)
 
 
@@ -48,13 +53,15 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     """The nodes that replace `node`; empty when no rewrite applies."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
+    if any(math.prod(shape_of(v) or ()) >= LARGE for v in (*node.inputs, *node.outputs) if v is not None):
+        return []
     for step in (rewrites.get((node.domain, node.op_type)), DECOMPOSITIONS.get((node.domain, node.op_type)), _definition, _onnx_function):
         if step is None:
             continue
         b = _Recording(graph, names, node)
         try:
             results = step(node, b)
-        except (MappingError, InferenceError, KeyError):
+        except (MappingError, InferenceError, KeyError, MemoryError):
             results = None
         if results is not None and not _whole(node, results):
             results = None

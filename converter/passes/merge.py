@@ -45,7 +45,7 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
         return _as_layer(node, b)
     if node.op_type in ("Add", "Mul"):
         return _behind(node, b)
-    return _unfolded(node, b) if node.op_type == "Reshape" else None
+    return (_shuffled(node, b) or _unfolded(node, b)) if node.op_type == "Reshape" else None
 
 
 def _behind(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -133,6 +133,21 @@ def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
     if rank >= 4 and axes == list(range(2, rank)):
         return b.op("InstanceNormalization", x, *(b.const(np.full(shape[1], v, dtype)) for v in (1, 0)), epsilon=a["eps"])
     return None
+
+
+def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Channels split into groups, the two axes swapped, and joined again."""
+    turn = node.inputs[0].producer() if node.inputs[0] is not None else None
+    split = turn.inputs[0].producer() if turn is not None and turn.op_type == "Transpose" and turn.inputs[0] is not None else None
+    if turn is None or split is None or split.op_type != "Reshape" or split.inputs[0] is None or turn.domain or split.domain:
+        return None
+    own, apart, back = (shape_of(v) for v in (split.inputs[0], split.outputs[0], node.outputs[0]))
+    if own is None or apart is None or own != back or len(own) != 4 or len(apart) not in (4, 5) or not (_only(turn.outputs[0]) and _only(split.outputs[0])):
+        return None
+    rest = (own[2] * own[3],) if len(apart) == 4 else own[2:]
+    if apart[0] != own[0] or apart[1] * apart[2] != own[1] or apart[3:] != rest or list(attrs_of(turn)["perm"]) != [0, 2, 1, *range(3, len(apart))]:
+        return None
+    return b.ext("ShuffleChannels", split.inputs[0], group=apart[1])
 
 
 def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:

@@ -13,6 +13,7 @@ import pytest
 import converter
 from converter.errors import ConverterError
 from converter.formats.zhouyi.codec import read_ir
+from converter.formats.zhouyi.quantised.approximate import approximate, per_channel
 from converter.formats.zhouyi.validate import validate
 from converter.graph.build import new_model
 from converter.model import Model
@@ -62,6 +63,7 @@ def conv(net: Net, dtype: Any = np.int8, zero: int = 0) -> ir.Value:
     return net.op("Conv", net.w(6, 3, 3, 3, dtype=dtype, zero=zero), net.b.const(floats(6) * 0.1), pads=[1, 1, 1, 1])
 
 
+UNARY = ("Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Softplus", "Erf", "Exp", "Abs", "Neg", "Mish", "HardSigmoid", "Softsign", "Floor", "Selu", "Sign")
 NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     "convolution": ((1, 3, 7, 7), lambda n: n.q(conv(n))),
     "unsigned weights": ((1, 3, 7, 7), lambda n: n.q(conv(n, np.uint8, 131))),
@@ -102,7 +104,7 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     "another grid": ((1, 3, 4, 4), lambda n: n.q(n.x, 0.017, 40, np.uint8)),
 } | {
     kind: ((1, 3, 5, 5), lambda n, kind=kind: n.q(n.b.op(kind, n.x)))  # type: ignore[misc]
-    for kind in ["Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Softplus", "Erf", "Exp", "Abs", "Neg", "Mish", "HardSigmoid", "Softsign", "Floor", "Selu"]
+    for kind in UNARY
 }
 FAR = {"larger and smaller": 3}  # a comparison of two results that are one step off each
 
@@ -253,3 +255,53 @@ def test_the_vendors_networks_come_back_as_integers(case: Path | None, tmp_path:
         found = converter.load(path).run(dict(feeds))
         for f, w in zip(found.values(), wanted.values(), strict=True):
             assert np.abs(np.asarray(f, int) - w.astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize("factors", [[0.5, 1.0, 1.005], [1.0, 1.0], [0.001, 0.0009, 0.2], [3e-9, 4e-9], [700.0, 1.5], [1e-6, 0.9]])
+def test_factors_keep_their_size_whatever_stands_beside_them(factors: list[float]) -> None:
+    multipliers, shifts = per_channel(factors)
+    assert multipliers.max() < 1 << 15 and shifts.max() <= 31
+    np.testing.assert_allclose(multipliers * 2.0**-shifts, factors, rtol=0.002, atol=2.0**-31)
+    single, shift = approximate(factors)
+    np.testing.assert_allclose(single * 2.0**-shift, factors, rtol=2.0**-14, atol=2.0**-31)
+
+
+def test_multiples_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
+    net = Net(2, 6)
+    model = net.ends(net.q(net.b.op("Softmax", net.op("Mul", np.float32(0.7)), axis=-1), 1 / 256, -128))
+    feeds = {"x": floats(2, 6)}
+    wanted = next(iter(model.run(feeds).values()))
+    for dequantize in (False, True):
+        found = converter.load(integers(model, tmp_path), dequantize=dequantize).run(feeds)
+        assert apart(next(iter(found.values())), wanted, 1 / 256) <= 1.01
+
+
+@pytest.mark.parametrize("kind", ["Greater", "LessOrEqual", "Equal"])
+def test_comparisons_of_quantised_numbers(kind: str, tmp_path: Path) -> None:
+    net = Net(1, 3, 4, 4)
+    model = net.ends(net.b.op("Cast", net.b.op(kind, net.x, net.q(net.op("Neg"), 0.02, 3)), to=int(ir.DataType.FLOAT)))
+    converter.save(model, tmp_path / "z.txt", "zhouyi+int8")
+    assert "Logical" in {x.type for x in read_ir(tmp_path / "z.txt").layers}
+    feeds = {"x": floats(1, 3, 4, 4)}
+    found, wanted = (next(iter(m.run(feeds).values())) for m in (converter.load(tmp_path / "z.txt"), model))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_choice_between_two_grids(tmp_path: Path) -> None:
+    net = Net(1, 3, 4, 4)
+    condition = net.b.input("c", ir.DataType.BOOL, (1, 3, 4, 4))
+    model = net.ends(net.q(net.b.op("Where", condition, net.x, net.q(net.op("Exp"), 0.05, -128))))
+    feeds = {"x": floats(1, 3, 4, 4), "c": RNG.integers(0, 2, (1, 3, 4, 4)).astype(bool)}
+    converter.save(model, tmp_path / "z.txt", "zhouyi+int8")
+    written = converter.load(tmp_path / "z.txt")
+    given = {i.name: feeds[i.name].astype(np.uint8 if i.name == "c" else np.float32) for i in written.inputs}
+    found = next(iter(written.run(given).values()))
+    assert apart(found, next(iter(model.run(feeds).values())), OUT) <= 2.01
+
+
+def test_a_relu_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
+    net = Net(1, 3, 4, 4)
+    model = net.ends(net.q(net.b.op("Resize", net.op("Relu"), None, np.array([1, 1, 2, 2], np.float32), mode="linear")))
+    feeds = {"x": floats(1, 3, 4, 4)}
+    found = converter.load(integers(model, tmp_path)).run(feeds)
+    assert apart(next(iter(found.values())), next(iter(model.run(feeds).values())), OUT) <= 1.01

@@ -449,3 +449,10 @@ def test_bit_cast_against_numpy(source: str, target: str) -> None:
         b.output(b.ext("BitCast", x, to=int(ir.DataType.from_numpy(to))))
         (found,) = Model(model, "onnx").run({"x": data}).values()
         np.testing.assert_array_equal(np.asarray(found).view(f"u{width // 8}"), data.view(f"u{width // 8}"))
+
+
+def test_one_element_that_is_looked_up_is_a_scalar() -> None:
+    _, b = new_model()
+    x, places = b.input("x", ir.DataType.FLOAT, [3, 4]), b.input("i", ir.DataType.INT64, [2])
+    assert shape_of(b.op("GatherND", x, places)) == ()
+    assert shape_of(b.op("GatherND", x, places, batch_dims=0)) == ()

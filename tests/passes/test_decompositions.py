@@ -58,6 +58,8 @@ def listed(body: str) -> Case:
 
 
 X = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
+BYTES = np.random.default_rng(4).integers(0, 256, (1, 4, 2000), np.uint8)
+SIGNED = np.random.default_rng(5).integers(-127, 128, 6000, np.int8)
 ONES = np.ones(4, np.float32)
 OWN = {
     "GlobalLpPool": lambda: own_case("GlobalLpPool", [X], p=3),
@@ -72,6 +74,11 @@ OWN = {
     "CumSum": lambda: own_case("CumSum", [np.arange(2**40, 2**40 + 14).reshape(2, 7), np.array(1)], exclusive=1),
     "CumSum 2": lambda: own_case("CumSum", [np.arange(-7, 7).reshape(2, 7), np.array(-1)], reverse=1),
     "CumSum 3": lambda: own_case("CumSum", [np.arange(4).reshape(4, 1), np.array(1)], exclusive=1),
+    "MatMulInteger": lambda: own_case("MatMulInteger", [BYTES, SIGNED.reshape(2000, 3), np.array(131, np.uint8), np.array([1, -7, 0], np.int8)]),
+    "MaxPool bytes": lambda: own_case("MaxPool", [np.resize(BYTES, (1, 4, 6, 6))], kernel_shape=[3, 2], pads=[1, 0, 1, 1], outputs=2),
+    "ConvInteger": lambda: own_case(
+        "ConvInteger", [np.resize(BYTES, (1, 600, 3, 5)), SIGNED[:4800].reshape(2, 600, 2, 2), np.array(9, np.uint8)], pads=[0, 1, 1, 0]
+    ),
     "Resize": lambda: own_case("Resize", [X, np.zeros(0, np.float32), np.array([1, 1, 3, 2], np.float32)], mode="nearest"),
     "MatMul 3": lambda: own_case("MatMul", [X, X.transpose(0, 1, 3, 2)[:1]]),
     "MatMul 2": lambda: own_case("MatMul", [X, X[0, 0]]),
@@ -91,6 +98,8 @@ OWN = {
     "MaxPool": lambda: own_case("MaxPool", [X], kernel_shape=[3, 2], strides=[2, 3], dilations=[1, 2], pads=[1, 0, 0, 1], ceil_mode=1),
     "GridSample": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="reflection", align_corners=1),
     "GridSample 2": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="nearest", padding_mode="border"),
+    "GridSample 3": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="border"),
+    "GridSample 4": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="linear", padding_mode="border", align_corners=1),
     "DeformConv": lambda: own_case(
         "DeformConv",
         [X, X[:2, :2, :2, :3], X.repeat(6, 1)[:, :24, :3, :2] * 2, ONES[:2], X.repeat(3, 1)[:, :12, :3, :2]],

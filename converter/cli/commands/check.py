@@ -57,10 +57,10 @@ def command(
 
 
 def _validate(console: Console, file: Path, source: str | None, weights: Path | None) -> ExitCode | None:
-    from converter import formats
+    from converter import api, formats
 
     chosen = formats.get(source) if source else formats.detect(file)
-    found = chosen.check(file, weights)
+    found = api.check(file, chosen.name, weights)
     errors = sum(d.level == "error" for d in found)
     console.verdict(ExitCode.UNREADABLE if errors else ExitCode.OK)
     console.report(found, err=False)

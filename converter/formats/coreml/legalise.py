@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
+from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
@@ -135,29 +136,6 @@ def mean_of_shapes(node: ir.Node, b: Builder) -> Value:
     return b.op("Mul", total, 1.0 / len(node.inputs))
 
 
-def merged_transpose(node: ir.Node, b: Builder) -> Value | None:
-    """A permutation of more than 5 axes with those merged that stay together, and without those of size 1."""
-    x = _x(node)
-    shape, perm = shape_of(x), list(attrs_of(node).get("perm") or [])
-    if shape is None or len(shape) <= 5 or not perm:
-        return None
-    order = [p for p in perm if shape[p] != 1]
-    kept = sorted(order)
-    groups: list[list[int]] = []
-    for p in order:
-        before = kept.index(p) - 1
-        if groups and before >= 0 and groups[-1][-1] == kept[before]:
-            groups[-1].append(p)
-        else:
-            groups.append([p])
-    if len(groups) > 5:
-        return None
-    ranked = sorted(groups)
-    small = b.op("Reshape", x, [int(np.prod([shape[p] for p in g])) for g in ranked] or [1])
-    turned = b.op("Transpose", small, perm=[ranked.index(g) for g in groups] or [0])
-    return b.op("Reshape", turned, [int(shape[p]) for p in perm])
-
-
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """A bias that is computed at run time is added afterwards; else automatic padding is made explicit."""
     bias, rank = _input(node, 2), rank_of(_x(node))
@@ -199,9 +177,20 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Transpose", y, perm=perm)
 
 
+def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
+    """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits."""
+    x, out = _x(node), node.outputs[0]
+    if x.dtype is None or out.dtype is None or not wraps(x, out):
+        return None
+    y = b.op("Cast", x, to=int(ir.DataType.FLOAT))
+    count, least = float(2**out.dtype.bitwidth), float(out.dtype.min)
+    turns = b.op("Floor", b.op("Mul", b.op("Sub", y, least), 1 / count))
+    return b.op("Cast", b.op("Sub", y, b.op("Mul", turns, count)), to=int(out.dtype))
+
+
 REWRITES: Rewrites = {
+    ("", "Cast"): wrapped_cast,
     ("", "ReverseSequence"): reverse_sequence,
-    ("", "Transpose"): merged_transpose,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,
     ("", "ArgMin"): last_extreme,

@@ -25,8 +25,10 @@ from converter.model import Model
 from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.ranks import join_reshapes, lower_ranks, with_fewer_axes
 
 Value = ir.Value
+MOST_AXES = 5
 
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
@@ -37,7 +39,9 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     fold(clone, limit=4096, keep=holds_numbers)
     written = MLModel()
     boundary = declare(model, clone, written, notes)
-    legalise(clone, lambda n: _refused(n, version), REWRITES)
+    lower_ranks(clone, MOST_AXES)
+    legalise(clone, lambda n: _refused(n, version), with_fewer_axes(REWRITES, MOST_AXES))
+    join_reshapes(clone, MOST_AXES)
     if boundary.labels is not None:
         boundary.labels.scores = clone.graph.outputs[-1]
     low = CoreLowering(mapping(), version, half)

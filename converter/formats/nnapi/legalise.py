@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, quotient, remainder
-from converter.formats.nnapi.legalise_ranks import RANKS, with_ranks
+from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
-from converter.formats.nnapi.legalise_shapes import SHAPES, merged
+from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.unroll import copied
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, shape_of
 from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.ranks import with_fewer_axes
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: small ones lose nothing that matters
@@ -23,9 +23,7 @@ LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: sm
 
 def rewrites(level: int) -> Rewrites:
     """Below level 3 some of them trade an operation that is missing for several that are there."""
-    found = {**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
-    found["", "Div"] = either(merged, quotient)
-    return {**found, **{("", op): with_ranks(op, found.get(("", op))) for op in RANKS}}
+    return with_fewer_axes({**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}, MOST)
 
 
 def x_of(node: ir.Node, index: int = 0) -> ir.Value:
@@ -261,11 +259,6 @@ def crd(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("DepthToSpace", b.op("Gather", x_of(node), order, axis=1), blocksize=block, mode="DCR")
 
 
-def or_merged(rewrite: Rewrite) -> Rewrite:
-    """A rewrite for up to four dimensions, else the merging of more."""
-    return lambda node, b: merged(node, b) if max(rank_of(x_of(node)) or 0, rank_of(node.outputs[0]) or 0) > 4 else rewrite(node, b)
-
-
 def either(first: Rewrite, second: Rewrite) -> Rewrite:
     """The first that applies."""
 
@@ -280,14 +273,13 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
     ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
     ("", "LpNormalization"): lp_normalization,
-    ("", "Pad"): pad, ("", "DepthToSpace"): crd,
+    ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Slice", "Gather", "Expand", "Tile", "Split")},
     **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
     **{("", op): rewrite for op, rewrite in NUMBERS.items()},
 }  # fmt: skip
-REWRITES["", "Where"] = or_merged(where)
 BELOW_3: dict[tuple[str, str], Rewrite] = {
-    ("", "Clip"): or_merged(clip), ("", "PRelu"): prelu,
-    **{("", op): or_merged(reduce_plane) for op in ("ReduceMean", "ReduceMax", "ReduceSum")},
+    ("", "Clip"): clip, ("", "PRelu"): prelu,
+    **{("", op): reduce_plane for op in ("ReduceMean", "ReduceMax", "ReduceSum")},
 }  # fmt: skip
 BELOW_4: dict[tuple[str, str], Rewrite] = {("", "HardSwish"): hard_swish, ("", "Elu"): elu}

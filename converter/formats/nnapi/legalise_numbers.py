@@ -142,5 +142,5 @@ def joined(node: ir.Node, b: Builder) -> ir.Value | None:
     return result
 
 
-NUMBERS: dict[str, Rewrite] = {"Atan": atan, "Asin": asin, "Acos": asin, "If": choice}
+NUMBERS: dict[str, Rewrite] = {"Div": quotient, "Atan": atan, "Asin": asin, "Acos": asin, "If": choice}
 MOVES: dict[str, Rewrite] = {"Transpose": moved, "Concat": joined}

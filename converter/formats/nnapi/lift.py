@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
+from converter.formats.nnapi.boundary import widen_boundary
 from converter.formats.nnapi.control import lift_control
-from converter.formats.nnapi.legalise_ranks import widen_boundary
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
 from converter.formats.nnapi.ops.themes import THEMES

@@ -10,15 +10,15 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
+from converter.formats.nnapi.boundary import narrow_boundary
 from converter.formats.nnapi.legalise import rewrites
-from converter.formats.nnapi.legalise_ranks import MOST, RANKS, Shapes, narrow_boundary
-from converter.formats.nnapi.legalise_shapes import prepare, shorten_all
+from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.writing import Ref, Writer
-from converter.graph.infer import rank_of
+from converter.graph.infer import known
 from converter.graph.names import public_name
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
@@ -27,6 +27,7 @@ from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.ranks import HANDLERS, RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
@@ -71,43 +72,56 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
     shapes = narrow_boundary(graph) if records else ({}, {})
-    shorten_all(graph)
+    join_reshapes(graph, MOST)
     highest = max(level for level in LEVELS if level <= limit)
-    table, warnings = at_level(graph, highest, io_layout, shapes)
-    needed = feature_level(table)[0]
-    for level in [n for n in LEVELS if n < needed]:
+    table, warnings = at_level(graph, highest, io_layout)
+    older = [n for n in LEVELS if n < feature_level(table)[0]]
+    most = transposes(table)  # an older level is not worth moving data to and fro
+    while older:  # what a level expresses, every newer level does
+        middle = len(older) // 2
         try:
-            table, warnings = at_level(graph, level, io_layout, shapes)
-            break
+            found = at_level(graph, older[middle], io_layout, hurry=True)
         except UnsupportedError:
+            older = older[middle + 1 :]
             continue
+        (table, warnings), older = (found, older[:middle]) if transposes(found[0]) <= most else ((table, warnings), older[middle + 1 :])
+    for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
+        for operand in (table.operands[i] for i in indexes):
+            if operand.name in recorded:
+                operand.boundary = {**(operand.boundary or {}), "shape": list(recorded[operand.name])}
     if notes is not None:
         notes += warnings
     return table
 
 
-def at_level(prepared: ir.Model, level: int, io_layout: str, shapes: tuple[Shapes, Shapes] = ({}, {})) -> tuple[Table, list[Diagnostic]]:
-    """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
+def transposes(table: Table) -> int:
+    return sum(o.type == "TRANSPOSE" for o in table.operations)
+
+
+def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
+    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it."""
     graph = prepared.clone()
-    legalise(graph, lambda n: refused(n, level), rewrites(level))
-    shorten_all(graph)
+    legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
+    join_reshapes(graph)
     to_last(graph, io_layout)
     fold(graph)
     table, writer = Table(), Writer(level)
     writer.subgraph = table
     write_graph(graph.graph, writer)
-    for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
-        for operand in (table.operands[i] for i in indexes):
-            if operand.name in recorded:
-                operand.boundary = {**(operand.boundary or {}), "shape": list(recorded[operand.name])}
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
     return table, writer.narrowing.notes
 
 
+def give_up(node: ir.Node) -> None:
+    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants computed."""
+    if node.op_type not in RESHAPES and any(o.uses() or o.is_graph_output() for o in node.outputs) and any(known(o) is None for o in node.outputs):
+        raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
+
+
 def refused(node: ir.Node, level: int) -> bool:
     """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
-    if node.op_type in RANKS and node.domain == "" and max((rank_of(v) or 0 for v in [*node.inputs, *node.outputs] if v is not None), default=0) > MOST:
+    if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
     if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
         return False

@@ -111,6 +111,8 @@ class Writer:
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes that are not empty", "X203")
+        if max(shape, default=0) > np.iinfo(np.int32).max:
+            raise MappingError(f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have 32 bits", "X204")
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
             operand.scale, operand.zero_point = quantisation(value) or (1.0, 0)

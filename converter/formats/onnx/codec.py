@@ -6,6 +6,7 @@ file (wire.py) and `Weights` hands them out as views of the mapped file; `write_
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -119,7 +120,7 @@ class Weights:
     def _file(self, name: str, where: Where) -> MappedFile:
         if name not in self._files:
             path = side_file(self.model, name, where)
-            if not path.is_file():
+            if not os.path.isfile(path):  # also of a name longer than names can be
                 raise unreadable("R102", f"the weights file {name!r} is missing", where)
             self._files[name] = MappedFile(path)
         return self._files[name]

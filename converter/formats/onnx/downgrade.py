@@ -185,6 +185,23 @@ def saturate(op: Op) -> None:
     op.take("saturate")
 
 
+_SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
+
+
+@below(21, "QuantizeLinear", "DequantizeLinear")
+def sixteen_bits(op: Op) -> None:
+    stored = op.input(2 if op.kind == "QuantizeLinear" else 0)
+    if stored is not None and stored.dtype in _SHORT:
+        raise MappingError(f"{op.kind} of 16 bits came with opset 21", code="X206")
+
+
+@below(21, "QLinearMatMul")
+@below(19, "QuantizeLinear", "DequantizeLinear")
+def half_scales(op: Op) -> None:
+    if op.need(1).dtype != ir.DataType.FLOAT:
+        raise MappingError(f"{op.kind} had scales of float32 before opset {21 if op.kind == 'QLinearMatMul' else 19}", code="X206")
+
+
 @below(21, "QuantizeLinear", "DequantizeLinear")
 def block(op: Op) -> None:
     _default(op, "block_size", 0, 21)

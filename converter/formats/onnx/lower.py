@@ -15,6 +15,7 @@ from converter.errors import UnsupportedError, UsageError
 from converter.format import Flavour
 from converter.formats.onnx.boundary import DEFAULTS
 from converter.formats.onnx.downgrade import form, respell
+from converter.formats.onnx.older import REWRITES
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
@@ -22,8 +23,7 @@ from converter.graph.names import Names, public_name, set_public_name
 from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import MappingError
 from converter.model import Model
-from converter.passes.decompositions.reductions import each_alone, reduces_nothing
-from converter.passes.legalise import Rewrites, legalise
+from converter.passes.legalise import legalise
 from converter.passes.widen import Signature, parameter, parameters, takes, widen
 
 OLDEST = 13
@@ -146,19 +146,3 @@ def _widen(model: ir.Model, version: int, names: Names) -> None:
             if node.op_type != "Cast" and _reason(node, version) == "" and _wrong_type(node, version):
                 schema: Any = onnx.defs.get_schema(node.op_type, version)
                 widen(node, [_signature(schema)], names, schema)
-
-
-def _shape_range(node: ir.Node, b: Builder) -> ir.Value:
-    """Shape of some axes is a Slice of the whole."""
-    start, end = (node.attributes[k].as_int() if k in node.attributes else None for k in ("start", "end"))
-    return b.op("Slice", b.op("Shape", node.inputs[0]), [start or 0], [end if end is not None else (1 << 62)])
-
-
-def _reduce_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    return each_alone(node, b) if reduces_nothing(node) else None
-
-
-REWRITES: Rewrites = {
-    ("", "Shape"): _shape_range,
-    **{("", f"Reduce{k}"): _reduce_nothing for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")},
-}

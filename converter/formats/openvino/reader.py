@@ -31,6 +31,9 @@ from converter.limits import MOST_AXES
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")
 _NET_PARTS = ("layers", "edges", "rt_info", "pre-process", "statistics", "meta_data", "quantization_parameters")
+_PRECISIONS = (
+    {t.precision for t in ELEMENT_TYPES.values()} | {t.name.upper() for t in ELEMENT_TYPES.values()} | {"STRING", "DYNAMIC", "UNSPECIFIED", "UNDEFINED"}
+)
 _B = TypeVar("_B", bound=Body)
 
 
@@ -129,6 +132,8 @@ class _Parts:
         id = r.integer(e, "id")
         # engines refuse an opset output port without precision
         precision = str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
+        if precision and not self.legacy and precision.upper() not in _PRECISIONS:
+            raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
         least = 1 if self.legacy else -1
         dims = tuple(r.as_integer(d, d.text or "", f"a dimension of port {id}", least) for d in children(e, "dim"))
         return Port(id, dims, precision, split_names(str(e.get("names", ""))), _free(e, "rt_info"), attributes(e, "id", "precision", "names"))

@@ -63,9 +63,9 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     from converter.formats.zhouyi.codec import read_ir
-    from converter.formats.zhouyi.validate import validate
+    from converter.formats.zhouyi.linting import lint
 
-    return validate(read_ir(path, weights))
+    return lint(read_ir(path, weights))
 
 
 def kinds() -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
+from converter.formats.zhouyi.integer.dequantise import without_integer_keys
 from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
@@ -127,7 +128,7 @@ class GraphLift:
         if is_integer(layer) and not keeps_integers(far):
             self._integer(layer, far)
         else:
-            self._plain(layer, far)
+            self._plain(layer, without_integer_keys(far) if is_integer(layer) else far)
 
     def _border(self, layer: Layer, far: FarLayer) -> bool:
         """Between numbers and stored integers, where the integers' tensor says how; else the layer's own constants do."""
@@ -194,6 +195,8 @@ class GraphLift:
         if tensor.shape is None or found == tensor.shape:
             return value
         if found is None:
+            if value.shape is not None and len(value.shape) != len(tensor.shape):
+                raise MappingError(f"layer_top_shape says {list(tensor.shape)}, the layer computes {len(value.shape)} axes", "R105")
             value.shape = ir.Shape(tensor.shape)
             return value
         if [d for d in found if d != 1] != [d for d in tensor.shape if d != 1]:

@@ -36,7 +36,7 @@ class NumbersLift(GraphLift):
             sources, results = ([self._grid(t) for t in tensors] for tensors in (layer.inputs, layer.outputs))
             far = self._far(layer)
             if not any(g is not None and not g.indices for g in (*sources, *results)) or numbers.moves(far, [*sources, *results]):
-                self._plain(layer, far)
+                self._plain(layer, numbers.without_integer_keys(far) if any(g is not None for g in results) else far)
                 return
             with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
                 values = self._numbers(layer, far, sources, results)

@@ -90,7 +90,19 @@ def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
         for body in layer.extra or ():
             body.layers, more = lowered(body.graph)
             problems += more
-    return fused.fuse(low.layers), problems
+    return fused.fuse(once(low.layers)), problems
+
+
+def once(layers: list[FarLayer]) -> list[FarLayer]:
+    """The same data turned in the same way twice are turned once: both directions of a recurrent network read the steps."""
+    known: dict[tuple[ir.Value | None, tuple[int, ...]], ir.Value] = {}
+    result = []
+    for layer in layers:
+        if layer.kind == "Transpose":
+            first = known.setdefault((layer.inputs[0], tuple(layer.attrs["perm"])), layer.outputs[0])
+            layer = layer if first is layer.outputs[0] else FarLayer("=", layer.name, {}, {}, [first], list(layer.outputs))
+        result.append(layer)
+    return result
 
 
 class DocumentWriter:

@@ -32,11 +32,14 @@ def DetectionOutput(
     """
     size = 4 if normalized else 5
     n, p, c = _sizes(location, confidence, priors, size, num_classes)
-    boxes, variances = _priors(b, priors, p, size, bool(variance_encoded_in_target), (input_width, input_height) if not normalized else None)
+    pixels = (input_width, input_height) if not normalized else None
+    boxes, variances = _priors(b, priors, p, size, bool(variance_encoded_in_target), pixels)
     scores = b.op("Reshape", confidence, [n, p, c])
     classes = 1 if share_location else c
     if arm_location is not None:
         boxes = _decode(b, boxes, variances, b.op("Reshape", arm_location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
+        if pixels is not None:  # every decoding divides the boxes that it starts from, also what the first one has made
+            boxes = b.op("Div", boxes, np.array(pixels * 2, np.float32))
     if arm_confidence is not None:
         scores = _objects(b, scores, b.op("Reshape", arm_confidence, [n, p, 2]), objectness_score, background_label_id)
     decoded = _decode(b, boxes, variances, b.op("Reshape", location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
@@ -66,8 +69,7 @@ def _priors(b: Builder, priors: ir.Value, p: int, size: int, encoded: bool, pixe
     first = both[0] if both else b.op("Slice", priors, [0], [1], [1])
     boxes = b.op("Reshape", first, [0, p, 1, size])
     if pixels is not None:
-        w, h = pixels
-        boxes = b.op("Div", b.op("Slice", boxes, [1], [5], [3]), np.array([w, h, w, h], np.float32))
+        boxes = b.op("Div", b.op("Slice", boxes, [1], [5], [3]), np.array(pixels * 2, np.float32))
     if both is None:
         return boxes, None
     flat = b.op("Slice", both[1], [0], [4 * p], [2])

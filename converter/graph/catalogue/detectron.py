@@ -96,11 +96,12 @@ def DetectronDetectionOutput(
     """Detections of one image: boxes [D, 4], classes [D] (int32), scores [D], D = max_detections_per_image, filled up with zeros.
 
     rois[R, 4], deltas[R, C*4] ([R, 2*4] when class-agnostic), scores[R, C], image (height, width, ...). Class 0 is the background.
+    Detections come class by class; when there are too many, the best of them by falling score.
     """
     count = (shape_of(rois) or (0,))[0]
     if not count:
         raise MappingError("detections need static shapes", "X203")
-    kinds = 2 if class_agnostic_box_regression else num_classes
+    kinds = 2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
     low, high = b.ops("Split", rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
     flat = b.op("LessOrEqual", b.op("ReduceMin", b.op("Sub", high, low), [1], keepdims=1), 0.0)
     scores = b.op("Where", flat, b.like(scores, 0), scores)
@@ -109,14 +110,14 @@ def DetectronDetectionOutput(
     boxes = refine(b, b.op("Unsqueeze", rois, [1]), moves, 1.0, limit=max_delta_log_wh)
     boxes = b.op("Sub", boxes, np.array([0, 0, 1, 1], np.float32))
     boxes = b.op("Max", boxes, 0.0)
-    found = [
-        _one_class(b, boxes, scores, c, 1 if class_agnostic_box_regression else c, score_threshold, nms_threshold, post_nms_count)
-        for c in range(1, num_classes)
-    ]
+    found = [_one_class(b, boxes, scores, c, 1 if kinds < num_classes else c, score_threshold, nms_threshold, post_nms_count) for c in range(1, num_classes)]
     box, score = (b.op("Concat", *(f[i] for f in found), axis=0) for i in (0, 1))
     kind = np.repeat(np.arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
-    values, order = b.ops("TopK", score, [min(kind.size, max_detections_per_image)], outputs=2, axis=0)
-    real = b.op("Greater", values, float("-inf"))
+    there = b.op("Greater", score, float("-inf"))
+    crowded = b.op("Greater", b.op("ReduceSum", b.op("Cast", there, to=int(ir.DataType.INT64)), [0]), [max_detections_per_image])
+    in_turn = b.op("Where", there, np.arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
+    key, order = b.ops("TopK", b.op("Where", crowded, score, in_turn), [min(kind.size, max_detections_per_image)], outputs=2, axis=0)
+    real, values = b.op("Greater", key, float("-inf")), b.op("Gather", score, order)
     return (
         filled(b, b.op("Gather", box, order), max_detections_per_image, real),
         b.op("Cast", filled(b, b.op("Gather", b.const(kind), order), max_detections_per_image, real), to=int(ir.DataType.INT32)),
@@ -137,19 +138,25 @@ def _one_class(b: Builder, boxes: ir.Value, scores: ir.Value, c: int, column: in
 def DetectronROIFeatureExtractor(
     b: Builder, rois: ir.Value, *pyramid: ir.Value, output_size: int, sampling_ratio: int = 0, pyramid_scales: Sequence[int], aligned: int = 0
 ) -> ir.Value:
-    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) that fits each: [R, C, output_size, output_size]."""
+    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) that fits each: [R, C, output_size, output_size].
+
+    `aligned` moves the regions by half a cell up and left; also then their sides count as one cell at least. Regions without an area give 0.
+    """
     low, high = b.ops("Split", rois, [2, 2], outputs=2, axis=1)
-    side = b.op("Sqrt", b.op("ReduceProd", b.op("Max", b.op("Sub", high, low), 0.0), [1], keepdims=0))
+    size = b.op("Sub", high, low)
+    area = b.op("ReduceProd", size, [1], keepdims=0)
+    side = b.op("Sqrt", b.op("Max", area, 0.0))
     level = b.op("Floor", b.op("Add", b.op("Div", b.op("Log", b.op("Add", b.op("Div", side, 224.0), 1e-6)), math.log(2.0)), 2.0))
-    level = b.op("Unsqueeze", b.op("Clip", level, 0.0, float(len(pyramid) - 1)), [1, 2, 3])
+    level = b.op("Where", b.op("Greater", area, 0.0), b.op("Clip", level, 0.0, float(len(pyramid) - 1)), -1.0)
+    level = b.op("Unsqueeze", level, [1, 2, 3])
     zero = b.op("Mul", b.op("Cast", b.op("Gather", rois, 0, axis=1), to=int(ir.DataType.INT64)), 0)
     mode = "half_pixel" if aligned else "output_half_pixel"
-    result: ir.Value | None = None
+    result: ir.Value = b.const(np.float32(0))
     for i, (features, scale) in enumerate(zip(pyramid, pyramid_scales, strict=False)):
+        regions = b.op("Concat", low, b.op("Add", low, b.op("Max", size, float(scale))), axis=1) if aligned else rois
         one = b.op(
-            "RoiAlign", features, rois, zero, output_height=output_size, output_width=output_size,
+            "RoiAlign", features, regions, zero, output_height=output_size, output_width=output_size,
             sampling_ratio=sampling_ratio, spatial_scale=1.0 / scale, coordinate_transformation_mode=mode,
         )  # fmt: skip
-        result = one if result is None else b.op("Where", b.op("Equal", level, float(i)), one, result)
-    assert result is not None
+        result = b.op("Where", b.op("Equal", level, float(i)), one, result)
     return result

@@ -100,11 +100,28 @@ def eye_like(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("Pad")
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative."""
+    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative. Other modes: look-ups along each axis."""
+    return _blocks(node, b) if attrs_of(node).get("mode", "constant") == "constant" else _looked_up(node, b)
+
+
+def _looked_up(node: ir.Node, b: Builder) -> ir.Value | None:
+    x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
+    chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
+    if shape is None or amounts is None or (len(node.inputs) > 3 and chosen is None):
+        return None
+    axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
+    for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
+        rows = np.arange(max(-before, 0), shape[axis] - max(-after, 0))
+        if before or after:
+            x = b.op("Gather", x, np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])), axis=axis)  # type: ignore[call-overload]
+    return x if x is not node.inputs[0] else b.op("Identity", x)
+
+
+def _blocks(node: ir.Node, b: Builder) -> ir.Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.array(0)
     chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
-    if shape is None or amounts is None or value is None or attrs_of(node).get("mode", "constant") != "constant" or x.dtype is None:
+    if shape is None or amounts is None or value is None or x.dtype is None:
         return None
     axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
     extents, dtype = list(shape), x.dtype.numpy()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import constant, rank_of, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
 _T = ir.DataType
+_EXACT = 1 << 24  # whole numbers below it are exact in float32
 _RANGES = {_T.INT4: (-8, 7), _T.UINT4: (0, 15), _T.INT8: (-128, 127), _T.UINT8: (0, 255), _T.INT16: (-32768, 32767), _T.UINT16: (0, 65535)}
 
 
@@ -93,28 +95,64 @@ def qlinear_conv(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> ir.Value:
-    """An integer operand without its zero point, as floats; sums stay exact up to 2^24."""
-    real = b.op("Cast", x_of(node, index), to=_T.FLOAT)
+    """An integer operand without its zero point, as floats."""
     zero = node.inputs[index + 2] if len(node.inputs) > index + 2 else None
+    each = list(shape) if zero is not None and shape is not None and shape_of(zero) not in ((), (1,)) else None
+    array, point = constant(x_of(node, index)), constant(zero)
+    if array is not None and (zero is None or point is not None):
+        less = 0 if point is None else point.astype(np.float32).reshape(each if each else point.shape)
+        return b.const(array.astype(np.float32) - less)
+    real = b.op("Cast", x_of(node, index), to=_T.FLOAT)
     if zero is None:
         return real
-    point = b.op("Cast", zero, to=_T.FLOAT)
-    return b.op("Sub", real, b.op("Reshape", point, list(shape)) if shape is not None and shape_of(zero) not in ((), (1,)) else point)
+    taken = b.op("Cast", zero, to=_T.FLOAT)
+    return b.op("Sub", real, b.op("Reshape", taken, each) if each else taken)
+
+
+def _part(b: Builder, x: ir.Value, start: int, end: int, axis: int) -> ir.Value:
+    array = constant(x)
+    return b.op("Slice", x, [start], [end], [axis]) if array is None else b.const(np.moveaxis(np.moveaxis(array, axis, 0)[start:end], 0, axis))
+
+
+def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
+    """The summed axis of the weight in stretches over which the sum of products is exact in float32, whatever the other operand holds."""
+    w, zero = constant(node.inputs[1]), constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else np.array(0)
+    size = np.full(weight, 255) if w is None or zero is None else np.abs(w.astype(np.int64)) + int(np.abs(zero.astype(np.int64)).max())
+    size = np.moveaxis(size, axis, 0)
+    size = size.sum(axis=tuple(range(2, size.ndim))) if node.op_type == "ConvInteger" else size.reshape(len(size), -1)
+    found: list[tuple[int, int]] = []
+    while not found or found[-1][1] < len(size):
+        start = found[-1][1] if found else 0
+        length = int(np.searchsorted(255 * np.cumsum(size[start:], axis=0).max(axis=1), _EXACT))
+        if not length:
+            return None
+        found.append((start, start + length))
+    return found
+
+
+def _sum(b: Builder, parts: Sequence[ir.Value]) -> ir.Value:
+    return reduce(partial(b.op, "Add"), [b.op("Cast", part, to=_T.INT32) for part in parts])
 
 
 @decomposes("MatMulInteger")
 def matmul_integer(node: ir.Node, b: Builder) -> ir.Value | None:
-    inner = shape_of(x_of(node))
-    if inner is None or inner[-1] * 255 * 255 >= 1 << 24 or (rank_of(x_of(node, 1)) or 0) < 2:
+    weight = shape_of(x_of(node, 1))
+    cuts = _stretches(node, weight, -2) if weight is not None and len(weight) > 1 and all(weight) else None
+    if cuts is None:
         return None
-    y = b.op("MatMul", _shifted(b, node, 0, [-1, 1]), _shifted(b, node, 1, None))
-    return b.op("Cast", y, to=_T.INT32)
+    x, w = _shifted(b, node, 0, [-1, 1]), _shifted(b, node, 1, None)
+    if len(cuts) == 1:
+        return _sum(b, [b.op("MatMul", x, w)])
+    return _sum(b, [b.op("MatMul", _part(b, x, i, j, -1), _part(b, w, i, j, -2)) for i, j in cuts])
 
 
 @decomposes("ConvInteger")
 def conv_integer(node: ir.Node, b: Builder) -> ir.Value | None:
-    weight = shape_of(x_of(node, 1))
-    if weight is None or int(np.prod(weight[1:])) * 255 * 255 >= 1 << 24:
+    weight, attrs = shape_of(x_of(node, 1)), attrs_of(node)
+    cuts = _stretches(node, weight, 1) if weight is not None and all(weight) else None
+    if weight is None or cuts is None or (len(cuts) > 1 and int(attrs.get("group", 1)) > 1):
         return None
-    per_filter = [-1, *[1] * (len(weight) - 1)]
-    return b.op("Cast", b.op("Conv", _shifted(b, node, 0, None), _shifted(b, node, 1, per_filter), **attrs_of(node)), to=_T.INT32)
+    x, w = _shifted(b, node, 0, None), _shifted(b, node, 1, [-1, *[1] * (len(weight) - 1)])
+    if len(cuts) == 1:
+        return _sum(b, [b.op("Conv", x, w, **attrs)])
+    return _sum(b, [b.op("Conv", _part(b, x, i, j, 1), _part(b, w, i, j, 1), **attrs) for i, j in cuts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,8 +72,17 @@ def _cut(b: Builder, x: ir.Value, shape: tuple[int, ...], window: _Window) -> tu
 
 
 @decomposes("MaxPool")
-def max_pool(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The largest of the slices that the taps of the window see; the padding holds the least number."""
+def max_pool(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value] | None:
+    """Bytes as floats, which hold them exactly; floats as the largest of the slices that the taps of the window see."""
+    x = x_of(node)
+    if x.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
+        return _largest(node, b)
+    pooled = b.ops("MaxPool", b.op("Cast", x, to=ir.DataType.FLOAT), outputs=len(node.outputs), **attrs_of(node))
+    return [b.op("Cast", pooled[0], to=int(x.dtype)), *pooled[1:]]
+
+
+def _largest(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The padding holds the least number."""
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
     window = _window(node, shape, out) if shape is not None and out is not None else None
     indices = len(node.outputs) > 1 and bool(node.outputs[1].uses() or node.outputs[1].is_graph_output())

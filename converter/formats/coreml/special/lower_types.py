@@ -27,12 +27,21 @@ def lower_cast(near: Node, low: Lowering) -> None:
         return
     if out.dtype in _COARSE and x.dtype != out.dtype:
         raise MappingError(f"a Cast to {out.dtype.name} changes numbers in a way that no layer does")
+    if wraps(x, out):
+        raise MappingError(f"a Cast of {x.dtype.name if x.dtype else ''} to {out.dtype.name if out.dtype else ''} wraps around")
     if out.dtype == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
         low.add("notEqual", [x], near.outputs, {"alpha": 0.0})
     elif out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
         truncated(core(low), x, near.outputs)
     else:
         core(low).alias(out, x)
+
+
+def wraps(x: Value, out: Value) -> bool:
+    """Whether integers may lie outside of the short type that they become; 32 and 64 bits count as one, since blobs hold neither."""
+    if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
+        return False
+    return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
 
 
 def _only_indices(value: Value) -> bool:

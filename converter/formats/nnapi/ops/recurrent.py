@@ -159,7 +159,8 @@ class LstmWeights:
     def gate(self, b: Builder, g: str, x: ir.Value, h: ir.Value, c: ir.Value | None, aux: ir.Value | None) -> ir.Value:
         """The gate before its activation: products, peephole, then (layer norm) and bias."""
         wx, wh, peephole = self.x[g], self.h[g], self.c.get(g)
-        assert wx is not None and wh is not None
+        if wx is None or wh is None:
+            raise MappingError(f"the weights of the {g} gate are left out", "R131")
         terms = [dense(b, x, wx), dense(b, h, wh)]
         weights = self.aux[g]
         if aux is not None and weights is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -11,9 +12,11 @@ from converter.diagnostics import Diagnostic, Where
 from converter.formats.openvino.ir import Body, Net
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
-from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, STORED, computed, read_const
+from converter.formats.openvino.opset.codes import CODES
+from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
+from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
@@ -30,6 +33,14 @@ def mapping() -> FormatMapping:
     return FormatMapping(ops.TABLE, special.LIFT, special.LOWER)
 
 
+def quantises(node: ir.Node) -> bool:
+    """Whether a node makes quantised weights, or moves them: their integers are to be found again."""
+    if node.op_type == "FakeQuantize":
+        return True
+    maker = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    return node.op_type in ("Reshape", "Transpose", "Cast") and maker is not None and quantises(maker)
+
+
 def lift(net: Net) -> Model:
     """Lifts every layer; UnsupportedError with all refusals. Boundary names: the first tensor name of v11, else the layer's."""
     model, b = new_model(net.name)
@@ -37,10 +48,10 @@ def lift(net: Net) -> Model:
     body.run(net)
     refuse(body.lifting.problems)
     body.sinks()
-    fold(model, KNOWN_LIMIT)
+    fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
         model.metadata_props[STORED] = halves
-    return Model(model, "openvino", interface={"defaults": body.defaults} if body.defaults else {})
+    return Model(model, "openvino", body.notes, interface={"defaults": body.defaults} if body.defaults else {})
 
 
 def stored_as_halves(net: Net) -> str:
@@ -62,6 +73,7 @@ class BodyLift:
         self.variables: dict[str, ir.Value] = {}  # name -> what ReadValue gives
         self.assigned: dict[str, ir.Value] = {}
         self.defaults: dict[str, Any] = {}
+        self.notes: list[Diagnostic] = []
 
     def used(self, layer: IrLayer, index: int) -> bool:
         """Whether anybody reads an output of a layer."""
@@ -95,7 +107,10 @@ class BodyLift:
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
         kind = canonical_spelling(layer.type)
-        if layer.data.get("auto_broadcast", "").lower() == "pdpd":
+        broadcast = layer.data.get("auto_broadcast", "numpy").lower()
+        if broadcast not in ("numpy", "pdpd", "none", "explicit"):
+            raise MappingError(f"auto_broadcast is {shown(broadcast)}", "R110")
+        if broadcast == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)
         far = Layer(
@@ -125,7 +140,11 @@ class BodyLift:
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
         """A graph input, brought to the type of computation. An FP16 input of v10 is presented as FP32."""
-        dtype = DATA_TYPES.get(layer.data.get("element_type", "f32"))
+        element = layer.data.get("element_type", "f32")
+        dtype = CODES[element][0] if element in CODES else DATA_TYPES.get(element)
+        if element in CODES and dtype is not None:
+            message = f"the input's element type {element} is presented as {NAMES[dtype]}"
+            self.notes.append(Diagnostic("X205", message, level="warning", where=self.net.where(layer)))
         if dtype is None:
             raise MappingError(f"inputs of element type {layer.data.get('element_type')!r} have no counterpart", "X201")
         names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()
@@ -218,8 +237,11 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str) -> int:
-    digits = "".join(c for c in version if c.isdigit())
-    return int(digits) if digits else 6  # "experimental" and "extension" operations are read as opset6's
+    if version in ("experimental", "extension"):
+        return 6
+    if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
+        raise MappingError(f"{shown(version)} is not an operation set", "R110")
+    return int(match[1])
 
 
 def parse_shape(text: str) -> list[Any] | None:
@@ -227,7 +249,13 @@ def parse_shape(text: str) -> list[Any] | None:
     if "..." in text:
         return None
     parts = [p.strip() for p in text.split(",") if p.strip()]
-    return [int(p) if p.isdigit() else None for p in parts]
+    if wrong := [p for p in parts if not _DIMENSION.fullmatch(p)]:
+        raise MappingError(f"{shown(wrong[0])} is not a dimension", "R110")
+    return [int(p) if p[0] in _DIGITS and ".." not in p else None for p in parts]
+
+
+_DIGITS = "0123456789"
+_DIMENSION = re.compile(r"\?|-1|[0-9]{1,19}|[0-9]{0,19}\.\.[0-9]{0,19}")
 
 
 __all__ = ["BodyLift", "Where", "lift", "mapping"]

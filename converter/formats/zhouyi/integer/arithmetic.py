@@ -21,7 +21,7 @@ from converter.formats.zhouyi.integer.register import (
 )
 from converter.formats.zhouyi.ops.fields import axes_of, axis_of
 from converter.formats.zhouyi.special.products import lift_mat_mul
-from converter.formats.zhouyi.special.register import blob, choose, need, need_int, need_number, operand, static
+from converter.formats.zhouyi.special.register import LIFT, blob, choose, need, need_int, need_number, operand, static
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.mapping.node import Layer, MappingError
@@ -195,6 +195,39 @@ def _places(size: int, count: int, mode: str, ratio: Any) -> tuple[tuple[Array, 
     first, second = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), size - 1)
     rest = at - first
     return (first.astype(np.int64), second.astype(np.int64)), (1 - rest, rest)
+
+
+@integer("SpaceToBatch")
+def space_to_batch(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """Padded with what stands for 0."""
+    plain = Layer(layer.kind, layer.name, layer.attrs, {}, [real(b, operand(layer), q.inputs[0])], layer.outputs)
+    found = LIFT["SpaceToBatch"](plain, b)
+    return ended(layer, b, q, found if isinstance(found, ir.Value) else found[0], 1.0)
+
+
+@integer("Where")
+def where(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """Either operand comes to the grid of the result by a factor of its own; the condition is what is not 0."""
+    condition, *sides = operands(layer, b, q)
+    scales, shifts, (low, high) = numbers(layer, "scale", 1), numbers(layer, "shift", 0), q.limits()
+    if len(sides) != 2 or scales.size not in (1, 2) or shifts.size != scales.size:
+        raise MappingError(f"{len(sides)} operands, {scales.size} scales and {shifts.size} shifts", "R110")
+    factors = np.broadcast_to(scales * 2.0**-shifts, 2)
+    x, y = (rescale(b, v, f, q.outputs[0], low, high) for v, f in zip(sides, factors, strict=True))
+    true = b.op("Not", b.op("Equal", condition, b.like(condition, 0)))
+    return stored(b, b.op("Where", true, x, y), q.types[0])
+
+
+@integer("Dilation", "Erosion")
+def morphology(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """Data and weights come to a common scale first."""
+    scales, shift = numbers(layer, "scale", 1), numbers(layer, "shift", 0)
+    if scales.size != 3:
+        raise MappingError(f"scale_value should be three numbers, not {scales.tolist()}", "R110")
+    x = b.op("Mul", real(b, operand(layer), q.inputs[0]), float(scales[1]))
+    weights = blob(layer, "weights").astype(np.float32) * np.float32(scales[2])
+    found = LIFT[layer.kind](Layer(layer.kind, layer.name, layer.attrs, {"weights": weights}, [x], layer.outputs), b)
+    return ended(layer, b, q, found if isinstance(found, ir.Value) else found[0], (scales[:1] * 2.0 ** -shift[:1]).astype(np.float32))
 
 
 def prelu(layer: Layer, b: Builder, q: Quantised) -> ir.Value:

@@ -52,27 +52,37 @@ def moves(layer: Layer, grids: list[Grid | None]) -> bool:
     return keeps_integers(layer) and (first is None or all(g is None or g.indices or (g.scale, g.zero) == (first.scale, first.zero) for g in grids))
 
 
-def float_layer(layer: Layer, sources: list[Grid | None], results: list[Grid | None], steps: bool) -> Layer:
-    """The layer without the keys of the integer form, its constants as numbers."""
+def without_integer_keys(layer: Layer) -> Layer:
+    """The layer without the keys and constants that only integer forms have."""
     operator = find_operator(layer.kind.split("/")[0])
     parts = [p for p in (operator, common(), operator.methods.get(str(layer.attrs.get("method"))) if operator else None) if p is not None]
-    only_int = {a.name for p in parts for a in p.attributes.values() if a.part == "int"} | {g.name for p in parts for g in p.groups.values() if g.part == "int"}
-    own = {k: v for k, v in layer.attrs.items() if k not in only_int and k not in _OF_CONSTANTS}
-    blobs = {k: v for k, v in layer.blobs.items() if k not in only_int and k not in _OF_CONSTANTS}
+    drop = {a.name for p in parts for a in p.attributes.values() if a.part == "int"} | {g.name for p in parts for g in p.groups.values() if g.part == "int"}
+    drop |= _OF_CONSTANTS
+    attrs, blobs = ({k: v for k, v in given.items() if k not in drop} for given in (layer.attrs, layer.blobs))
+    return Layer(layer.kind, layer.name, attrs, blobs, layer.inputs, layer.outputs, layer.where, layer.extra)
+
+
+def float_layer(layer: Layer, sources: list[Grid | None], results: list[Grid | None], steps: bool) -> Layer:
+    """The layer without the keys of the integer form, its constants as numbers."""
+    plain = without_integer_keys(layer)
+    own, blobs = plain.attrs, plain.blobs
     if not steps:
         own |= _numbers_of_activation(layer, results[0] if results else None)
         if "negative_slope" in blobs:
             blobs["negative_slope"] = np.ldexp(blob(layer, "negative_slope").astype(np.float32), -int(layer.attrs.get("negative_slope_shift", 0)))
     if "weights" in blobs and np.asarray(blobs["weights"]).dtype.kind in "iu" and sources and sources[0] is not None:
         blobs |= _numbers(layer, sources[0], results[0] if results else None, steps)
-    return Layer(layer.kind, layer.name, own, blobs, layer.inputs, layer.outputs, layer.where, layer.extra)
+    return plain
 
 
 def _numbers(layer: Layer, source: Grid, result: Grid | None, steps: bool) -> dict[str, Array]:
     """Weights and biases of layers that have no operand for stored weights: each row with its step."""
     held = Weights(layer, source, result, steps)
     found = {"weights": held.real()}
-    if "biases" in layer.blobs:
+    whole = held.biases() if layer.kind == "BatchNorm" else None
+    if whole is not None:
+        found["biases"] = np.asarray(whole * held.bias_scales(), np.float32)
+    elif "biases" in layer.blobs:
         biases = blob(layer, "biases").astype(np.float64)
         scales, zeros = (np.asarray(layer.blobs.get(f"biases_{k}", layer.attrs.get(f"biases_{k}", d)), np.float64) for k, d in (("scale", 1.0), ("zp", 0.0)))
         found["biases"] = np.asarray((biases - zeros) * scales if steps else (biases + zeros) / scales, np.float32)

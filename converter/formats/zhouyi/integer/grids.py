@@ -113,6 +113,8 @@ def grids(document: Graph, steps: bool) -> dict[str, Grid | MappingError]:
                 found[tensor.name] = _grid(tensor, scales[i], zeros[i], ranges[i] if i < len(ranges) else None, steps)
             except MappingError as e:
                 found[tensor.name] = e
+            except (ValueError, TypeError, OverflowError) as e:
+                found[tensor.name] = MappingError(f"the scale, zero point or range of {tensor.name} does not make sense: {str(e)[:100]}", "R110")
     return found
 
 

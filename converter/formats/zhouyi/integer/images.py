@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.integer.register import Quantised, integer, look_up, real, rescale, stored
+from converter.formats.zhouyi.integer.register import Quantised, factor, integer, look_up, real, rescale, stored
 from converter.formats.zhouyi.special.pooling import overhang
 from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
 from converter.formats.zhouyi.special.windows import window_attrs
@@ -18,26 +18,44 @@ from converter.mapping.node import Layer, MappingError
 
 @integer("Pooling")
 def pool(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
-    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each place."""
+    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each place.
+
+    L1 is the sum of amounts times a factor; L2 the root of the sum of squares, from a table for 16-bit integers.
+    """
     x, attrs = operand(layer), window_attrs(layer, 2)
-    method = choose(layer, "method", {"MAX": "MAX", "AVG": "AVG"})
+    method = choose(layer, "method", {m: m for m in ("MAX", "AVG", "L1", "L2")})
     size = list(static(x)[1:-1])
     over = overhang(layer, size, attrs)
     low, high = q.limits()
     if method == "MAX":
         return stored(b, twin(b, "MaxPool", real(b, x), **attrs, ceil_mode=int(any(over)))[0], q.types[0])
-    kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"]
     if attrs["dilations"] != [1, 1]:
-        raise MappingError("averages over dilated windows have no integer form here")
-    padded = b.op("Pad", real(b, x, q.inputs[0]), [0, pads[0], pads[1], 0, 0, pads[2] + over[0], pads[3] + over[1], 0])
-    mean = twin(b, "AveragePool", padded, kernel_shape=kernel, strides=strides)[0]
-    total = b.op("Round", b.op("Mul", mean, b.like(mean, int(np.prod(kernel)))))
+        raise MappingError("sums over dilated windows have no integer form here")
+    y = real(b, x, q.inputs[0])
+    if method == "L1":
+        return stored(b, rescale(b, _sums(b, b.op("Abs", y), attrs, over), factor(layer), q.outputs[0], low, high), q.types[0])
+    if method == "L2":
+        total = rescale(b, _sums(b, b.op("Mul", y, y), attrs, over), factor(layer), 0, 0, 65535)
+        return stored(b, look_up(b, total, blob(layer, "sqrt_lut").reshape(-1), 16, False), q.types[0])
+    total = _sums(b, y, attrs, over)
+    return stored(b, rescale(b, total, _reciprocal(_areas(layer, size, static(total)[1:3], attrs)), q.outputs[0], low, high), q.types[0])
+
+
+def _sums(b: Builder, y: ir.Value, attrs: dict[str, list[int]], over: list[int]) -> ir.Value:
+    """The sum of each window, its padding 0."""
+    kernel, pads = attrs["kernel_shape"], attrs["pads"]
+    padded = b.op("Pad", y, [0, pads[0], pads[1], 0, 0, pads[2] + over[0], pads[3] + over[1], 0])
+    mean = twin(b, "AveragePool", padded, kernel_shape=kernel, strides=attrs["strides"])[0]
+    return b.op("Round", b.op("Mul", mean, b.like(mean, int(np.prod(kernel)))))
+
+
+def _areas(layer: Layer, size: list[int], counts: tuple[int, ...], attrs: dict[str, list[int]]) -> Array:
+    """The number by which each sum is divided, for N, H, W, C."""
+    kernel = attrs["kernel_shape"]
     if layer.attrs.get("count_include_pad", True):
-        area = np.full((1, 1), float(np.prod(kernel)))
-    else:
-        counts = static(total)[1:3]
-        area = np.outer(*[_covered(n, c, k, s, p) for n, c, k, s, p in zip(size, counts, kernel, strides, pads[:2], strict=True)])
-    return stored(b, rescale(b, total, _reciprocal(area)[None, :, :, None], q.outputs[0], low, high), q.types[0])
+        return np.full((1, 1, 1, 1), float(np.prod(kernel)))
+    covered = [_covered(n, c, k, s, p) for n, c, k, s, p in zip(size, counts, kernel, attrs["strides"], attrs["pads"][:2], strict=True)]
+    return np.asarray(np.outer(*covered)[None, :, :, None])
 
 
 def _covered(size: int, count: int, kernel: int, stride: int, pad: int) -> Array:

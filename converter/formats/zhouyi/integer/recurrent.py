@@ -65,9 +65,9 @@ def _outputs(layer: Layer, b: Builder, q: Quantised, found: dict[str, ir.Value],
     return [stored(b, found[n], q.types[i]) for i, n in enumerate(names)]
 
 
-@integer("GRUv3")
+@integer("GRUv1", "GRUv3")
 def gru(layer: Layer, b: Builder, q: Quantised) -> list[ir.Value]:
-    """Gates r, z, then the candidate from the state that r lets through."""
+    """Gates r, z, then the candidate: GRUv3 from the state that r lets through, GRUv1 from what r lets through of its product."""
     n = need_int(layer, "cell_size")
     s = _steps(layer, b, [2 * n, 2 * n, n, n, 1, 1], q)
     steps, reverse = _time(layer, b)
@@ -78,14 +78,23 @@ def gru(layer: Layer, b: Builder, q: Quantised) -> list[ir.Value]:
         total = b.op("Add", b.op("Add", s.product(x, s.x[:, : 2 * n]), hidden), b.const(s.biases[: 2 * n]))
         both = rescale(b, total, s.factors[1], 0, low, high)
         r, u = (s.table(name, v) for name, v in zip(("lut_rt", "lut_zt"), b.ops("Split", both, [n, n], axis=1, outputs=2), strict=True))
-        kept = b.op("Round", b.op("Mul", b.op("Mul", r, state), b.like(r, 1 / 256)))
-        hidden = rescale(b, s.product(kept, s.h[:, 2 * n :]), s.factors[2], 0, LOW, HIGH)
+        hidden = rescale(b, _let_through(s, r, state, n), s.factors[2], 0, LOW, HIGH)
         total = b.op("Add", b.op("Add", s.product(x, s.x[:, 2 * n :]), hidden), b.const(s.biases[2 * n : 3 * n]))
         c = s.table("lut_ht", rescale(b, total, s.factors[3], 0, low, high))
         new = rescale(b, b.op("Mul", b.op("Sub", b.like(u, 127), u), c), s.factors[4], 0, LOW, HIGH)
         state = rescale(b, b.op("Add", new, b.op("Mul", u, state)), s.factors[5], 0, low, high)
         states.append(state)
     return _outputs(layer, b, q, {"HN": state}, states, reverse)
+
+
+def _let_through(s: Steps, r: ir.Value, state: ir.Value, n: int) -> ir.Value:
+    """What the candidate takes of the state, as a product."""
+    b, layer = s.b, s.layer
+    if layer.kind == "GRUv3":
+        return s.product(b.op("Round", b.op("Mul", b.op("Mul", r, state), b.like(r, 1 / 256))), s.h[:, 2 * n :])
+    by = need_int(layer, "hidden_scale_value") * 2.0 ** -need_int(layer, "hidden_shift_value")
+    total = b.op("Add", s.product(state, s.h[:, 2 * n :]), b.const(s.biases[3 * n :]))
+    return b.op("Mul", r, rescale(b, total, by, 0, -128.0, 127.0))
 
 
 @integer("BasicLSTM")

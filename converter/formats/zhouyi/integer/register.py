@@ -42,7 +42,7 @@ IntegerLift = Callable[[Layer, Builder, Quantised], "ir.Value | Sequence[ir.Valu
 INTEGER: dict[str, IntegerLift] = {}
 # layers that do the same to stored integers as to numbers: the zero point of the output is that of the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence DepthToSpace SpaceToDepth ChannelShuffle
-ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK Compress Filter"""
+ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK Compress Filter MaxPoolingWithArgMax"""
 MOVING = frozenset(_MOVING.split())
 _MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 

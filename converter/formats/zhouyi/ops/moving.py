@@ -25,7 +25,7 @@ def _square(far: Layer) -> int:
 
 
 ROWS = [
-    op("Transpose", "Transpose", Attr("perm", "perm"), given="2,3"),
+    op("Transpose", "Transpose", Attr("perm", "perm"), lift_only=True),
     op("Concat", "Concat", axis(), given="2,3 2,3"),
     op("Tile", "Tile", Const(1, "repeats", dtype=np.int64), given="2,3 =2"),
     op("GatherElements", "GatherElements", axis(default=0), given="2,3 2,3"),

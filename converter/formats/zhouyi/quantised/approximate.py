@@ -14,20 +14,24 @@ BITS, SHIFT = 15, 31
 _COARSE = 256
 
 
-def approximate(factors: Any, bits: int = BITS) -> tuple[Array, Array]:
-    """Multipliers and shifts of positive factors; a power of two that is 1 becomes 1 * 2 ** 0."""
-    f = np.asarray(factors, np.float64)
-    shifts = np.minimum(np.floor(np.log2((2.0**bits - 1) / f)), SHIFT).astype(np.int64)
-    multipliers = np.floor(f * 2.0**shifts + 0.5).astype(np.int64)
+def approximate(factors: Any) -> tuple[Array, Array]:
+    """Multipliers and shifts of positive factors; what is 1 becomes 1 * 2 ** 0."""
+    multipliers, shifts = _fitted(np.asarray(factors, np.float64))
     one = multipliers == 2.0**shifts
     return np.where(one, 1, multipliers), np.where(one, 0, shifts)
 
 
-def per_channel(factors: Array) -> tuple[Array, Array]:
+def _fitted(factors: Array) -> tuple[Array, Array]:
+    shifts = np.minimum(np.floor(np.log2((2.0**BITS - 1) / factors)), SHIFT).astype(np.int64)
+    return np.floor(factors * 2.0**shifts + 0.5).astype(np.int64), shifts
+
+
+def per_channel(factors: Any) -> tuple[Array, Array]:
     """The same with one shift for all, which the hardware prefers, where no multiplier becomes coarse by it."""
-    multipliers, shifts = approximate(factors)
+    array = np.asarray(factors, np.float64)
+    multipliers, shifts = _fitted(array)
     least = int(shifts.min())
-    shared = np.floor(np.asarray(factors, np.float64) * 2.0**least + 0.5).astype(np.int64)
+    shared = np.floor(array * 2.0**least + 0.5).astype(np.int64)
     if least >= 0 and shared.min() >= min(_COARSE, multipliers.min()):
         return shared, np.full_like(shifts, least)
     return multipliers, shifts

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.ops.fields import axes_of
-from converter.formats.zhouyi.quantised.approximate import scalar_keys
+from converter.formats.zhouyi.quantised.approximate import approximate, scalar_keys
 from converter.formats.zhouyi.quantised.forms import FORMS, OWN, Filled, Form, activation, form
 from converter.formats.zhouyi.special.register import static
 from converter.formats.zhouyi.values import DType
@@ -37,7 +37,9 @@ OWN |= {
     "Pooling": _same,
     "Abs": _amounts,
     "Negative": _turned,
+    "Sign": lambda layer, source: Grid.of(1.0, 0, ir.DataType.INT8),
     "Resize": _same,
+    "SpaceToBatch": _same,
 }
 
 
@@ -49,7 +51,7 @@ def average(f: Form) -> Filled:
     return "Pooling", f.attrs, {}
 
 
-@form("Abs", "Negative")
+@form("Abs", "Negative", "Sign")
 def sign(f: Form) -> Filled:
     return f.layer.kind, f.attrs, {}
 
@@ -104,3 +106,26 @@ def across_channels(f: Form) -> Filled:
     entry = 65535 / values.max()
     keys = {f"{k}_sum_{part}": sums[f"{k}_{part}"] for k in ("scale", "shift") for part in ("value", "type")}
     return "LRN", {**f.attrs, **keys, **scalar_keys(source.scale / (entry * f.result.scale))}, {"lut": np.rint(values * entry).astype(np.uint16)}
+
+
+@form("Logical")
+def comparison(f: Form) -> Filled:
+    """Both operands on a common step of 13 bits, as the vendor's quantiser takes."""
+    if len(f.sources) != 2 or f.layer.attrs.get("method") in ("AND", "OR", "XOR"):
+        raise MappingError(f"{f.layer.attrs.get('method')} of numbers has no integer form")
+    steps = np.array([g.scale for g in f.sources], np.float64)
+    weights = np.maximum(np.rint(steps / steps.min() * min(8192.0, 32767 * steps.min() / steps.max())), 1)
+    return "Logical", {**f.attrs, "scale_value": [int(w) for w in weights], "scale_type": [DType.UINT16] * 2}, {}
+
+
+@form("SpaceToBatch")
+def blocks(f: Form) -> Filled:
+    return "SpaceToBatch", f.attrs, {}
+
+
+@form("Where")
+def choice(f: Form) -> Filled:
+    """Either operand comes to the grid of the result."""
+    multipliers, shifts = approximate([g.scale / f.result.scale for g in f.sources[1:]])
+    keys = {"scale_value": [int(m) for m in multipliers], "shift_value": [int(s) for s in shifts]}
+    return "Where", {**f.attrs, **keys, "scale_type": [DType.UINT16] * 2, "shift_type": [DType.INT8] * 2}, {}

@@ -11,6 +11,7 @@ QuantizeLinear behind them, counts as if it stood on their other side.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -28,11 +29,12 @@ from converter.mapping.node import Layer, MappingError
 
 _PAIRS = ("Convolution", "DepthwiseConv", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "FullyConnected", "Eltwise", "Add", "Sub", "Mul")
 _FUSED = ("RELU", "RELU6", "LEAKYRELU", "CLIP")
+_BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and behind rounding
 
 
 def moves(layer: Layer) -> bool:
     """Whether a layer does the same to stored integers as to numbers (the number that it pads with is stored too)."""
-    return keeps_integers(layer) or (layer.kind == "Pooling" and layer.attrs.get("method") == "MAX")
+    return layer.kind == "=" or keeps_integers(layer) or (layer.kind == "Pooling" and layer.attrs.get("method") == "MAX")
 
 
 class Plan:
@@ -148,7 +150,8 @@ class Plan:
         for reader in readers:
             if reader.kind == QUANTIZE:
                 continue
-            if len(readers) > 1 or not moves(reader) or reader.inputs[0] is not value or len(reader.outputs) != 1:
+            through = moves(reader) or (reader.kind == "Activation" and reader.attrs.get("method") in _BOUNDS)
+            if len(readers) > 1 or not through or reader.inputs[0] is not value or len(reader.outputs) != 1:
                 return None, None
             return self._wanted(reader.outputs[0])[0], None
         return readers[0].attrs["grid"], readers[0].outputs[0]
@@ -162,16 +165,40 @@ class Plan:
         known = [v in self.reals or v in self.constants or (v.const_value is not None and v.const_value.size == 1) for v in real]
         results = [v for v in layer.outputs if _is_real(v)]
         active = any(v in self.reals for v in real)
-        return active and all(known) and bool(results) and all(self._wanted(v)[0] is not None for v in results)
+        if not results and layer.kind == "Logical":
+            return active and all(known)
+        return active and all(known) and bool(results) and all(self._target(layer, v)[0] is not None for v in results)
+
+    def _target(self, layer: Layer, value: ir.Value) -> tuple[Grid | None, ir.Value | None]:
+        """The grid of a result; a multiple that another layer reads has as many steps as what it is a multiple of, and so has a Relu."""
+        grid, place = self._wanted(value)
+        readers = self.readers.get(value, [])
+        if grid is not None or value.is_graph_output() or any(r.kind == QUANTIZE for r in readers):
+            return grid, place
+        source = layer.inputs[0]
+        if layer.kind == "Activation" and layer.attrs.get("method") == "RELU" and source in self.reals:
+            return self.reals[source][1], None
+        factor = self._factor(layer) if layer.attrs.get("method", layer.kind.upper()) == "MUL" else None
+        return (None, None) if factor is None else (replace(factor[0], scale=factor[0].scale * factor[1]), None)
+
+    def _factor(self, layer: Layer) -> tuple[Grid, float] | None:
+        """What a layer multiplies, and the one positive number by which."""
+        if len(layer.inputs) != 2 or layer.attrs.get("with_activation", "NONE") != "NONE":
+            return None
+        x, y = layer.inputs if layer.inputs[0] in self.reals else layer.inputs[::-1]
+        array = None if y is None or y in self.reals else constant(y)
+        if x is None or x not in self.reals or array is None or array.size != 1 or not float(array.reshape(-1)[0]) > 0:
+            return None
+        return self.reals[x][1], float(array.reshape(-1)[0])
 
     def _integer(self, layer: Layer) -> None:
         make = FORMS.get(layer.kind)
         if make is None or len(layer.outputs) != 1:
             raise MappingError("there is no integer form to write", "X201")
         out = layer.outputs[0]
-        grid, place = self._wanted(out)
+        grid, place = self._target(layer, out) if _is_real(out) else (Grid.of(1.0, 0, ir.DataType.UINT8), out)
         assert grid is not None
-        operands = [self._operand(v) for v in layer.inputs if v is not None]
+        operands = [self._operand(v) if _is_real(v) else (v, Grid.of(1.0, 0, ir.DataType.UINT8)) for v in layer.inputs if v is not None]
         inputs, sources = [o[0] for o in operands], [o[1] for o in operands]
         own = OWN[layer.kind](layer, sources[0]) if layer.kind in OWN else None
         own = grid if own is None else own
@@ -185,7 +212,8 @@ class Plan:
         if first is not stored:
             self._cast(layer, first, own, stored, grid)
         self._stored(stored, grid)
-        self.reals[out] = (stored, grid)
+        if _is_real(out):
+            self.reals[out] = (stored, grid)
         self.integers += 1
 
     def _operand(self, value: ir.Value) -> tuple[ir.Value, Grid]:

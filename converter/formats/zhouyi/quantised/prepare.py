@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.zhouyi.quantised.held import held
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
@@ -41,7 +42,7 @@ def linear(node: ir.Node, b: Builder) -> ir.Value | None:
     if x is None or levels not in (255, 256) or any(a is None for a in bounds):
         return None
     low, high, out_low, out_high = (np.asarray(a, np.float64) for a in bounds)
-    stored = _array(x)
+    stored = None if held(x) is not None else _array(x)
     if stored is not None:
         return _weights(b, stored, low, high, out_low, out_high, levels)
     if any(a.size != 1 for a in (low, high)) or not np.array_equal(low, out_low.reshape(low.shape)) or not np.array_equal(high, out_high.reshape(high.shape)):
@@ -74,7 +75,10 @@ def _weights(b: Builder, array: Array, low: Array, high: Array, out_low: Array, 
     rank = array.ndim
     low, high, out_low, out_high = (a.reshape((1,) * (rank - a.ndim) + a.shape) for a in (low, high, out_low, out_high))
     axes = [i for i in range(rank) if any(a.shape[i] != 1 for a in (low, high, out_low, out_high))]
-    if len(axes) > 1 or np.any(high <= low):
+    if len(axes) > 1:
+        return None
+    low, high, out_low, out_high = _opened(low, high, out_low, out_high)
+    if np.any(high <= low):
         return None
     shape = [array.shape[i] if i in axes else 1 for i in range(rank)]
     step, zero = _grid(np.broadcast_to(out_low, shape).reshape(-1), np.broadcast_to(out_high, shape).reshape(-1), levels)
@@ -88,8 +92,22 @@ def _weights(b: Builder, array: Array, low: Array, high: Array, out_low: Array, 
     return b.op("DequantizeLinear", stored, b.const(step.astype(np.float32), "scale"), b.const((zero - offset).astype(np.int8)), axis=axes[0])
 
 
+def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[Array, Array, Array, Array]:
+    """Slices whose bounds are all 0 hold zeros: any bounds say that, as long as there are some."""
+    empty = (low == 0) & (high == 0) & (out_low == 0) & (out_high == 0)
+    if not empty.any():
+        return low, high, out_low, out_high
+    wide = float(np.abs(out_high).max()) or 1.0
+    opened = (np.where(empty, v, a) for v, a in ((-1e30, low), (1e30, high), (-wide, out_low), (wide, out_high)))
+    first, second, third, fourth = opened
+    return first, second, third, fourth
+
+
 def _array(value: ir.Value) -> Array | None:
-    """A constant, or one behind a Cast."""
+    """A constant, also one behind a Cast or a DequantizeLinear."""
+    found = held(value)
+    if found is not None:
+        return found.real()
     node = value.producer()
     if node is not None and node.op_type == "Cast" and node.domain == "" and node.inputs[0] is not None and value.dtype == ir.DataType.FLOAT:
         inner = _array(node.inputs[0])

@@ -13,6 +13,7 @@ from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.ir import Constant, Document, Layer
 from converter.formats.zhouyi.lower import DocumentWriter, static_loops
 from converter.formats.zhouyi.mapping import mapping
+from converter.formats.zhouyi.quantised.held import held
 from converter.formats.zhouyi.quantised.lowering import LINEAR, QuantisedLowering
 from converter.formats.zhouyi.quantised.plan import Plan
 from converter.formats.zhouyi.quantised.prepare import prepare
@@ -37,12 +38,13 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     refuse(other_values(model.ir, "Zhouyi"))
     graph = model.ir.clone()
     prepare(graph)
-    fold(graph)
+    fold(graph, keep=holds)
     static_loops(graph)
     refuse(dynamic_values(graph))
     low = QuantisedLowering(mapping())
     legalise(graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES)
-    fold(graph)
+    prepare(graph)
+    fold(graph, keep=holds)
     to_last(graph, flavour.io_layout or "keep")
     low = QuantisedLowering(mapping())
     for node in graph.graph:
@@ -50,10 +52,10 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     plan = Plan(low.layers, low.constants)
     plan.run()
     refuse([*low.problems, *plan.problems])
-    if not plan.integers:
-        raise UnsupportedError(Diagnostic("X202", NOT_QUANTISED, help=HELP))
-    if plan.floats:
-        names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
+    names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
+    if not plan.integers and (names or not plan.grids):
+        raise UnsupportedError(Diagnostic("X202", f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}", help=HELP))
+    if names:
         notes.append(Diagnostic("X209", f"layers that the network computes in floats stay so: {names}", level="warning"))
     writer = IntegerWriter(graph.graph, notes, plan.grids)
     writer.run(plan.layers)
@@ -63,6 +65,11 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     for key in ("precision", "compat_quantized_model", "model_domain"):
         document.header.pop(key, None)
     return document, names_changed
+
+
+def holds(node: ir.Node) -> bool:
+    """Whether a node moves stored integers: its numbers may be known, but the integers are wanted."""
+    return held(node.outputs[0]) is not None
 
 
 class IntegerWriter(DocumentWriter):

@@ -6,7 +6,7 @@ import importlib
 
 from converter.formats.zhouyi.rewrites.register import REWRITES
 
-for theme in ("elementwise", "reducing", "windows", "moving", "quantised", "recurrent", "detection"):
+for theme in ("elementwise", "reducing", "windows", "moving", "quantised", "recurrent", "detection", "sampling"):
     importlib.import_module(f"converter.formats.zhouyi.rewrites.{theme}")
 
 __all__ = ["REWRITES"]

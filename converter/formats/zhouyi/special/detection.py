@@ -23,7 +23,7 @@ from converter.formats.zhouyi.special.register import (
     static,
     twin,
 )
-from converter.formats.zhouyi.values import DType
+from converter.formats.zhouyi.types import dtype_name
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import constant, shape_of
@@ -214,7 +214,7 @@ def _rois(layer: Layer, b: Builder, scale: list[float]) -> tuple[ir.Value, ir.Va
     rois = b.op("Reshape", rois, [-1, 5]) if len(static(rois)) != 2 else rois
     boxes = b.op("Gather", rois, np.array([2, 1, 4, 3]), axis=1)
     return b.op("Squeeze", b.op("Slice", rois, [0], [1], [1]), [1]), b.op(
-        "Mul", boxes, np.array([scale[1], scale[0]] * 2, rois.dtype.numpy() if rois.dtype is not None else np.float32)
+        "Mul", boxes, b.const(np.array([scale[1], scale[0]] * 2, rois.dtype.numpy() if rois.dtype else np.float32))
     )
 
 
@@ -242,7 +242,7 @@ def lower_roi_align(node: Node, low: Lowering) -> None:
         number = constant_value(low, found.astype(boxes.dtype.numpy()).reshape(n, 1))
     else:
         cast = low.value("batch", boxes.dtype, [n])
-        low.add("Cast", [batch], [cast], {"to_dtype": DType.FLOAT32, "ignore_scale_zp": True, "clip_mode": "TRUNCATION"})
+        low.add("Cast", [batch], [cast], {"to_dtype": dtype_name(boxes.dtype or ir.DataType.FLOAT), "ignore_scale_zp": True, "clip_mode": "TRUNCATION"})
         low.add("Reshape", [cast], [number], {"shape": [n, 1]})
     low.add("Concat", [number, swapped], [rois], {"axis": 1})
     scale = float(a.get("spatial_scale", 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,22 @@ def lift_reshape(layer: Layer, b: Builder) -> ir.Value:
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def lower_reshape(node: Node, low: Lowering) -> None:
     low.add("Reshape", [operand(node)], node.outputs, {"shape": list(static(node.outputs[0]))})
+
+
+def turn(low: Lowering, value: ir.Value, out: ir.Value, perm: Sequence[int]) -> None:
+    """A Transpose; where only axes of 1 change places, the data stay as they are and a Reshape says so."""
+    shape = static(value)
+    moved = [p for p in perm if shape[p] != 1]
+    if moved == sorted(moved):
+        low.add("Reshape", [value], [out], {"shape": [shape[p] for p in perm]})
+    else:
+        low.add("Transpose", [value], [out], {"perm": list(perm)})
+
+
+@lowers("Transpose")
+def lower_transpose(node: Node, low: Lowering) -> None:
+    rank = len(static(operand(node)))
+    turn(low, operand(node), node.outputs[0], [int(p) for p in node.attrs.get("perm") or reversed(range(rank))])
 
 
 @lifts("Slice")

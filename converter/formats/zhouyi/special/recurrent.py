@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.zhouyi.special.moving import turn
 from converter.formats.zhouyi.special.register import blob, constant_value, fixed, lifts, lowers, need, operand, static
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant
@@ -128,7 +129,7 @@ def lower_rnn(node: Node, low: Lowering) -> None:
     (time, batch, size), h = static(x), r.shape[1]
     both = np.zeros(2 * h, w.dtype) if node.input(3) is None else fixed(node, 3, "the biases")[0]
     turned = low.value("steps", x.dtype, [batch, time, size])
-    low.add("Transpose", [x], [turned], {"perm": [1, 0, 2]})
+    turn(low, x, turned, [1, 0, 2])
     used = [low.value("state", x.dtype, s) for s in ([batch, time, h], [batch, h])]
     attrs: dict[str, Any] = {"time_steps": time, "input_size": size, "cell_size": h, "direction": direction, "out_sequence": ["H", "Hn"]}
     attrs["activations"] = names[0]
@@ -164,7 +165,7 @@ def lower_recurrent(node: Node, low: Lowering) -> None:
     weights = np.concatenate([gates(w, order, len(order)), gates(r, order, len(order))], axis=1)
     biases = _biases(node, h, lstm, w.dtype)
     turned = low.value("steps", x.dtype, [batch, time, size])
-    low.add("Transpose", [x], [turned], {"perm": [1, 0, 2]})
+    turn(low, x, turned, [1, 0, 2])
     states = [_state(node, low, i, [batch, h]) for i in ((5, 6) if lstm else (5,))]
     names = ("Y", "H", "C") if lstm else ("H", "Hn")
     shapes = ([batch, time, h], [batch, h], [batch, h])
@@ -215,12 +216,17 @@ def _state(node: Node, low: Lowering, index: int, shape: list[int]) -> ir.Value:
     return flat
 
 
+def _read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
 def _results(node: Node, low: Lowering, found: list[ir.Value], steps: list[int]) -> None:
     """[batch, time, cells] -> [time, 1, batch, cells], [batch, cells] -> [1, batch, cells]."""
     time, batch, h = steps
-    if node.outputs:
+    if node.outputs and _read(node.outputs[0]):
         turned = low.value("steps", found[0].dtype, steps)
-        low.add("Transpose", [found[0]], [turned], {"perm": [1, 0, 2]})
+        turn(low, found[0], turned, [1, 0, 2])
         low.add("Reshape", [turned], [node.outputs[0]], {"shape": [time, 1, batch, h]})
     for value, out in zip(found[1:], node.outputs[1:], strict=False):
-        low.add("Reshape", [value], [out], {"shape": [1, batch, h]})
+        if _read(out):
+            low.add("Reshape", [value], [out], {"shape": [1, batch, h]})

@@ -103,6 +103,8 @@ def lift_mvn(layer: Layer, b: Builder) -> ir.Value:
         axes = list(range(1 if a.across_channels else 2, rank(x)))
     if a.eps_mode not in ("inside_sqrt", "outside_sqrt"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
+    if not len(axes):
+        raise MappingError("the axes are empty", "R110")
     return b.ext("MVN", x, axes=axes, normalize_variance=int(a.normalize_variance), eps=a.eps, eps_mode=a.eps_mode)
 
 
@@ -117,15 +119,14 @@ def lower_mvn(node: Node, low: Lowering) -> None:
 
 @lifts("NormalizeL2")
 def lift_normalize(layer: Layer, b: Builder) -> ir.Value:
-    """x / sqrt(sum of squares + eps), or with the larger of the sum and eps; without axes every element alone."""
+    """x / sqrt(sum of squares + eps), or with the larger of the sum and eps. Without axes 1, and 0 for 0, whatever the sign."""
     a, x = attributes(layer, eps=float, eps_mode=str), operand(layer, 0)
     if a.eps_mode not in ("add", "max"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
     axes = ints(operand(layer, 1), "the axes")
     if axes:
         return b.ext("NormalizeL2", x, axes=axes, eps=a.eps, eps_mode=a.eps_mode)
-    total = b.op("Add" if a.eps_mode == "add" else "Max", b.op("Mul", x, x), b.like(x, a.eps))
-    return b.op("Div", x, b.op("Sqrt", total))
+    return b.op("CastLike", b.op("Not", b.op("Equal", x, b.like(x, 0))), x)
 
 
 @lowers("NormalizeL2", domain="netconv")

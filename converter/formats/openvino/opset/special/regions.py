@@ -37,16 +37,28 @@ def lift_roi_align(layer: Layer, b: Builder) -> ir.Value:
         rois = b.op("Add", rois, b.like(rois, 0.5))
     elif a.aligned_mode not in ("asymmetric", "half_pixel_for_nn"):
         raise MappingError(f"aligned_mode={a.aligned_mode!r} is not known", "R110")
-    parts = a.sampling_ratio if a.mode == "max" else 1
-    if a.mode not in ("avg", "max") or not parts:
-        raise MappingError(f"mode={a.mode!r} with sampling_ratio={a.sampling_ratio} cannot be expressed")
-    y = b.op(
-        "RoiAlign", x, rois, batch, output_height=a.pooled_h * parts, output_width=a.pooled_w * parts, spatial_scale=a.spatial_scale,
-        sampling_ratio=1 if a.mode == "max" else a.sampling_ratio, mode="avg",
-        coordinate_transformation_mode="output_half_pixel" if a.aligned_mode == "asymmetric" else "half_pixel",
+    if a.mode not in ("avg", "max"):
+        raise MappingError(f"mode={a.mode!r} is not known", "R110")
+    half = a.aligned_mode != "asymmetric"
+    if a.mode == "max":  # ONNX's own takes the largest weighted corner of the samples, this the largest sample
+        return b.ext(
+            "ROIAlignMax", x, rois, batch, pooled_h=a.pooled_h, pooled_w=a.pooled_w, sampling_ratio=a.sampling_ratio, spatial_scale=a.spatial_scale,
+            half_pixel=int(half),
+        )  # fmt: skip
+    return b.op(
+        "RoiAlign", x, rois, batch, output_height=a.pooled_h, output_width=a.pooled_w, spatial_scale=a.spatial_scale, sampling_ratio=a.sampling_ratio,
+        mode="avg", coordinate_transformation_mode="half_pixel" if half else "output_half_pixel",
     )  # fmt: skip
-    # ONNX's own max is over the weighted corners of the samples, here it is over the samples: one bin for each, and a pooling
-    return b.op("MaxPool", y, kernel_shape=[parts] * 2, strides=[parts] * 2) if parts > 1 else y
+
+
+@lowers("ROIAlignMax", domain="netconv")
+def lower_roi_align_max(node: Node, low: Lowering) -> None:
+    a = far(node, "half_pixel")
+    half = a.pop("half_pixel")
+    if half and low.version < 9:
+        raise MappingError("half_pixel needs opset9", "X206")
+    extra: dict[str, Any] = {"aligned_mode": "half_pixel_for_nn" if half else "asymmetric"} if low.version >= 9 else {}
+    Emit(node, low).out("ROIAlign", *node.inputs, **a, mode="max", **extra)
 
 
 @lowers("RoiAlign")
