@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
     "pad at the edge": (lambda b, x: b.op("Pad", x, [0, 0, 1, 2, 0, 0, 2, 1], mode="edge"), [[1, 2, 3, 3]], 3, True),
     "concat": (lambda b, x, y: b.op("Concat", x, y, axis=1), [[1, 2, 3, 3], [1, 4, 3, 3]], 1, True),
     "slice backwards": (lambda b, x: b.op("Slice", x, [-1], [-9], [1], [-1]), [[2, 5]], 2, True),
-    "shuffle": (lambda b, x: b.ext("ShuffleChannels", x, group=2), [[1, 4, 3, 3]], 2, True),
+    "shuffle": (lambda b, x: b.ext("ShuffleChannels", x, group=2), [[1, 4, 3, 3]], 3, False),
     "depth to space CRD": (lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"), [[1, 8, 3, 3]], 3, True),
     "bilinear": (lambda b, x: b.op("Resize", x, None, [1, 1, 2.0, 2.0], mode="linear", coordinate_transformation_mode="half_pixel"), [[1, 2, 3, 3]], 4, True),
     "nearest": (
