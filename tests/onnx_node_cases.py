@@ -15,16 +15,12 @@ from onnx import numpy_helper
 REFUSED = {
     r"(cast|castlike|quantizelinear|dequantizelinear)_.*(FLOAT4E2M1|U?INT2(_|$)|E8M0|float4e2m1|u?int2(_|$)).*|.*_e8m0_.*": "types that came after opset 21",
     r"(adagrad|adam|momentum|nesterov_momentum).*": "training",
-    r"ai_onnx_ml_.*": "classical machine learning",
 }
 # pattern -> why the engine's results are not the expected ones, or it refuses
 DIFFERENT = {
     r"image_decoder_.*": "onnxruntime has no image decoder",
-    r"convinteger_with_padding": "onnxruntime takes no zero point for each channel here",
-    r"reduce_max_empty_set_bool": "onnxruntime refuses an empty set of truth values",
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",
     r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime leaves them out too)",
-    r"maxunpool_export_with_output_shape": "onnxruntime ignores output_shape",
 }
 
 

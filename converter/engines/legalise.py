@@ -7,7 +7,7 @@ computes in wider ones between Casts; inputs and outputs of types that cannot be
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -15,14 +15,17 @@ import onnx_ir as ir
 from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
-from converter.graph.infer import known, rank_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions.normalisation import local_response as lrn
+from converter.passes.decompositions.quantisation import conv_integer
+from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.legalise import onnx_function, rewritten
 from converter.passes.widen import FLOAT8, parameters, widen
 
 _T = ir.DataType
+Written = ir.Value | Sequence[ir.Value | None] | None
 # types that cannot pass through the Python interface -> what they are fed and returned as
 BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(FLOAT8, _T.FLOAT), _T.INT4: _T.INT8, _T.UINT4: _T.UINT8}
 
@@ -118,9 +121,32 @@ def _string_normalizer(node: ir.Node, b: Builder) -> None:
         node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
 
 
-DEVIATING: dict[str, Callable[[ir.Node, Builder], ir.Value | None]] = {
+def _conv_integer_of_many_zeros(node: ir.Node, b: Builder) -> Written:
+    """The kernel takes one zero point for all filters only."""
+    zero = node.inputs[3] if len(node.inputs) > 3 else None
+    return conv_integer(node, b) if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,) else None
+
+
+def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel refuses an empty set of truth values."""
+    x = node.inputs[0]
+    if x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
+        return None
+    small = b.op(node.op_type, b.op("Cast", x, to=int(_T.UINT8)), *node.inputs[1:], **attrs_of(node))
+    return b.op("Cast", small, to=int(_T.BOOL))
+
+
+def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
+    """The kernel takes the places for those of the larger result."""
+    return max_unpool(node, b) if len(node.inputs) > 2 else None
+
+
+DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
+    "ConvInteger": _conv_integer_of_many_zeros,
     "LRN": _lrn_of_even_window,
+    "MaxUnpool": _unpool_to_a_size,
     "Mod": _mod,
     "Pad": _pad_every_axis,
+    "ReduceMax": _largest_truth_of_nothing,
     "StringNormalizer": _string_normalizer,
 }

@@ -6,6 +6,7 @@ vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -76,10 +77,12 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
 
 @functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op_type, OPSET if domain == "" else 1, domain)
-    except onnx.defs.SchemaError:
-        return None
+    for version in (OPSET,) if domain == "" else (5, 3, 1):  # of ai.onnx.ml the newest that has the operator
+        with contextlib.suppress(onnx.defs.SchemaError):
+            schema = onnx.defs.get_schema(op_type, version, domain)
+            if domain == "" or not schema.deprecated:
+                return schema
+    return None
 
 
 def infer(node: ir.Node) -> None:

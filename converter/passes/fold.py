@@ -3,6 +3,7 @@
 before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))      after:  y = Reshape(x, [1, -1])
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to `limit` output elements.
+Weights behind a DequantizeLinear stay compact, whatever moves them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ from converter.passes.tidy import tidy
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
+_MEASURES = {"Shape", "Size"}
+
 
 def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:
     """Folds in place; nodes for which `keep` is true stay (compact weights, say)."""
     names = Names(model)
+    compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
+            if node.op_type == "DequantizeLinear" or (node.op_type not in _MEASURES and any(v in compact for v in node.inputs)):
+                compact.update(node.outputs)
+                continue
             if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             arrays = _values(node, limit)

@@ -98,6 +98,8 @@ OWN = {
     "MaxPool": lambda: own_case("MaxPool", [X], kernel_shape=[3, 2], strides=[2, 3], dilations=[1, 2], pads=[1, 0, 0, 1], ceil_mode=1),
     "GridSample": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="reflection", align_corners=1),
     "GridSample 2": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="nearest", padding_mode="border"),
+    "GridSample 3": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="border"),
+    "GridSample 4": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="linear", padding_mode="border", align_corners=1),
     "DeformConv": lambda: own_case(
         "DeformConv",
         [X, X[:2, :2, :2, :3], X.repeat(6, 1)[:, :24, :3, :2] * 2, ONES[:2], X.repeat(3, 1)[:, :12, :3, :2]],

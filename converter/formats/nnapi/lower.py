@@ -17,6 +17,7 @@ from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.writing import Ref, Writer
+from converter.graph.infer import known
 from converter.graph.names import public_name
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
@@ -25,7 +26,7 @@ from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
-from converter.passes.ranks import join_reshapes
+from converter.passes.ranks import RESHAPES, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
@@ -67,15 +68,16 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     refuse(dynamic_values(graph))
     highest = max(level for level in LEVELS if level <= limit)
     table, warnings = at_level(graph, highest, io_layout)
-    needed = feature_level(table)[0]
-    for level in [n for n in LEVELS if n < needed]:
+    older = [n for n in LEVELS if n < feature_level(table)[0]]
+    most = transposes(table)  # an older level is not worth moving data to and fro
+    while older:  # what a level expresses, every newer level does
+        middle = len(older) // 2
         try:
-            older, its_warnings = at_level(graph, level, io_layout)
+            found = at_level(graph, older[middle], io_layout, hurry=True)
         except UnsupportedError:
+            older = older[middle + 1 :]
             continue
-        if transposes(older) <= transposes(table):  # an older level is not worth moving data to and fro
-            table, warnings = older, its_warnings
-            break
+        (table, warnings), older = (found, older[:middle]) if transposes(found[0]) <= most else ((table, warnings), older[middle + 1 :])
     if notes is not None:
         notes += warnings
     return table
@@ -85,10 +87,10 @@ def transposes(table: Table) -> int:
     return sum(o.type == "TRANSPOSE" for o in table.operations)
 
 
-def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, list[Diagnostic]]:
-    """The table with operations of that level, and warnings; UnsupportedError when something needs more."""
+def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
+    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it."""
     graph = prepared.clone()
-    legalise(graph, lambda n: refused(n, level), rewrites(level))
+    legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
     fold(graph)
@@ -98,6 +100,12 @@ def at_level(prepared: ir.Model, level: int, io_layout: str) -> tuple[Table, lis
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
     return table, writer.narrowing.notes
+
+
+def give_up(node: ir.Node) -> None:
+    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants computed."""
+    if node.op_type not in RESHAPES and any(o.uses() or o.is_graph_output() for o in node.outputs) and any(known(o) is None for o in node.outputs):
+        raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
 
 
 def refused(node: ir.Node, level: int) -> bool:

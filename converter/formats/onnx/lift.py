@@ -19,6 +19,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
 from converter.formats.onnx import (
     canonical,
+    classical,
     early,
     microsoft,
     microsoft_attention,
@@ -100,6 +101,8 @@ class Lifter:
         outputs = self.graph(graph, b, {}, opsets, "graph", None)
         if self.problems:
             raise UnsupportedError(self.problems)
+        if classical.kept(model.graph):
+            model.graph.opset_imports[classical.DOMAIN] = opsets[classical.DOMAIN]
         declare_outputs(model.graph, outputs, graph, b)
         take_metadata(model, self.proto)
         values = {t.name: self.weights.tensor(t).numpy() for t in graph.initializer if t.name in self.defaults}
@@ -253,6 +256,8 @@ class Lifter:
             if results is not None:
                 return several(results)
             op.domain, op.version = "", OPSET  # a contributed operator that is the standard one by now
+        if op.domain == classical.DOMAIN:
+            return several(classical.lift_classical(op, b))
         if op.domain == "" and op.kind == "Constant":
             return [weight(b, canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)), op.outputs[0])]
         if op.domain == "" and op.kind in ("If", "Loop", "Scan"):

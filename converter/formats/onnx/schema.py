@@ -6,17 +6,18 @@ import functools
 from typing import Any
 
 import onnx
+import onnx.defs
 import onnx_ir as ir
 
 from converter.formats.onnx.op import Op
 from converter.graph.build import attribute
-from converter.graph.infer import schema_of, type_proto
+from converter.graph.infer import type_proto
 from converter.mapping.node import MappingError
 
 
 def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
-    allowed, required = _attributes(schema.name)
+    allowed, required = _attributes(schema.name, schema.since_version, schema.domain)
     unknown = op.attrs.keys() - allowed
     if unknown:
         raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
@@ -28,9 +29,9 @@ def check(op: Op, schema: Any) -> None:
 
 
 @functools.lru_cache(1024)
-def _attributes(kind: str) -> tuple[frozenset[str], list[str]]:
-    """The attributes of an operator of opset 21, and those that it must have."""
-    attributes = getattr(schema_of(kind), "attributes", {})
+def _attributes(kind: str, version: int, domain: str) -> tuple[frozenset[str], list[str]]:
+    """The attributes of an operator of a version, and those that it must have."""
+    attributes = onnx.defs.get_schema(kind, version, domain).attributes
     return frozenset(attributes), [n for n, a in attributes.items() if a.required]
 
 

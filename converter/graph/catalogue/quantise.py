@@ -21,3 +21,13 @@ def FakeQuantize(b: Builder, x: ir.Value, input_low: ir.Value, input_high: ir.Va
     clipped = b.op("Min", b.op("Max", x, b.op("Min", input_low, input_high)), b.op("Max", input_low, input_high))
     level = b.op("Round", b.op("Add", b.op("Mul", clipped, scale), shift))
     return b.op("Add", b.op("Mul", level, step), output_low)
+
+
+@extension
+def FakeConvert(b: Builder, x: ir.Value, scale: ir.Value, shift: ir.Value | None = None, *, to: int) -> ir.Value:
+    """x times `scale`, minus `shift`, through the 8-bit float type `to` (beyond its range: its largest number) and back."""
+    y = b.op("Mul", x, scale)
+    if shift is not None:
+        y = b.op("Sub", y, shift)
+    narrow = b.op("Cast", b.op("Cast", y, to=to, saturate=1), to=int(x.dtype or ir.DataType.FLOAT))
+    return b.op("Div", narrow if shift is None else b.op("Add", narrow, shift), scale)

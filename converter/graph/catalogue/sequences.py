@@ -10,6 +10,7 @@ from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
 
 INT64 = ir.DataType.INT64
+BEYOND = int(np.iinfo(np.int64).max)
 
 
 @extension
@@ -72,16 +73,20 @@ def EmbeddingSegments(
 
 
 @extension
-def SegmentMax(b: Builder, x: ir.Value, segments: ir.Value, count: ir.Value, *, fill: str = "zero") -> ir.Value:
-    """The largest row of each segment: x[K, ...], segments[K] -> [count, ...]. An empty segment is zero, or the type's lowest number."""
+def SegmentMax(b: Builder, x: ir.Value, segments: ir.Value, count: ir.Value | None = None, *, fill: str = "zero", half: int = 0) -> ir.Value:
+    """The largest row of each segment: x[K, ...], segments[K], which ascend, -> [count, ...], by default as many as the last segment needs.
+
+    Rows of segments from `count` on are left out. An empty segment is zero, or with "lowest" the lowest number of its type (`half`: of float16).
+    """
     dtype = x.dtype or ir.DataType.FLOAT
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
-    total = b.op("Reshape", b.op("Cast", count, to=int(INT64)), [1])
-    start = b.op("Expand", b.like(x, lowest), b.op("Concat", total, b.op("Shape", x, start=1), axis=0))
-    places = b.op("Unsqueeze", b.op("Cast", segments, to=int(INT64)), [1])
-    largest = b.op("ScatterND", start, places, x, reduction="max")
+    places = b.op("Cast", segments, to=int(INT64))
+    total = b.op("Reshape", b.op("Cast", count, to=int(INT64)), [1]) if count is not None else b.op("Add", b.op("Slice", places, [-1], [BEYOND], [0]), [1])
+    rows = b.op("Unsqueeze", b.op("Min", places, total), [1])  # one row more, for what is left out
+    start = b.op("Expand", b.like(x, lowest), b.op("Concat", b.op("Add", total, [1]), b.op("Shape", x, start=1), axis=0))
+    largest = b.op("Slice", b.op("ScatterND", start, rows, x, reduction="max"), [0], total, [0])
     ones = b.op("Expand", b.const(np.int64(1)), b.op("Shape", segments))
-    found = b.op("ScatterND", b.op("Expand", b.const(np.int64(0)), total), places, ones, reduction="add")
-    empty = b.op("Unsqueeze", b.op("Equal", found, b.const(np.int64(0))), list(range(1, rank_of(x) or 1)))
-    worst = 0 if fill == "zero" else float(np.finfo(dtype.numpy()).min) if dtype.is_floating_point() else lowest
-    return b.op("Where", empty, b.like(x, worst), largest)
+    found = b.op("ScatterND", b.op("Expand", b.const(np.int64(0)), b.op("Add", total, [1])), rows, ones, reduction="add")
+    empty = b.op("Equal", b.op("Slice", found, [0], total, [0]), b.const(np.int64(0)))
+    floor = float(np.finfo(np.float16 if half else dtype.numpy()).min) if dtype.is_floating_point() else lowest
+    return b.op("Where", b.op("Unsqueeze", empty, list(range(1, rank_of(x) or 1))), b.like(x, 0 if fill == "zero" else floor), largest)

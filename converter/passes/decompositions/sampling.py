@@ -61,7 +61,7 @@ def _place(b: Builder, g: ir.Value, extent: int, corners: bool) -> ir.Value:
 
 def _taps(b: Builder, place: ir.Value, extent: int, mode: str, padding: str, corners: bool, a: float) -> list[Tap]:
     """The neighbours along one axis."""
-    if padding == "border":
+    if padding == "border" and mode != "cubic":  # there each neighbour is taken from the border, as PyTorch and onnxruntime do
         place = _clipped(b, place, extent)
     elif padding == "reflection":
         place = _reflected(b, place, extent, corners)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.ir import Blob, Layer, Port
+from converter.formats.openvino.opset.codes import CODES, Coded, read_strings, write_strings
 from converter.formats.openvino.opset.fields import ELEMENT_TYPES
 from converter.formats.openvino.types import ELEMENT_TYPES as SIZES
 from converter.mapping.codecs import csv
@@ -38,9 +39,16 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
     """The tensor of a Const layer: a view of the .bin; 4-bit types stay packed (low nibble first, as in ONNX), halves become float32 when used."""
     name, shape = layer.data.get("element_type", ""), csv.lift(layer.data.get("shape", ""))
     dtype = DATA_TYPES.get(name)
-    if dtype is None or dtype == ir.DataType.STRING:
-        raise MappingError(f"constants of element type {name!r} have no counterpart", "X201")
     raw = layer.blobs["value"].array if "value" in layer.blobs else np.empty(0, np.uint8)
+    if name in CODES:
+        return Coded(name, raw, shape, layer.name)
+    if dtype is None:
+        raise MappingError(f"constants of element type {name!r} have no counterpart", "X201")
+    if dtype == ir.DataType.STRING:
+        try:
+            return read_strings(raw, shape)
+        except ValueError as e:
+            raise MappingError(str(e), "R103") from None
     if dtype.bitwidth < 8:
         return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape))
     array = raw.view(dtype.numpy()).reshape(shape)
@@ -53,9 +61,12 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
 def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
     """A Const layer; the bytes are taken from the tensor when the file is written."""
     shape = [int(d) for d in tensor.shape.numpy()]
-    element = NAMES.get(tensor.dtype)
+    element = tensor.element if isinstance(tensor, Coded) else NAMES.get(tensor.dtype)
     if element is None:
         raise MappingError(f"constants of type {tensor.dtype} have no counterpart")
+    shown = SIZES[element].precision if isinstance(tensor, Coded) else precision(tensor.dtype)
     data = {"element_type": element, "shape": ", ".join(map(str, shape))}
-    content: Any = tensor.tobytes if tensor.dtype.bitwidth < 8 else tensor.numpy()
-    return Layer(id, name, "Const", "opset1", data=data, outputs=[Port(0, tuple(shape), precision(tensor.dtype))], blobs={"value": Blob(content)})
+    content: Any = tensor.tobytes if tensor.dtype.bitwidth < 8 else tensor.packed if isinstance(tensor, Coded) else None
+    if content is None:
+        content = write_strings(tensor) if tensor.dtype == ir.DataType.STRING else tensor.numpy()
+    return Layer(id, name, "Const", "opset1", data=data, outputs=[Port(0, tuple(shape), shown)], blobs={"value": Blob(content)})

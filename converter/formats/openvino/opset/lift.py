@@ -12,7 +12,8 @@ from converter.diagnostics import Diagnostic, Where
 from converter.formats.openvino.ir import Body, Net
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
-from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, STORED, computed, read_const
+from converter.formats.openvino.opset.codes import CODES
+from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
@@ -50,7 +51,7 @@ def lift(net: Net) -> Model:
     fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
         model.metadata_props[STORED] = halves
-    return Model(model, "openvino", interface={"defaults": body.defaults} if body.defaults else {})
+    return Model(model, "openvino", body.notes, interface={"defaults": body.defaults} if body.defaults else {})
 
 
 def stored_as_halves(net: Net) -> str:
@@ -72,6 +73,7 @@ class BodyLift:
         self.variables: dict[str, ir.Value] = {}  # name -> what ReadValue gives
         self.assigned: dict[str, ir.Value] = {}
         self.defaults: dict[str, Any] = {}
+        self.notes: list[Diagnostic] = []
 
     def used(self, layer: IrLayer, index: int) -> bool:
         """Whether anybody reads an output of a layer."""
@@ -138,7 +140,11 @@ class BodyLift:
 
     def _parameter(self, layer: IrLayer) -> ir.Value:
         """A graph input, brought to the type of computation. An FP16 input of v10 is presented as FP32."""
-        dtype = DATA_TYPES.get(layer.data.get("element_type", "f32"))
+        element = layer.data.get("element_type", "f32")
+        dtype = CODES[element][0] if element in CODES else DATA_TYPES.get(element)
+        if element in CODES and dtype is not None:
+            message = f"the input's element type {element} is presented as {NAMES[dtype]}"
+            self.notes.append(Diagnostic("X205", message, level="warning", where=self.net.where(layer)))
         if dtype is None:
             raise MappingError(f"inputs of element type {layer.data.get('element_type')!r} have no counterpart", "X201")
         names = layer.outputs[0].names if layer.outputs and self.net.version >= 11 else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
 from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.opset.codes import AS_STORED, Coded
 from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, precision, write_const
 from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
@@ -27,7 +29,7 @@ from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
 LEAST_COMPRESSED = 16
-NEWEST = {10: 8, 11: 16}  # IR version -> newest opset that its readers know
+NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
@@ -161,13 +163,18 @@ class NetWriter:
         self._add(layer, [value], [out])
 
     def _constant(self, value: ir.Value) -> None:
-        """The Const layer of a constant that has none yet."""
-        if value not in self.made and value.const_value is not None:
-            if narrow := self._narrow(value.const_value):
-                self._compressed(value, value.const_value, DATA_TYPES[narrow])
-                return
-            const = write_const(len(self.body.layers), self._name(value.name or "const"), value.const_value)
-            self._add(const, [], [value])
+        """The Const layer of a constant that has none yet, with a Convert behind it when it is stored in another type."""
+        tensor = value.const_value
+        if value in self.made or tensor is None:
+            return
+        if isinstance(tensor, Coded) and value.meta.get(AS_STORED) is None:
+            self._converted(value, tensor, {})
+        elif narrow := self._narrow(tensor):
+            to = DATA_TYPES[narrow]
+            half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(to.numpy())), dtype=to, shape=ir.Shape(list(tensor.shape.numpy())))
+            self._converted(value, half, {"name": "decompression", "version": "0"})
+        else:
+            self._add(write_const(len(self.body.layers), self._name(value.name or "const"), tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
         """The half-precision type to store a constant in: as wanted, or as the source stored it when nothing is lost; else ""."""
@@ -175,15 +182,15 @@ class NetWriter:
             return ""
         return self.half if self.half and _compressible(tensor) else self.stored if self.stored and _fits(tensor, DATA_TYPES[self.stored]) else ""
 
-    def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol, to: ir.DataType) -> None:
-        """Half precision in the file, with a Convert that readers know as decompression."""
-        name, shape = value.name or "const", ir.Shape(list(tensor.shape.numpy()))
-        half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(to.numpy())), dtype=to, shape=shape, name=name)
-        inner = ir.Value(name=name, type=ir.TensorType(to), shape=shape)
-        self._add(write_const(len(self.body.layers), self._name(f"{name}_compressed"), half), [], [inner])
-        layer = IrLayer(len(self.body.layers), self._name(name), "Convert", "opset1", data={"destination_type": "f32"})
-        layer.rt_info = Element("rt_info", children=[Element("attribute", {"name": "decompression", "version": "0"})])
-        layer.inputs, layer.outputs = [self._port(0, inner, named=False)], [self._port(1, value, named=False)]
+    def _converted(self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]) -> None:
+        """A constant in the type that it is stored in, and a Convert to its own; readers know `decompression` in rt_info."""
+        name = value.name or "const"
+        inner = ir.Value(name=name)
+        const = write_const(len(self.body.layers), self._name(f"{name}_compressed"), stored)
+        self._add(const, [], [inner])
+        layer = IrLayer(len(self.body.layers), self._name(name), "Convert", "opset1", data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]})
+        layer.rt_info = Element("rt_info", children=[Element("attribute", rt_info)]) if rt_info else None
+        layer.inputs, layer.outputs = [replace(const.outputs[0])], [self._port(1, value, named=False)]
         self._add(layer, [inner], [value])
 
     def _layer(self, layer: Layer) -> None:

@@ -26,7 +26,7 @@ UNARY = [
 
 BINARY = [
     *ops(
-        "Add Sub=Subtract Mul=Multiply Equal Less Greater LessOrEqual=LessEqual GreaterOrEqual=GreaterEqual And=LogicalAnd Or=LogicalOr",
+        "Add Sub=Subtract Mul=Multiply Equal And=LogicalAnd Or=LogicalOr",
         NumpyBroadcast(),
     ),
     op("Pow", "Power", NumpyBroadcast(), lift_only=True),

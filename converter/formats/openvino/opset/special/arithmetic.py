@@ -18,6 +18,7 @@ from converter.formats.openvino.opset.special.base import (
     is_float,
     lifts,
     lowers,
+    needs,
     operand,
     optional,
     rank,
@@ -72,35 +73,16 @@ def lift_squared_difference(layer: Layer, b: Builder) -> ir.Value:
     return b.op("Mul", d, d)
 
 
-@lifts("NotEqual")
-def lift_not_equal(layer: Layer, b: Builder) -> ir.Value:
-    attributes(layer, "auto_broadcast")
-    return b.op("Not", b.op("Equal", operand(layer, 0), operand(layer, 1)))
+@lifts("ErfInv")
+def lift_erf_inverse(layer: Layer, b: Builder) -> ir.Value:
+    attributes(layer)
+    return b.ext("ErfInv", operand(layer, 0))
 
 
-@lifts("LogicalXor", "Xor")
-def lift_xor(layer: Layer, b: Builder) -> ir.Value:
-    attributes(layer, "auto_broadcast")
-    return b.op("Xor", operand(layer, 0), operand(layer, 1))
-
-
-@lowers("Xor")
-def lower_xor(node: Node, low: Lowering) -> None:
-    Emit(node, low).out("LogicalXor", *node.inputs, auto_broadcast="numpy")
-
-
-@lifts("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot")
-def lift_bitwise(layer: Layer, b: Builder) -> ir.Value:
-    """Of booleans these are the logical operations."""
-    attributes(layer, "auto_broadcast")
-    operands = [operand(layer, i) for i in range(len(layer.inputs))]
-    return b.op(layer.kind.removeprefix("Bitwise") if operands[0].dtype == T.BOOL else layer.kind, *operands)
-
-
-@lifts("IsFinite")
-def lift_is_finite(layer: Layer, b: Builder) -> ir.Value:
-    x = operand(layer, 0)
-    return b.op("Not", b.op("Or", b.op("IsInf", x), b.op("IsNaN", x)))
+@lowers("ErfInv", domain="netconv")
+def lower_erf_inverse(node: Node, low: Lowering) -> None:
+    needs(low, "ErfInv", 17)
+    Emit(node, low).out("ErfInv", node.input(0))
 
 
 @lifts("Swish")

@@ -227,6 +227,12 @@ def given(node: Node, index: int) -> ir.Value:
     return value
 
 
+def needs(low: Lowering, kind: str, version: int) -> None:
+    """Refuses an operation that the opset to write does not have yet."""
+    if low.version < version:
+        raise MappingError(f"{kind} needs opset{version}", "X206")
+
+
 def filled(node: Node) -> dict[str, Any]:
     """The attributes of a canonical node with its schema's defaults."""
     from converter.mapping.table import defaults

@@ -242,10 +242,19 @@ def lift_read(layer: Layer, b: Builder) -> ir.Value:
     """A state is an input and an output more; its initial value, when it is known, is the input's default."""
     source, outer = layer.extra
     name = source.data.get("variable_id", "")
-    if not layer.inputs:
-        raise MappingError("a state without an initial value")
-    initial = operand(layer, 0)
+    initial = operand(layer, 0) if layer.inputs else _zeros(source, b)
     return outer.state(name, initial)  # type: ignore[no-any-return]
+
+
+def _zeros(source: IrLayer, b: Builder) -> ir.Value:
+    """What a state without an initial value begins with."""
+    from converter.formats.openvino.opset.constants import DATA_TYPES, computed
+    from converter.formats.openvino.opset.lift import parse_shape
+
+    dtype, shape = DATA_TYPES.get(source.data.get("variable_type", "")), parse_shape(source.data.get("variable_shape", "..."))
+    if dtype is None or shape is None or None in shape:
+        raise MappingError("a state without an initial value and without a static shape", "X203")
+    return b.const(np.zeros(shape, computed(dtype).numpy()), "initial")
 
 
 @lifts("Assign")

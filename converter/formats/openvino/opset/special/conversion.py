@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.codes import CODES
 from converter.formats.openvino.opset.constants import computed
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import (
@@ -37,7 +38,9 @@ def lift_convert_like(layer: Layer, b: Builder) -> ir.Value:
 def lift_convert(layer: Layer, b: Builder) -> ir.Value:
     """Between types of computation: to or from half precision is nothing."""
     attributes(layer, "no_clamp", "use_rounding", destination_type=str)
-    x, to = operand(layer, 0), computed(T(element_type.lift(layer.attrs["destination_type"])))
+    if (name := str(layer.attrs["destination_type"]).strip().lower()) in CODES:
+        raise MappingError(f"a conversion to {name} cannot be expressed")
+    x, to = operand(layer, 0), computed(T(element_type.lift(name)))
     return x if x.dtype == to else b.op("Cast", x, to=int(to))
 
 

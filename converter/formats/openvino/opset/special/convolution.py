@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.codes import AS_STORED, bits
 from converter.formats.openvino.opset.fields import explicit_pads, window
-from converter.formats.openvino.opset.special.base import Emit, attributes, given, int64, ints, lifts, lowers, operand, optional, rank, reshape, static
+from converter.formats.openvino.opset.special.base import (
+    Emit,
+    attributes,
+    constant_input,
+    filled,
+    given,
+    int64,
+    ints,
+    lifts,
+    lowers,
+    operand,
+    optional,
+    rank,
+    reshape,
+    static,
+)
 from converter.graph.build import Builder
+from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -162,6 +180,21 @@ def lift_binary(layer: Layer, b: Builder) -> ir.Value:
     else:
         pads = explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], kernel, strides, dilations)
     return b.ext("BinaryConvolution", x, b.op("Cast", w, to=int(x.dtype or 1)), strides=strides, pads=pads, dilations=dilations, pad_value=a.pad_value)
+
+
+@lowers("BinaryConvolution", domain="netconv")
+def lower_binary(node: Node, low: Lowering) -> None:
+    """The weights are single bits, and constant."""
+    a, e, w = filled(node), Emit(node, low), constant(node.input(1))
+    if w is None or not np.isin(w, (0, 1)).all() or a["group"] != 1 or len(a["strides"]) != 2:
+        raise MappingError("the weights must be constant zeros and ones, of one group")
+    stored = constant_input(low, bits(w, "weights"))
+    stored.meta[AS_STORED] = True
+    pads = a["pads"]
+    e.out(
+        "BinaryConvolution", node.input(0), stored, strides=a["strides"], pads_begin=pads[:2], pads_end=pads[2:], dilations=a["dilations"],
+        mode="xnor-popcount", pad_value=float(a["pad_value"]), auto_pad="explicit",
+    )  # fmt: skip
 
 
 @lifts("Col2Im")

@@ -265,13 +265,14 @@ def lower_one_hot(node: Node, low: Lowering) -> None:
 
 @lifts("Eye")
 def lift_eye(layer: Layer, b: Builder) -> ir.Value:
-    a = attributes(layer, output_type=str)
-    rows, columns, diagonal = (int(scalar(operand(layer, i), what)) for i, what in enumerate(("rows", "columns", "the diagonal")))
-    eye = np.eye(rows, columns, diagonal, dtype=computed(T(element_type.lift(a.output_type))).numpy())
+    """Ones where column - row is the third operand; copies for each place of a batch."""
+    to = computed(T(element_type.lift(attributes(layer, output_type=str).output_type)))
+    rows, columns, diagonal = (b.op("Reshape", int64(b, operand(layer, i)), np.zeros(0, np.int64)) for i in range(3))
+    zero, one = b.const(np.int64(0)), b.const(np.int64(1))
+    row, column = (b.op("Range", zero, v, one) for v in (rows, columns))
+    eye = b.op("Cast", b.op("Equal", column, b.op("Add", b.op("Unsqueeze", row, [1]), diagonal)), to=int(to))
     batch = optional(layer, 3)
-    if batch is None:
-        return b.op("Identity", b.const(eye))
-    return b.op("Expand", b.const(eye), b.op("Concat", int64(b, batch, flat=True), [rows, columns], axis=0))
+    return eye if batch is None else b.op("Expand", eye, b.op("Concat", int64(b, batch, flat=True), b.op("Shape", eye), axis=0))
 
 
 @lowers("EyeLike")

@@ -119,15 +119,14 @@ def lower_mvn(node: Node, low: Lowering) -> None:
 
 @lifts("NormalizeL2")
 def lift_normalize(layer: Layer, b: Builder) -> ir.Value:
-    """x / sqrt(sum of squares + eps), or with the larger of the sum and eps; without axes every element alone."""
+    """x / sqrt(sum of squares + eps), or with the larger of the sum and eps. Without axes 1, and 0 for 0, whatever the sign."""
     a, x = attributes(layer, eps=float, eps_mode=str), operand(layer, 0)
     if a.eps_mode not in ("add", "max"):
         raise MappingError(f"eps_mode={a.eps_mode!r} is not known", "R110")
     axes = ints(operand(layer, 1), "the axes")
     if axes:
         return b.ext("NormalizeL2", x, axes=axes, eps=a.eps, eps_mode=a.eps_mode)
-    total = b.op("Add" if a.eps_mode == "add" else "Max", b.op("Mul", x, x), b.like(x, a.eps))
-    return b.op("Div", x, b.op("Sqrt", total))
+    return b.op("CastLike", b.op("Not", b.op("Equal", x, b.like(x, 0))), x)
 
 
 @lowers("NormalizeL2", domain="netconv")

@@ -148,5 +148,9 @@ def lower_adaptive_average(node: Node, low: Lowering) -> None:
 
 @lowers("AdaptiveMaxPool", domain="netconv")
 def lower_adaptive_max(node: Node, low: Lowering) -> None:
-    outputs = [*node.outputs, low.value("indices", T.INT64, None)][:2]
-    Emit(node, low).out("AdaptiveMaxPool", given(node, 0), np.array(node.attrs["output_size"], np.int64), outputs=outputs, index_element_type="i64")
+    """The CPU runtime gives the indices as i32 only."""
+    e, size = Emit(node, low), np.array(node.attrs["output_size"], np.int64)
+    places = low.value("indices", T.INT32, node.outputs[0].shape)
+    e.out("AdaptiveMaxPool", given(node, 0), size, outputs=[node.outputs[0], places], index_element_type="i32")
+    if len(node.outputs) > 1:
+        e.out("Convert", places, outputs=[node.outputs[1]], destination_type="i64")

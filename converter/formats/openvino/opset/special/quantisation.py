@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
-from converter.formats.openvino.opset.special.base import Emit, attributes, given, lifts, lowers, operand, optional, rank
+from converter.formats.openvino.opset.special.base import Emit, attributes, given, lifts, lowers, needs, operand, optional, rank
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.mapping.drive import Lowering
@@ -31,23 +31,26 @@ def lower_fake_quantize(node: Node, low: Lowering) -> None:
 
 @lifts("FakeConvert")
 def lift_fake_convert(layer: Layer, b: Builder) -> ir.Value:
-    """(data, scale[, shift]): through an 8-bit float and back."""
-    a, x, scale, shift = attributes(layer, destination_type="f8e4m3"), operand(layer, 0), operand(layer, 1), optional(layer, 2)
-    y = b.op("Mul", x, scale)
-    if shift is not None:
-        y = b.op("Sub", y, shift)
-    assert x.dtype is not None
-    narrow = b.op("Cast", b.op("Cast", y, to=element_type.lift(a.destination_type)), to=int(x.dtype))
-    if shift is not None:
-        narrow = b.op("Add", narrow, shift)
-    return b.op("Div", narrow, scale)
+    """(data, scale[, shift])."""
+    to = element_type.lift(attributes(layer, destination_type="f8e4m3").destination_type)
+    return b.ext("FakeConvert", operand(layer, 0), operand(layer, 1), optional(layer, 2), to=int(to))
+
+
+@lowers("FakeConvert", domain="netconv")
+def lower_fake_convert(node: Node, low: Lowering) -> None:
+    needs(low, "FakeConvert", 13)
+    Emit(node, low).out("FakeConvert", *node.inputs, destination_type=element_type.lower(node.attrs["to"]))
 
 
 def _along(e: Emit, value: ir.Value, n: int, axis: int) -> Any:
     """A vector of scales or zero points, shaped to broadcast along `axis` of rank n."""
     if rank_of(value) != 1 or n <= 1:
         return value
-    return e.reshape(value, [-1 if i == axis else 1 for i in range(n)])
+    shape, tensor = [-1 if i == axis else 1 for i in range(n)], value.const_value
+    if tensor is None or tensor.dtype.bitwidth >= 8:
+        return e.reshape(value, shape)
+    shape[axis] = tensor.size
+    return ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape))
 
 
 @lifts("Multiply")
@@ -118,9 +121,7 @@ def lower_dequantize(node: Node, low: Lowering) -> None:
     name = element_type.lower(int(out))
     y = e.op("Convert", x, dtype=out, destination_type=name)
     if zero is not None:
-        z = e.op("Convert", zero, dtype=out, destination_type=name)
-        if rank_of(zero) == 1 and n > 1:
-            z = e.op("Reshape", z, [-1 if i == axis else 1 for i in range(n)], special_zero=False)
+        z = e.op("Convert", _along(e, zero, n, axis), dtype=out, destination_type=name)
         y = e.op("Subtract", y, z, auto_broadcast="numpy")
     factor = e.op("Convert", scale, dtype=out, destination_type=name) if scale.dtype != out else scale
     e.out("Multiply", y, _along(e, factor, n, axis), auto_broadcast="numpy")
@@ -140,9 +141,7 @@ def lower_quantize(node: Node, low: Lowering) -> None:
     wide = [e.op("Convert", v, dtype=T.FLOAT, destination_type="f32") if v.dtype != T.FLOAT else v for v in (x, scale)]
     y = e.op("Round", e.op("Divide", wide[0], _along(e, wide[1], n, axis), auto_broadcast="numpy", m_pythondiv=False), mode="half_to_even")
     if zero is not None:
-        z = e.op("Convert", zero, dtype=T.FLOAT, destination_type="f32")
-        if rank_of(zero) == 1 and n > 1:
-            z = e.op("Reshape", z, [-1 if i == axis else 1 for i in range(n)], special_zero=False)
+        z = e.op("Convert", _along(e, zero, n, axis), dtype=T.FLOAT, destination_type="f32")
         y = e.op("Add", y, z, auto_broadcast="numpy")
     least, most = RANGES[out.dtype]
     e.out("Convert", e.op("Clamp", y, min=float(least), max=float(most)), destination_type=element_type.lower(int(out.dtype)))

@@ -33,6 +33,8 @@ from converter.mapping.node import Layer, MappingError, Node
 T = ir.DataType
 REDUCES = ("ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2")
 
+SMALL = (T.INT8, T.UINT8, T.INT16, T.UINT16)  # not summed by ONNX
+
 
 @lifts(*REDUCES)
 def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
@@ -40,6 +42,8 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
     a, x, axes = attributes(layer, keep_dims=False), operand(layer, 0), int64(b, operand(layer, 1), flat=True)
     values = known(axes)
     noop = None if values is not None and values.size else 1
+    if x.dtype in SMALL and layer.kind != "ReduceMean":
+        return b.op("Cast", b.op(layer.kind, b.op("Cast", x, to=int(T.INT32)), axes, keepdims=int(a.keep_dims), noop_with_empty_axes=noop), to=int(x.dtype))
     if layer.kind == "ReduceMean" and not is_float(x):
         return _integer_mean(b, x, axes, a.keep_dims)
     return b.op(layer.kind, x, axes, keepdims=int(a.keep_dims), noop_with_empty_axes=noop)

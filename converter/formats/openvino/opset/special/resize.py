@@ -24,6 +24,7 @@ from converter.formats.openvino.opset.special.base import (
     rank,
     static,
 )
+from converter.formats.openvino.opset.special.resampling import resampled
 from converter.graph.build import Builder
 from converter.graph.infer import known, shape_of
 from converter.mapping.drive import Lowering
@@ -71,8 +72,13 @@ def _first(layer: Layer, b: Builder) -> ir.Value:
 
 
 def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: Any) -> ir.Value:
-    mode, options = _mode(a)
     coordinates = a.coordinate_transformation_mode
+    smoothed = a.mode == "linear" and a.antialias
+    if smoothed and rank(x) < 5:
+        raise MappingError("mode='linear' with antialias: engines do not agree with the specification here")
+    if smoothed or (coordinates == "tf_half_pixel_for_nn" and a.mode in ("linear", "linear_onnx", "cubic")):
+        return resampled(b, x, target, axes, by_scales, a)
+    mode, options = _mode(a)
     if mode == "nearest" and (coordinates == "tf_half_pixel_for_nn" or a.nearest_mode == "simple"):
         return _nearest(b, x, target, axes, by_scales, a)
     if coordinates not in COORDINATES:
@@ -111,8 +117,6 @@ def _mode(a: Any) -> tuple[str, dict[str, Any]]:
     if a.mode == "nearest":
         return "nearest", {"nearest_mode": a.nearest_mode}
     if a.mode in ("linear", "linear_onnx"):
-        if a.antialias and a.mode == "linear":
-            raise MappingError("mode='linear' with antialias has weights of its own")
         return "linear", {}
     if a.mode == "cubic":
         return "cubic", {"cubic_coeff_a": a.cube_coeff}

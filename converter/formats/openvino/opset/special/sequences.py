@@ -1,14 +1,14 @@
-"""Decoding of sequences, embeddings, segments."""
+"""Decoding of sequences and their losses; embeddings and segments."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
-from converter.formats.openvino.opset.special.base import Emit, attributes, cast, dim, filled, given, int64, is_float, lifts, lowers, operand, optional, rank
+from converter.formats.openvino.opset.special.base import Emit, attributes, cast, filled, given, lifts, lowers, needs, operand, optional
 from converter.graph.build import Builder
-from converter.graph.infer import known
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -24,10 +24,8 @@ def lift_decoder(layer: Layer, b: Builder) -> list[ir.Value]:
 
 @lowers("CTCGreedyDecoderSeqLen", domain="netconv")
 def lower_decoder(node: Node, low: Lowering) -> None:
-    e = Emit(node, low)
-    if low.version < 6:
-        raise MappingError("CTCGreedyDecoderSeqLen needs opset6", "X206")
-    blank = node.input(2)
+    needs(low, "CTCGreedyDecoderSeqLen", 6)
+    e, blank = Emit(node, low), node.input(2)
     inputs = [given(node, 0), e.op("Convert", node.input(1), dtype=T.INT32, destination_type="i32")]
     if blank is not None:
         inputs.append(e.op("Convert", blank, dtype=T.INT32, destination_type="i32"))
@@ -36,6 +34,21 @@ def lower_decoder(node: Node, low: Lowering) -> None:
         "CTCGreedyDecoderSeqLen", *inputs, outputs=[*node.outputs, *more], merge_repeated=bool(filled(node)["merge_repeated"]),
         classes_index_type="i64", sequence_length_type="i64",
     )  # fmt: skip
+
+
+@lifts("CTCLoss")
+def lift_loss(layer: Layer, b: Builder) -> ir.Value:
+    a = attributes(layer, preprocess_collapse_repeated=False, ctc_merge_repeated=True, unique=False)
+    flags: dict[str, Any] = {"collapse_repeated": int(a.preprocess_collapse_repeated), "merge_repeated": int(a.ctc_merge_repeated), "unique": int(a.unique)}
+    return b.ext("CTCLoss", *(operand(layer, i) for i in range(4)), optional(layer, 4), **flags)
+
+
+@lowers("CTCLoss", domain="netconv")
+def lower_loss(node: Node, low: Lowering) -> None:
+    needs(low, "CTCLoss", 4)
+    a = filled(node)
+    collapse, merge, unique = (bool(a[k]) for k in ("collapse_repeated", "merge_repeated", "unique"))
+    Emit(node, low).out("CTCLoss", *node.inputs, preprocess_collapse_repeated=collapse, ctc_merge_repeated=merge, unique=unique)
 
 
 def _reduction(layer: Layer) -> str:
@@ -51,77 +64,85 @@ def lift_segments(layer: Layer, b: Builder) -> ir.Value:
     return b.ext("EmbeddingSegments", *(operand(layer, i) for i in range(4)), optional(layer, 4), optional(layer, 5))
 
 
+@lowers("EmbeddingSegments", domain="netconv")
+def lower_segments(node: Node, low: Lowering) -> None:
+    needs(low, "EmbeddingSegmentsSum", 3)
+    if filled(node)["reduction"] != "sum":
+        raise MappingError("segments are summed, not averaged")
+    _with_default(node, low, "EmbeddingSegmentsSum", 4)
+
+
+def _with_default(node: Node, low: Lowering, kind: str, at: int, **attrs: Any) -> None:
+    """Inputs whose default index stands at `at`; weights behind it need one: -1, which is none."""
+    inputs, e = list(node.inputs), Emit(node, low)
+    if node.input(at) is None and node.input(at + 1) is not None:
+        inputs[at] = e.op("Convert", [-1], dtype=given(node, 1).dtype, destination_type=element_type.lower(int(given(node, 1).dtype or T.INT64)))
+        inputs[at] = e.op("Reshape", inputs[at], [], special_zero=False)
+    e.out(kind, *inputs, **attrs)
+
+
 @lifts("EmbeddingBagPackedSum", "EmbeddingBagPacked")
 def lift_packed(layer: Layer, b: Builder) -> ir.Value:
-    """indices [B, N]: every row is a bag."""
-    table, indices, weights = operand(layer, 0), int64(b, operand(layer, 1)), optional(layer, 2)
-    rows = b.op("Gather", table, indices, axis=0)
-    if weights is not None:
-        rows = b.op("Mul", rows, b.op("Unsqueeze", weights, list(range(2, rank(table) + 1))))
-    return b.op("ReduceSum" if _reduction(layer) == "sum" else "ReduceMean", rows, [1], keepdims=0)
+    return b.ext("EmbeddingBagPacked", operand(layer, 0), operand(layer, 1), optional(layer, 2), reduction=_reduction(layer))
 
 
 @lifts("EmbeddingBagOffsetsSum", "EmbeddingBagOffsets")
 def lift_offsets(layer: Layer, b: Builder) -> ir.Value:
-    """offsets [B] say where each bag begins; the default index fills empty bags unless it is -1."""
-    table, indices, offsets = operand(layer, 0), operand(layer, 1), int64(b, operand(layer, 2))
-    size = dim(indices, 0)
-    if size is None:
-        raise MappingError("the number of indices must be static", "X203")
-    numbers = b.const(np.arange(size)[:, None])
-    started = b.op("Cast", b.op("GreaterOrEqual", numbers, b.op("Unsqueeze", offsets, [0])), to=int(T.INT64))
-    segments = b.op("Sub", b.op("ReduceSum", started, [1], keepdims=0), [1])
-    return b.ext("EmbeddingSegments", table, indices, segments, b.op("Shape", offsets), optional(layer, 3), optional(layer, 4), reduction=_reduction(layer))
+    return b.ext("EmbeddingBagOffsets", *(operand(layer, i) for i in range(3)), optional(layer, 3), optional(layer, 4), reduction=_reduction(layer))
+
+
+@lowers("EmbeddingBagPacked EmbeddingBagOffsets", domain="netconv")
+def lower_bags(node: Node, low: Lowering) -> None:
+    """Before opset15 an operation of its own, which sums."""
+    reduction: str = filled(node)["reduction"]
+    needs(low, node.op, 3 if reduction == "sum" else 15)
+    attrs: dict[str, Any]
+    kind, attrs = (node.op, {"reduction": reduction}) if low.version >= 15 else (f"{node.op}Sum", {})
+    if node.op == "EmbeddingBagOffsets":
+        _with_default(node, low, kind, 3, **attrs)
+    else:
+        Emit(node, low).out(kind, *node.inputs, **attrs)
 
 
 @lifts("SegmentMax")
 def lift_segment_max(layer: Layer, b: Builder) -> ir.Value:
+    """Without a number of segments, as many as the last (the segments ascend)."""
     a, x, segments, count = attributes(layer, fill_mode=str), operand(layer, 0), operand(layer, 1), optional(layer, 2)
     if a.fill_mode not in ("zero", "lowest"):
         raise MappingError(f"fill_mode={a.fill_mode!r} is not known", "R110")
-    if count is None:
-        count = b.op("Add", b.op("Slice", int64(b, segments), [-1], [np.iinfo(np.int64).max], [0]), [1])
-    elif (size := known(count)) is None or (listed := known(segments)) is None or np.max(listed, initial=-1) >= size.reshape(-1)[0]:
-        raise MappingError("segments beyond the number of segments cannot be ruled out")
-    return b.ext("SegmentMax", x, segments, count, fill=a.fill_mode)
+    return b.ext("SegmentMax", x, segments, count, fill=a.fill_mode, half=int(_declared_half(layer)))
 
 
-@lifts("NV12toRGB", "NV12toBGR", "I420toRGB", "I420toBGR")
-def lift_colour(layer: Layer, b: Builder) -> ir.Value:
-    """BT.601 with limited range; the planes below each other in one input, or one input for each."""
-    planes = [v for v in layer.inputs if v is not None]
-    dtype = planes[0].dtype or T.FLOAT
-    wide = [b.op("Cast", v, to=int(T.FLOAT)) for v in planes]
-    interleaved = layer.kind.startswith("NV12")
-    luma, u, v = _whole(b, wide[0], interleaved) if len(wide) == 1 else _separate(b, wide, interleaved)
-    c = b.op("Mul", b.op("Sub", luma, np.float32(16)), np.float32(1.164))
-    d, e = b.op("Sub", u, np.float32(128)), b.op("Sub", v, np.float32(128))
-    red = b.op("Add", c, b.op("Mul", e, np.float32(1.596)))
-    green = b.op("Sub", b.op("Sub", c, b.op("Mul", e, np.float32(0.813))), b.op("Mul", d, np.float32(0.391)))
-    blue = b.op("Add", c, b.op("Mul", d, np.float32(2.018)))
-    order = (red, green, blue) if layer.kind.endswith("RGB") else (blue, green, red)
-    image = b.op("Clip", b.op("Concat", *order, axis=3), np.float32(0), np.float32(255))
-    return b.op("Cast", image if is_float(planes[0]) else b.op("Round", image), to=int(dtype))
+def _declared_half(layer: Layer) -> bool:
+    return layer.extra is not None and bool(layer.extra[0].outputs) and layer.extra[0].outputs[0].precision.upper() == "FP16"
 
 
-def _twice(b: Builder, plane: ir.Value) -> ir.Value:
-    """[N, h, w, 1] -> [N, 2h, 2w, 1], every value four times."""
-    return b.op("Resize", plane, None, np.array([1, 2, 2, 1], np.float32), mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+@lowers("SegmentMax", domain="netconv")
+def lower_segment_max(node: Node, low: Lowering) -> None:
+    needs(low, "SegmentMax", 16)
+    Emit(node, low).out("SegmentMax", *node.inputs, fill_mode=str(filled(node)["fill"]).upper())
 
 
-def _separate(b: Builder, planes: list[ir.Value], interleaved: bool) -> list[ir.Value]:
-    chroma = list(b.ops("Split", planes[1], [1, 1], axis=3, outputs=2)) if interleaved else planes[1:]
-    return [planes[0], *(_twice(b, p) for p in chroma)]
+@lifts("SparseFillEmptyRows")
+def lift_fill(layer: Layer, b: Builder) -> list[ir.Value]:
+    attributes(layer)
+    return list(b.exts("FillEmptyRows", *(operand(layer, i) for i in range(4)), outputs=3))
 
 
-def _whole(b: Builder, x: ir.Value, interleaved: bool) -> list[ir.Value]:
-    rows, width, batch = dim(x, 1), dim(x, 2), dim(x, 0)
-    if rows is None or width is None or batch is None:
-        raise MappingError("the image's size must be static", "X203")
-    height = rows * 2 // 3
-    luma, rest = b.op("Slice", x, [0], [height], [1]), b.op("Slice", x, [height], [rows], [1])
-    if interleaved:
-        pairs = b.op("Reshape", rest, [batch, height // 2, width // 2, 2])
-        return [luma, *(_twice(b, p) for p in b.ops("Split", pairs, [1, 1], axis=3, outputs=2))]
-    both = b.op("Reshape", rest, [batch, 2, height // 2, width // 2])
-    return [luma, *(_twice(b, b.op("Reshape", p, [batch, height // 2, width // 2, 1])) for p in b.ops("Split", both, [1, 1], axis=1, outputs=2))]
+@lowers("FillEmptyRows", domain="netconv")
+def lower_fill(node: Node, low: Lowering) -> None:
+    needs(low, "SparseFillEmptyRows", 16)
+    more = [low.value("empty_rows", t, None) for t in (given(node, 2).dtype, given(node, 0).dtype, T.BOOL)][len(node.outputs) :]
+    Emit(node, low).out("SparseFillEmptyRows", *node.inputs, outputs=[*node.outputs, *more])
+
+
+@lifts("GroupedMatMul")
+def lift_grouped(layer: Layer, b: Builder) -> ir.Value:
+    attributes(layer)
+    return b.ext("GroupedMatMul", operand(layer, 0), operand(layer, 1), optional(layer, 2))
+
+
+@lowers("GroupedMatMul", domain="netconv")
+def lower_grouped(node: Node, low: Lowering) -> None:
+    needs(low, "GroupedMatMul", 17)
+    Emit(node, low).out("GroupedMatMul", *node.inputs)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, lifts, lowers, near_axis, operand, optional, rank, static
+from converter.formats.openvino.opset.special.base import (
+    Emit,
+    attributes,
+    filled,
+    given,
+    ints,
+    lifts,
+    lowers,
+    near_axis,
+    needs,
+    operand,
+    optional,
+    rank,
+    static,
+)
 from converter.graph.build import Builder
+from converter.graph.catalogue.spectra import fitted
 from converter.graph.infer import known, rank_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -21,66 +38,40 @@ def _sizes(layer: Layer, axes: list[int]) -> list[int | None]:
     return [None if v == -1 else v for v in wanted]
 
 
-def _fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> ir.Value:
-    """Cut or filled up with zeros to `size`."""
-    if size is None or static(x)[axis] == size:
-        return x
-    if size < static(x)[axis]:
-        return b.op("Slice", x, [0], [size], [axis])
-    pads = [0] * (2 * rank(x))
-    pads[rank(x) + axis] = size - static(x)[axis]
-    return b.op("Pad", x, pads)
-
-
 @lifts("DFT", "IDFT")
 def lift_dft(layer: Layer, b: Builder) -> ir.Value:
     attributes(layer)
     x = operand(layer, 0)
     axes = [near_axis(a, rank(x) - 1) for a in ints(operand(layer, 1), "the axes")]
     for axis, size in zip(axes, _sizes(layer, axes), strict=True):
-        x = b.op("DFT", _fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=int(layer.kind == "IDFT"))
+        x = b.op("DFT", fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=int(layer.kind == "IDFT"))
     return x
 
 
-@lifts("RDFT")
-def lift_rdft(layer: Layer, b: Builder) -> ir.Value:
-    """Real in, the first half of the spectrum along the last of the axes out."""
+@lifts("RDFT", "IRDFT")
+def lift_real(layer: Layer, b: Builder) -> ir.Value:
     attributes(layer)
-    x = operand(layer, 0)
-    axes = [near_axis(a, rank(x)) for a in ints(operand(layer, 1), "the axes")]
-    for axis, size in zip(axes, _sizes(layer, axes), strict=True):
-        x = _fitted(b, x, axis, size)
-    y = b.op("DFT", b.op("Unsqueeze", x, [-1]), None, b.const(np.int64(axes[-1])), onesided=1)
-    for axis in axes[:-1]:
-        y = b.op("DFT", y, None, b.const(np.int64(axis)))
-    return y
-
-
-@lifts("IRDFT")
-def lift_irdft(layer: Layer, b: Builder) -> ir.Value:
-    """Half a spectrum in, real out: the other half of the last axis is the first, mirrored and conjugated."""
-    attributes(layer)
-    x = operand(layer, 0)
-    axes = [near_axis(a, rank(x) - 1) for a in ints(operand(layer, 1), "the axes")]
+    x, inverse = operand(layer, 0), layer.kind == "IRDFT"
+    axes = [near_axis(a, rank(x) - inverse) for a in ints(operand(layer, 1), "the axes")]
     sizes = _sizes(layer, axes)
     wanted = [*sizes[:-1], None if sizes[-1] is None else sizes[-1] // 2 + 1]
-    if any(w is not None and w > static(x)[axis] for axis, w in zip(axes, wanted, strict=True)):
+    if inverse and any(w is not None and w > static(x)[axis] for axis, w in zip(axes, wanted, strict=True)):
         raise MappingError("a signal size beyond the data: engines do not agree with the specification here")
-    for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
-        x = b.op("DFT", _fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=1)
-    last = axes[-1]
-    size = sizes[-1] if sizes[-1] is not None else 2 * (static(x)[last] - 1)
-    return b.op("Squeeze", real_inverse(b, _fitted(b, x, last, size // 2 + 1), last, size), [-1])
+    return b.ext("InverseRealDFT" if inverse else "RealDFT", x, axes=axes, sizes=[-1 if v is None else v for v in sizes])
 
 
-def real_inverse(b: Builder, half: ir.Value, axis: int, size: int) -> ir.Value:
-    """The inverse transform of a half spectrum, whose result is real: [.., size, .., 1]."""
-    mirrored = size - (size // 2 + 1)
-    whole = half
-    if mirrored:
-        turned = b.op("Slice", half, [mirrored], [0], [axis], [-1])
-        whole = b.op("Concat", half, b.op("Mul", turned, b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy()))), axis=axis)
-    return b.op("Slice", b.op("DFT", whole, None, b.const(np.int64(axis)), inverse=1), [0], [1], [-1])
+@lowers("RealDFT InverseRealDFT", domain="netconv")
+def lower_real(node: Node, low: Lowering) -> None:
+    kind = "RDFT" if node.op == "RealDFT" else "IRDFT"
+    needs(low, kind, 9)
+    x, axes, sizes = given(node, 0), list(node.attrs["axes"]), list(node.attrs["sizes"])
+    if all(v == -1 for v in sizes):
+        Emit(node, low).out(kind, x, axes)
+        return
+    whole = [static(x)[a] for a in axes]  # the CPU runtime does not take -1 beside other sizes
+    if kind == "IRDFT":
+        whole[-1] = 2 * (whole[-1] - 1)
+    Emit(node, low).out(kind, x, axes, [w if v == -1 else v for v, w in zip(sizes, whole, strict=True)])
 
 
 @lowers("DFT")
@@ -108,51 +99,38 @@ def lower_dft(node: Node, low: Lowering) -> None:
     e.out("IDFT" if a["inverse"] else "DFT", x, [axis], *size)
 
 
+def _frames(layer: Layer) -> dict[str, Any]:
+    size, step = (ints(operand(layer, i), what)[0] for i, what in ((2, "the frame size"), (3, "the frame step")))
+    return {"size": size, "step": step}
+
+
 @lifts("STFT")
 def lift_stft(layer: Layer, b: Builder) -> ir.Value:
-    """(signal [N, L] or [L], window, frame size, frame step) -> [N, bins, frames, 2], or frames first with `transpose_frames=false`."""
+    """(signal, window, frame size, frame step); `transpose_frames` puts the bins in front of the frames."""
     a = attributes(layer, transpose_frames=bool)
-    x, window = operand(layer, 0), operand(layer, 1)
-    size, step = (ints(operand(layer, i), what)[0] for i, what in ((2, "the frame size"), (3, "the frame step")))
-    signal = b.op("Unsqueeze", x, [0]) if rank(x) == 1 else x
-    width = static(window, "the window")[0]
-    if width < size:
-        window = b.op("Pad", window, [(size - width) // 2, size - width - (size - width) // 2])
-    count = (static(signal)[1] - size) // step + 1
-    index = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    frames = b.op("Mul", b.op("Gather", signal, index, axis=1), window)
-    y = b.op("DFT", b.op("Unsqueeze", frames, [-1]), None, b.const(np.int64(2)), onesided=1)
-    y = b.op("Transpose", y, perm=[0, 2, 1, 3]) if a.transpose_frames else y
-    return b.op("Squeeze", y, [0]) if rank(x) == 1 else y
+    return b.ext("FramedDFT", operand(layer, 0), operand(layer, 1), **_frames(layer), bins_first=int(a.transpose_frames))
+
+
+@lowers("FramedDFT", domain="netconv")
+def lower_stft(node: Node, low: Lowering) -> None:
+    needs(low, "STFT", 15)
+    a = filled(node)
+    frames = [np.array(a[k], np.int64) for k in ("size", "step")]
+    Emit(node, low).out("STFT", *node.inputs, *frames, transpose_frames=bool(a["bins_first"]))
 
 
 @lifts("ISTFT")
 def lift_istft(layer: Layer, b: Builder) -> ir.Value:
-    """([N, bins, frames, 2], window, frame size, frame step[, length]): overlapped, added and divided by the squared windows."""
-    a = attributes(layer, center=bool, normalized=bool)
-    x, window = operand(layer, 0), operand(layer, 1)
-    size, step = (ints(operand(layer, i), what)[0] for i, what in ((2, "the frame size"), (3, "the frame step")))
-    length = optional(layer, 4)
-    data = b.op("Unsqueeze", x, [0]) if rank(x) == 3 else x
-    batch, _, frames, _ = static(data)
-    width = static(window, "the window")[0]
-    if width < size:
-        window = b.op("Pad", window, [(size - width) // 2, size - width - (size - width) // 2])
-    parts = b.op("Squeeze", real_inverse(b, b.op("Transpose", data, perm=[0, 2, 1, 3]), 2, size), [-1])
-    if a.normalized:
-        parts = b.op("Mul", parts, b.like(parts, float(np.sqrt(size))))
-    total = (frames - 1) * step + size
-    places = (np.arange(frames)[:, None] * step + np.arange(size)[None, :]).reshape(1, -1)
-    zeros = b.const(np.zeros((batch, total), (x.dtype or ir.DataType.FLOAT).numpy()))
-    at = b.const(np.broadcast_to(places, (batch, places.size)).copy())
-    added = b.op("ScatterElements", zeros, at, b.op("Reshape", b.op("Mul", parts, window), [batch, -1]), axis=1, reduction="add")
-    squares = b.op("Expand", b.op("Mul", window, window), [batch, frames, size])
-    weight = b.op("ScatterElements", zeros, at, b.op("Reshape", squares, [batch, -1]), axis=1, reduction="add")
-    tiny = b.op("Less", weight, b.like(weight, 1e-10))
-    y = b.op("Where", tiny, added, b.op("Div", added, weight))
-    if a.center:
-        y = b.op("Slice", y, [size // 2], [total - size // 2], [1])
-    if length is not None:
-        wanted = ints(length, "the length")[0]
-        y = _fitted(b, y, 1, wanted) if static(y)[1] < wanted else b.op("Slice", y, [0], [wanted], [1])
-    return b.op("Squeeze", y, [0]) if rank(x) == 3 else y
+    """(spectra, window, frame size, frame step[, length])."""
+    a, length = attributes(layer, center=bool, normalized=bool), optional(layer, 4)
+    size = -1 if length is None else ints(length, "the length")[0]
+    flags: dict[str, Any] = {"center": int(a.center), "normalized": int(a.normalized)}
+    return b.ext("InverseFramedDFT", operand(layer, 0), operand(layer, 1), **_frames(layer), length=size, **flags)
+
+
+@lowers("InverseFramedDFT", domain="netconv")
+def lower_istft(node: Node, low: Lowering) -> None:
+    needs(low, "ISTFT", 16)
+    a = filled(node)
+    numbers = [np.array(a[k], np.int64) for k in ("size", "step", "length")]
+    Emit(node, low).out("ISTFT", *node.inputs, *numbers[: 3 if a["length"] >= 0 else 2], center=bool(a["center"]), normalized=bool(a["normalized"]))

@@ -1,0 +1,92 @@
+"""Element types that the shared graph does not have: their bytes in the .bin <-> numbers of a type that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.infer import Array
+
+Unpack = Callable[[Array], Array]
+# QLoRA's sixteen quantiles of the normal distribution
+NF4 = np.array(
+    [
+        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+    ],
+    np.float32,
+)  # fmt: skip
+F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def _fields(raw: Array, bits: int, first_low: bool) -> Array:
+    """The parts of `bits` bits of each byte, from the low end or the high end on."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((raw[:, None] >> (shifts if first_low else shifts[::-1])) & ((1 << bits) - 1)).astype(np.uint8).reshape(-1)
+
+
+def _split(bits: int) -> Unpack:
+    """Elements of 3 or 6 bits: three bytes hold the low parts of all their elements, and then the high parts."""
+    high = bits // 3
+    low = bits - high
+
+    def unpack(raw: Array) -> Array:
+        groups = raw.reshape(-1, 3)
+        return np.asarray(_fields(groups[:, :2].reshape(-1), low, False) | _fields(groups[:, 2].copy(), high, False) << low, np.uint8)
+
+    return unpack
+
+
+def _exponents(raw: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.where(raw == 255, np.nan, np.exp2(raw.astype(np.float64) - 127)).astype(np.float32)
+
+
+U8, F32 = ir.DataType.UINT8, ir.DataType.FLOAT
+# element type -> (type of the numbers, how to unpack all of them)
+CODES: dict[str, tuple[ir.DataType, Unpack]] = {
+    "u1": (U8, lambda raw: _fields(raw, 1, False)),
+    "u2": (U8, lambda raw: _fields(raw, 2, True)),
+    "u3": (U8, _split(3)),
+    "u6": (U8, _split(6)),
+    "nf4": (F32, lambda raw: NF4[_fields(raw, 4, True)]),
+    "f4e2m1": (F32, lambda raw: F4E2M1[_fields(raw, 4, True)]),
+    "f8e8m0": (F32, _exponents),
+}
+
+
+AS_STORED = "openvino.stored"  # in the meta of a value: its reader wants the stored type itself
+
+
+class Coded(ir.LazyTensor):
+    """Numbers that are unpacked when they are used; `element` and `packed` say how they are stored."""
+
+    def __init__(self, element: str, raw: Array, shape: list[int], name: str) -> None:
+        dtype, unpack = CODES[element]
+        count = int(np.prod(shape))
+        super().__init__(lambda: ir.Tensor(unpack(raw)[:count].reshape(shape)), dtype=dtype, shape=ir.Shape(shape), name=name)
+        self.element, self.packed = element, raw
+
+
+def bits(values: Array, name: str) -> Coded:
+    """Zeros and ones as u1, the first one in the highest bit."""
+    return Coded("u1", np.packbits(values.reshape(-1).astype(np.uint8)), list(values.shape), name)
+
+
+def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
+    """int32: their number, where the first begins (0), where each ends; then all their bytes. ValueError when it does not fit."""
+    count = int(np.prod(shape))
+    head = raw[: 4 * (count + 2)].view(np.int32)
+    text = raw[4 * (count + 2) :].tobytes()
+    if head.size != count + 2 or head[0] != count or head[1] or np.any(np.diff(head[1:]) < 0) or head[-1] > len(text):
+        raise ValueError("the offsets of the strings do not fit")
+    return ir.StringTensor([text[a:z] for a, z in pairwise(head[1:])], shape=ir.Shape(shape))
+
+
+def write_strings(tensor: ir.TensorProtocol) -> bytes:
+    texts = [v if isinstance(v, bytes) else str(v).encode() for v in tensor.numpy().reshape(-1)]
+    ends = np.cumsum([0, *map(len, texts)])
+    return np.array([len(texts), *ends], np.int32).tobytes() + b"".join(texts)
