@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
