@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "MVN": (lambda x: opset16.mvn(x, np.array([1, 2]), True, 1e-5, "outside_sqrt"), [f(2, 3, 4)]),
     "NormalizeL2": (lambda x: opset16.normalize_l2(x, np.array([1]), 1e-2, "max"), [f(2, 3, 4)]),
-    "NormalizeL2-alone": (lambda x: opset16.normalize_l2(x, np.zeros(0, np.int64), 0.05, "add"), [np.array([-2, 0, 3], np.float32)]),
+    "NormalizeL2-alone": (lambda x: opset16.normalize_l2(x, np.zeros(0, np.int64), 0.05, "add"), [np.array([[[-2, 0.5], [3, 0.1]]], np.float32)]),
     "ReduceSum-bytes": (lambda x: opset16.reduce_sum(x, np.array([1]), True), [n(0, 30, (3, 4), np.uint8)]),
     "NV12": (lambda x: opset8.nv12_to_bgr(x), [n(0, 256, (1, 12, 8, 1), np.uint8)]),
     "Pad-symmetric": (lambda x: opset16.pad(x, np.array([1, 2]), np.array([2, 1]), "symmetric"), [f(3, 4)]),
