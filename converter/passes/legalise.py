@@ -33,8 +33,8 @@ LARGE = 1 << 30  # elements of a tensor from which nothing is rewritten: constan
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
-def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites) -> None:
-    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is."""
+def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites, stuck: Callable[[ir.Node], None] | None = None) -> None:
+    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is; `stuck` hears of what stays refused."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         queue = deque((n, 0) for n in graph)
@@ -42,7 +42,10 @@ def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewr
             node, depth = queue.popleft()
             if node.graph is None or depth > MAX_DEPTH or not refused(node):
                 continue
-            queue.extendleft((n, depth + 1) for n in reversed(_rewrite(node, names, rewrites)))
+            made = _rewrite(node, names, rewrites)
+            queue.extendleft((n, depth + 1) for n in reversed(made))
+            if stuck is not None and node.graph is not None:
+                stuck(node)
     tidy(model)
 
 

@@ -141,8 +141,9 @@ def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
     rank = rank_of(node.outputs[0]) or 0
     full = [(1,) * (rank - len(_shape(v))) + _shape(v) for v in values]
     groups = runs([tuple(s[i] == 1 for s in full) for i in range(rank)], _shape(node.outputs[0]))
-    if len(groups) > most:
-        return None
+    if len(groups) > most:  # along too many axes: repeated first
+        whole = [v if _shape(v) in ((), _shape(node.outputs[0])) else b.op("Expand", v, list(_shape(node.outputs[0]))) for v in values]
+        return [b.op(node.op_type, *whole, **_attributes(node))] if whole != values else None
     return [b.op(node.op_type, *(reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)), **_attributes(node))]
 
 
@@ -156,12 +157,19 @@ def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
     groups = runs([i in gone for i in range(len(shape))], shape)
     over = [k for k, group in enumerate(groups) if group[0] in gone]
     if len(groups) > most:
-        return None
+        return _one_by_one(node, b, x, sorted(gone)) if node.op_type in _OF_ONE and len(gone) > 1 else None
     if not over:  # axes of length 1 alone
         if node.op_type in _OF_ONE:
             return [x]
         return [b.op(node.op_type, reshaped(b, x, [math.prod(shape), 1]), [1], keepdims=0)]
     return [b.op(node.op_type, reshaped(b, x, _merged(shape, groups)), over, keepdims=0)]
+
+
+def _one_by_one(node: ir.Node, b: Builder, x: ir.Value, axes: Sequence[int]) -> Values:
+    """One axis after the other, which gives the same for sums, means, products and extremes."""
+    for axis in axes:
+        x = b.op(node.op_type, x, [axis], keepdims=1)
+    return [x]
 
 
 def _three(shape: Sequence[int], axis: int) -> list[int]:
@@ -293,7 +301,7 @@ def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
             return None
         own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
         if own != batch and math.prod(own) != 1:
-            return None
+            v, own = b.op("Expand", v, [*batch, *shape[-2:]]), batch
         operands.append(reshaped(b, v, [*([math.prod(batch)] if own == batch else [1]), *shape[-2:]]))
     return [b.op("MatMul", *operands)]
 

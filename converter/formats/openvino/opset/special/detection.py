@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
-from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, filled, int64, lifts, lowers, operand, rank
+from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, filled, given, int64, lifts, lowers, operand, rank
 from converter.graph.build import Builder
+from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -194,6 +195,10 @@ def lift_grid(layer: Layer, b: Builder) -> ir.Value:
 
 @lowers("DetectronPriorGridGenerator", domain="netconv")
 def lower_grid(node: Node, low: Lowering) -> None:
+    """A grid of another size than the feature map's is not written: the runtime makes room for the feature map's only."""
+    a, size = filled(node), shape_of(given(node, 1))
+    if size is None or (a["h"] or size[2], a["w"] or size[3]) != tuple(size[2:]):
+        raise MappingError("the grid must have the size of the feature map")
     Emit(node, low).out("ExperimentalDetectronPriorGridGenerator", *node.inputs, **far(node, "flatten"))
 
 

@@ -61,7 +61,7 @@ def _reaching(b: Builder, most: ir.Value, overlap: ir.Value) -> tuple[ir.Value, 
 
 
 def _found(layer: Layer, b: Builder, picked: ir.Value, best: ir.Value, a: dict[str, Any], rows: bool) -> list[ir.Value]:
-    """The results of the suppression of single classes: sorted if asked, the scores (with `rows`) in the type of the thresholds."""
+    """The results of the suppression of single classes: sorted if asked, with `rows` also the scores, which are floats whatever goes in."""
     if a["sort_result_descending"]:
         best, order = b.ops("TopK", best, b.op("Shape", best), axis=0, largest=1, sorted=1, outputs=2)
         picked = b.op("Gather", picked, order, axis=0)
@@ -70,8 +70,7 @@ def _found(layer: Layer, b: Builder, picked: ir.Value, best: ir.Value, a: dict[s
         return [cast(b, picked, to)]
     places = b.op("Cast", b.op("Slice", picked, [0], [2], [1]), to=int(T.FLOAT))
     table = b.op("Concat", places, b.op("Unsqueeze", best, [1]), axis=1)
-    kind = next((v.dtype for v in (optional(layer, 4), optional(layer, 3)) if v is not None), None)
-    return [cast(b, picked, to), cast(b, table, kind or T.FLOAT), cast(b, b.op("Shape", picked, start=0, end=1), to)]
+    return [cast(b, picked, to), table, cast(b, b.op("Shape", picked, start=0, end=1), to)]
 
 
 def _written(e: Emit, node: Node) -> list[Any]:
