@@ -1,11 +1,14 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv.
-# PYTHON chooses the interpreter that makes .venv, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x"
+# PYTHON chooses the interpreter that makes .venv, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x",
+# BENCH the options of benchmarks/bench.py
 
 PYTHON ?= python3
 TESTS ?= tests
+BENCH ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+EXTRAS_bench := bench
 EXTRAS_demo := openvino,litert
 EXTRAS_test := test
 EXTRAS_dev := dev
@@ -40,13 +43,13 @@ format: .venv/.installed-dev ## Reformat the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.installed-demo ## Time and memory against cp and a bare click app
-	$(BIN)/python benchmarks/bench.py
+bench: .venv/.installed-bench ## Time and memory against cp, a bare click app and other tools (half an hour, 15 GB; BENCH="--only resnet50")
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 record: .venv/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
 	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record
 
-fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (half an hour)
+fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000
 
 fuzz-guided: .venv/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)

@@ -1,6 +1,7 @@
-"""Two networks with seeded random weights, in ONNX, built on the spot: nothing is downloaded.
+"""Networks with seeded random weights, in ONNX, built on the spot: nothing is downloaded.
 
-python benchmarks/networks.py FOLDER       writes resnet50.onnx (102 MB of weights) and squeezenet.onnx (5 MB)
+python benchmarks/networks.py FOLDER NAME ...     NAME is a function below: one_layer, squeezenet, resnet50 (102 MB of weights),
+                                                  bert_base (438 MB), external (2.2 GB beside the model), chain_2500, small_500, ...
 """
 
 from __future__ import annotations
@@ -46,17 +47,27 @@ class Network:
     def max_pool(self, x: str, kernel: int, stride: int, pad: int = 0) -> str:
         return self.node("MaxPool", [x], kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4)
 
-    def save(self, path: Path, output: str, shape: Sequence[int]) -> None:
+    def linear(self, x: str, inputs: int, outputs: int) -> str:
+        y = self.node("MatMul", [x, self.weight(inputs, outputs, scale=inputs**-0.5)])
+        return self.node("Add", [y, self.weight(outputs, scale=0.01)])
+
+    def layer_norm(self, x: str, size: int) -> str:
+        return self.node("LayerNormalization", [x, self.weight(size, scale=0.01, offset=1.0), self.weight(size, scale=0.01)], axis=-1, epsilon=1e-12)
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"constant_{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def save(self, path: Path, output: str, shape: Sequence[int], inputs: Sequence[int] = (1, 3, 224, 224), kind: int = TensorProto.FLOAT) -> None:
         graph = helper.make_graph(
             self.nodes,
             self.name,
-            [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 224, 224])],
+            [helper.make_tensor_value_info("image", kind, inputs)],
             [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)],
             self.weights,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.checker.check_model(model)
-        onnx.save(model, path)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
 def resnet50(path: Path) -> None:
@@ -109,7 +120,85 @@ def squeezenet(path: Path) -> None:
     net.save(path, net.node("Softmax", [net.node("Flatten", [x], axis=1)], axis=-1), [1, 1000])
 
 
+def one_layer(path: Path) -> None:
+    """What is left of a conversion when there is nothing to convert."""
+    net = Network("one_layer")
+    net.save(path, net.conv("image", 3, 3, 1), [1, 3, 8, 8], [1, 3, 8, 8])
+
+
+def bert_base(path: Path) -> None:
+    """Devlin et al. 2018: 12 layers of width 768, 12 heads, 128 tokens."""
+    net, width, heads, length = Network("bert_base"), 768, 12, 128
+
+    def turned(x: str, perm: Sequence[int]) -> str:
+        return net.node("Transpose", [net.node("Reshape", [x, net.constant(np.array([1, length, heads, width // heads]))])], perm=perm)
+
+    x = net.node("Gather", [net.weight(30522, width, scale=0.02), "image"])
+    x = net.layer_norm(net.node("Add", [x, net.weight(1, length, width, scale=0.02)]), width)
+    for _ in range(12):
+        q, k, v = (turned(net.linear(x, width, width), perm) for perm in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)))
+        scores = net.node("Div", [net.node("MatMul", [q, k]), net.constant(np.array(8, np.float32))])
+        y = net.node("Transpose", [net.node("MatMul", [net.node("Softmax", [scores], axis=-1), v])], perm=(0, 2, 1, 3))
+        y = net.linear(net.node("Reshape", [y, net.constant(np.array([1, length, width]))]), width, width)
+        x = net.layer_norm(net.node("Add", [x, y]), width)
+        y = net.linear(x, width, 4 * width)
+        y = net.node("Add", [net.node("Erf", [net.node("Div", [y, net.constant(np.array(2**0.5, np.float32))])]), net.constant(np.array(1, np.float32))])
+        y = net.linear(net.node("Mul", [y, net.constant(np.array(0.5, np.float32))]), 4 * width, width)
+        x = net.layer_norm(net.node("Add", [x, y]), width)
+    net.save(path, x, [1, length, width], [1, length], TensorProto.INT64)
+
+
+def external(path: Path, layers: int = 33, width: int = 4096) -> None:
+    """Square matrices beside the model, one after the other; the file is made matrix by matrix."""
+    net, base = Network("external"), np.random.default_rng(0).standard_normal((width, width), np.float32) / np.float32(width**0.5)
+    x, data = "image", path.with_suffix(".onnx.data")
+    with data.open("wb") as f:
+        for i in range(layers):
+            place = {"location": data.name, "offset": f.tell(), "length": base.nbytes}
+            f.write((base * np.float32(1 + i / layers)).data)
+            weight = TensorProto(name=f"weight_{i}", data_type=TensorProto.FLOAT, dims=base.shape, data_location=TensorProto.EXTERNAL)
+            for key, value in place.items():
+                weight.external_data.add(key=key, value=str(value))
+            net.weights.append(weight)
+            x = net.node("Relu", [net.node("MatMul", [x, weight.name])])
+    net.save(path, x, [1, width], [1, width])
+
+
+def chain(path: Path, layers: int) -> None:
+    """Conv, Relu, Add, MaxPool in turn, each with little to compute."""
+    net, x = Network("chain"), "image"
+    for i in range(layers):
+        if i % 4 == 0:
+            x = net.node("Conv", [x, net.weight(4, 4, 1, 1, scale=0.5)], kernel_shape=[1, 1])
+        elif i % 4 == 2:
+            x = net.node("Add", [x, net.weight(1, 4, 1, 1)])
+        else:
+            x = net.node("Relu", [x]) if i % 4 == 1 else net.max_pool(x, 3, 1, 1)
+    net.save(path, x, [1, 4, 8, 8], [1, 4, 8, 8])
+
+
+def small(folder: Path, count: int) -> None:
+    """`count` networks of 14 layers."""
+    folder.mkdir(parents=True)
+    for seed in range(count):
+        net, x = Network(f"small_{seed}", seed), "image"
+        for k in range(5):
+            x = net.node("Relu", [net.conv(x, 8 if k else 3, 8, 3, 2, 1)])
+        x = net.node("Flatten", [net.node("GlobalAveragePool", [x])], axis=1)
+        x = net.node("Gemm", [x, net.weight(10, 8), net.weight(10)], transB=1)
+        net.save(folder / f"small_{seed}.onnx", net.node("Softmax", [x], axis=-1), [1, 10])
+
+
+def make(folder: Path, name: str) -> None:
+    kind, _, number = name.partition("_")
+    if kind == "chain":
+        chain(folder / f"{name}.onnx", int(number))
+    elif kind == "small":
+        small(folder / name, int(number))
+    else:
+        {f.__name__: f for f in (one_layer, squeezenet, resnet50, bert_base, external)}[name](folder / f"{name}.onnx")
+
+
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    resnet50(folder / "resnet50.onnx")
-    squeezenet(folder / "squeezenet.onnx")
+    for name in sys.argv[2:]:
+        make(Path(sys.argv[1]), name)

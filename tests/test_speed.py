@@ -1,0 +1,83 @@
+"""What a layer costs does not depend on how many there are: reading and writing of every format, many layers against few."""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import pstats
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import converter
+
+FEW, MANY = 100, 800
+SUFFIXES = {"onnx": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=7": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json", "tflite": ".tflite"}
+
+
+def chain(path: Path, layers: int) -> Path:
+    """Conv, Relu, Add, MaxPool in turn on [1, 2, 4, 4]."""
+    nodes, weights, x = [], [], "x"
+    for i in range(layers):
+        kind, name = ("Conv", "Relu", "Add", "MaxPool")[i % 4], f"layer_{i}"
+        inputs = [x]
+        if kind in ("Conv", "Add"):
+            array = np.full((2, 2, 1, 1) if kind == "Conv" else (1, 2, 1, 1), 0.5 + i / 1e4, np.float32)
+            weights.append(numpy_helper.from_array(array, f"weight_{i}"))
+            inputs.append(f"weight_{i}")
+        attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]} if kind == "MaxPool" else {}
+        nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
+        x = name
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 4, 4]) for name in ("x", x)]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def calls_and_seconds(action: Callable[[], object]) -> tuple[int, float]:
+    """How many functions an action calls, and the processor time that it takes without counting them."""
+    gc.collect()
+    start = time.process_time()
+    action()
+    seconds = time.process_time() - start
+    profile = cProfile.Profile()
+    profile.runcall(action)
+    return pstats.Stats(profile).total_calls, seconds  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", SUFFIXES)
+def test_the_cost_of_a_layer_is_constant(tmp_path: Path, target: str) -> None:
+    """Calls are counted exactly; time, which also sees work inside one call, is compared generously."""
+    found: dict[int, list[tuple[int, float]]] = {}
+    for layers in (8, FEW, MANY):  # the first fills what is computed once
+        source, file = chain(tmp_path / f"{layers}.onnx", layers), tmp_path / f"{layers}{SUFFIXES[target]}"
+        made = file.with_name(f"made_{file.name}")
+        model = converter.load(source)
+        found[layers] = [calls_and_seconds(lambda m=model, f=made: converter.save(m, f, target)), calls_and_seconds(lambda f=made: converter.load(f))]
+        assert len(converter.load(made).ir.graph) >= layers * 3 // 4
+    for base, few, many in zip(found[8], found[FEW], found[MANY], strict=True):
+        calls, seconds = ((many[i] - base[i]) / (few[i] - base[i]) / ((MANY - 8) / (FEW - 8)) for i in (0, 1))
+        assert calls < 1.1
+        assert seconds < 3
+
+
+@pytest.mark.timeout(600)
+def test_a_long_chain_needs_no_deep_stack(tmp_path: Path) -> None:
+    """Nothing walks a chain by calling itself: far less than Python's usual depth is enough for hundreds of layers."""
+    source, usual = chain(tmp_path / "chain.onnx", 400), sys.getrecursionlimit()
+    sys.setrecursionlimit(300)
+    try:
+        for target, suffix in SUFFIXES.items():
+            converter.convert(source, tmp_path / f"made{suffix}", target=target)
+            converter.load(tmp_path / f"made{suffix}")
+            (tmp_path / f"made{suffix}").unlink()
+    finally:
+        sys.setrecursionlimit(usual)
