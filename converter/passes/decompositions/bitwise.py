@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -55,3 +56,12 @@ def bitwise_not(node: ir.Node, b: Builder) -> ir.Value | None:
     if x.dtype is None or x.dtype.bitwidth < 8:
         return None
     return b.op("Sub", b.like(x, -1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)), x)
+
+
+@decomposes("BitShift")
+def shifted_right(node: ir.Node, b: Builder) -> ir.Value | None:
+    """To the right by known amounts: divided by powers of two."""
+    x, amount = x_of(node), constant(node.inputs[1])
+    if x.dtype is None or amount is None or attrs_of(node).get("direction") != "RIGHT" or np.any(amount >= x.dtype.bitwidth):
+        return None
+    return b.op("Div", x, b.const((np.uint64(1) << amount.astype(np.uint64)).astype(x.dtype.numpy()), "powers"))
