@@ -23,7 +23,6 @@ LONG_FILES: dict[str, str] = {
     "converter/formats/nnapi/liteflat.py": "the flatbuffer, field by field",
     "converter/formats/nnapi/litespecial.py": "the operations whose TensorFlow Lite form no row says, one after the other",
     "converter/formats/nnapi/shape_rules.py": "the shape rules of the operations, one after the other",
-    "converter/passes/ranks.py": "the operators, one handler after the other",
     "converter/formats/openvino/ir.py": "the nodes of the format, one dataclass after the other",
 }
 LONGEST_FUNCTION = 40

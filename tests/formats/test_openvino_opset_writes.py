@@ -197,3 +197,19 @@ def test_a_state_is_an_input_with_a_default_and_is_written_as_one(tmp_path: Path
     feed = f(3)
     np.testing.assert_allclose(next(iter(again.run({"x": feed}).values())), 2 * (feed + 1), rtol=1e-6)
     np.testing.assert_allclose(infer(tmp_path / "m.xml", [feed])[0], 2 * (feed + 1), rtol=1e-6)
+
+
+def test_a_state_without_an_initial_value_begins_with_zeros(tmp_path: Path) -> None:
+    from openvino import opset13
+
+    info = ov.op.util.VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2]), ov.Type.f32, "sum"
+    variable = ov.op.util.Variable(info)
+    x = opset13.parameter([2], np.float32)
+    total = opset13.add(x, ov.op.read_value(variable))
+    path = tmp_path / "state.xml"
+    ov.serialize(ov.Model(results=[opset13.result(total)], sinks=[ov.op.assign(total, variable)], parameters=[x], name="state"), path)
+    model = converter.load(path)
+    np.testing.assert_array_equal(model.interface["defaults"]["sum"], np.zeros(2, np.float32))
+    found = model.run({model.inputs[0].name: np.float32([1, 2]), "sum": np.float32([5, 5])})
+    np.testing.assert_array_equal(found["sum"], [6, 7])

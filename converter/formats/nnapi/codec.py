@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -90,7 +91,7 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
     for i, name in enumerate(names):
         where = fields.where(f"pools[{i}]")
         pool = pool_path(path, name, where)
-        if not pool.is_file():
+        if not os.path.isfile(pool):  # also of a name longer than names can be
             raise unreadable("R102", f"the pool {name!r} is missing", where, "the values of constants lie in a second file beside the table")
         pools.append(MappedFile(pool).bytes)
     return Stored(values, pools, names, _stem(path.name))

@@ -25,9 +25,10 @@ from converter.mapping.narrow import dynamic_values
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
+from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
-from converter.passes.ranks import HANDLERS, RESHAPES, highest_rank, join_reshapes
+from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own

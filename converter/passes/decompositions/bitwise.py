@@ -27,8 +27,18 @@ def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
         joined = b.op("Max", left, right)
     else:
         joined = b.op("Abs", b.op("Sub", left, right))
-    weights = (np.uint64(1) << np.arange(first.dtype.bitwidth, dtype=np.uint64)).astype(np.int64)  # the top one of 64 is negative
-    return b.op("Cast", b.op("ReduceSum", b.op("Mul", joined, weights), [-1], keepdims=0), to=int(first.dtype))
+    return b.op("Cast", _number(b, joined, first.dtype.bitwidth), to=int(first.dtype))
+
+
+def _number(b: Builder, bits: ir.Value, width: int) -> ir.Value:
+    """The number with these bits, the lowest first; of 64 bits each half by itself, since engines add up in doubles."""
+    if width < 64:
+        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << np.arange(width)), [-1], keepdims=0)
+    half = np.int64(1) << np.arange(32)
+    low = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [0], [32], [-1]), half), [-1], keepdims=0)
+    top = np.where(np.arange(32) == 31, -half, half)  # the top one is the sign
+    high = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [32], [64], [-1]), top), [-1], keepdims=0)
+    return b.op("Add", low, b.op("Mul", high, b.const(np.int64(1 << 32))))
 
 
 def _bits(b: Builder, x: ir.Value) -> ir.Value:
