@@ -49,7 +49,7 @@ bench: .venv/.installed-bench ## Time and memory against cp, a bare click app an
 record: .venv/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
 	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record
 
-fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (half an hour)
+fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000
 
 fuzz-guided: .venv/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)

@@ -36,6 +36,7 @@ def load(path: PathLike, format: str | None = None, weights: PathLike | None = N
     if not p.exists():
         recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
+    formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
     with _boundary_told(p):
         model = read(p, Path(weights) if weights else None)
@@ -51,6 +52,7 @@ def check(path: PathLike, format: str | None = None, weights: PathLike | None = 
     """What is wrong with a model file by itself. Raises ReadError for what cannot be read at all."""
     p = Path(path)
     chosen = formats.get(format) if format else formats.detect(p)
+    formats.demand_file(p)
     with _boundary_told(p):
         return chosen.check(p, Path(weights) if weights else None)
 

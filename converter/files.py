@@ -136,11 +136,11 @@ class _Sink(io.FileIO):
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
     """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
-    folder = model.resolve().parent
     try:
+        folder = model.resolve().parent
         target = (folder / name).resolve()
         inside = not os.path.isabs(name) and target.is_relative_to(folder)
-    except (OSError, ValueError):  # a name that no file can have: NUL, lone surrogates, a loop of links
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have: NUL, lone surrogates, a loop of links
         inside = False
     if not inside:
         raise unreadable("R107", f"the side file {name!r} lies outside the model's folder", where or Where(str(model)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from converter.batch import staging
-from converter.batch.job import Job, refused
+from converter.batch.job import Job, is_outcome, refused
 from converter.batch.pool import Ran
 from converter.batch.run import Executor, not_run, shown
 from converter.diagnostics import Diagnostic, Where
@@ -89,6 +89,7 @@ def once(job: Job, marker: str) -> Ran:
 
 def _read(marker: str) -> Any:
     try:
-        return json.loads(staging.read_text(marker))
+        found = json.loads(staging.read_text(marker))
+        return found if is_outcome(found) else None
     except (OSError, ValueError, ConverterError):
         return None

@@ -63,5 +63,15 @@ class Done:
         return STATUS[self.code]
 
 
+def is_outcome(data: Any) -> bool:
+    """Whether data that was stored can be what a job made."""
+    if not isinstance(data, dict) or data.get("exit_code") not in {int(c) for c in ExitCode}:
+        return False
+    files, diagnostics = data.get("files"), data.get("diagnostics")
+    named = isinstance(files, dict) and all(isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() and "/" not in n for n, f in files.items())
+    said = isinstance(diagnostics, list) and all(isinstance(d, dict) and {"code", "message", "level", "where"} <= d.keys() for d in diagnostics)
+    return named and said
+
+
 def refused(code: ExitCode, *diagnostics: Diagnostic) -> Outcome:
     return {"exit_code": int(code), "diagnostics": [d.as_json() for d in diagnostics], "files": {}}

@@ -8,6 +8,7 @@ A line that was cut off by a crash is dropped. One run at a time: the file is lo
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from converter.batch.job import Outcome
+from converter.batch.job import Outcome, is_outcome
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, WriteError
 
@@ -29,6 +30,8 @@ class Journal:
         self.claimed: set[str] = set()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "not a regular file")
             self._file = open(path, "a+b")  # noqa: SIM115 - closed by __exit__
         except OSError as e:
             raise WriteError(Diagnostic("W301", f"cannot write the journal: {e.strerror}", where=Where(str(path)))) from None
@@ -48,13 +51,18 @@ class Journal:
         for line in whole.splitlines():
             try:
                 self._take(json.loads(line))
-            except (ValueError, KeyError, TypeError):  # a damaged line: its job is done again
+            except (ValueError, KeyError, TypeError, RecursionError):  # a damaged line: its job is done again
                 continue
 
     def _take(self, record: dict[str, Any]) -> None:
-        self.claimed.add(record["id"])
-        if record["event"] == "done":
-            self.done[record["id"]] = (record["key"], record["outcome"])
+        id, event = record["id"], record["event"]
+        if not isinstance(id, str) or event not in ("claim", "done"):
+            raise ValueError
+        if event == "done":
+            if not isinstance(record["key"], str) or not is_outcome(record["outcome"]):
+                raise ValueError
+            self.done[id] = (record["key"], record["outcome"])
+        self.claimed.add(id)
 
     def claim(self, ids: Iterable[str]) -> None:
         self._append([{"event": "claim", "id": i} for i in ids if i not in self.claimed])
@@ -65,9 +73,12 @@ class Journal:
     def _append(self, records: list[dict[str, Any]]) -> None:
         if not records:
             return
-        self._file.write(b"".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for r in records))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(b"".join(json.dumps(r, separators=(",", ":")).encode() + b"\n" for r in records))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as e:
+            raise WriteError(Diagnostic("W301", f"cannot write the journal: {e.strerror}", where=Where(str(self._file.name)))) from None
         for r in records:
             self._take(r)
 

@@ -69,7 +69,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             with Output(folder / name) as out, out.open() as f:
-                f.write(text.encode())
+                f.write(text.encode("utf-8", "backslashreplace"))  # names of files may be any bytes
     except OSError as e:
         raise WriteError(Diagnostic("W301", f"cannot write the report: {e.strerror}", where=Where(str(folder)))) from None
 

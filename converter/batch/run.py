@@ -15,6 +15,7 @@ from converter.batch.plan import Plan
 from converter.batch.pool import Ran
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ExitCode
+from converter.publish import uninterrupted
 
 STATE = ".netconv"
 Tell = Callable[[Done], None]
@@ -125,9 +126,10 @@ class Executor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.stop()
-        pool.kill_all()
-        self.threads.shutdown()
+        with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
+            self.stop()
+            pool.kill_all()
+            self.threads.shutdown()
 
 
 def not_run() -> Ran:

@@ -151,11 +151,11 @@ def write_text(path: str, text: str) -> None:
     if here is None:
         system, place = filesystem(path)
         system.makedirs(os.path.dirname(place), exist_ok=True)
-        system.pipe_file(place, text.encode())
+        system.pipe_file(place, text.encode("utf-8", "backslashreplace"))
         return
     here.parent.mkdir(parents=True, exist_ok=True)
     with Output(here) as out, out.open() as f:
-        f.write(text.encode())
+        f.write(text.encode("utf-8", "backslashreplace"))
 
 
 def read_text(path: str) -> str:

@@ -26,7 +26,7 @@ def main() -> None:
         results.flush()
         while True:
             task = Task(**json.loads(tasks.get()))
-            results.write(json.dumps(_limited(task), ensure_ascii=False) + "\n")
+            results.write(json.dumps(_limited(task)) + "\n")
             results.flush()
 
 

@@ -74,7 +74,11 @@ def run() -> NoReturn:
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
-    sys.exit(int(_guarded()))
+    try:
+        code = int(_guarded())
+    except KeyboardInterrupt:  # once more, while the first was answered
+        code = int(ExitCode.INTERRUPTED)
+    sys.exit(code)
 
 
 def _guarded() -> int:

@@ -64,6 +64,8 @@ class Prepared:
         for i in self.table.inputs:
             operand = self.table.operands[i]
             value, perm = np.asarray(feeds[operand.name]), operand.permutation
+            if operand.source_shape is not None:
+                value = value.reshape(operand.dimensions if perm is None else [operand.dimensions[perm.index(i)] for i in range(len(perm))])
             given[operand.name] = (value if perm is None else value.transpose(perm)).reshape(operand.dimensions)
         found = run(self.table, given)
         results: dict[str, Array] = {}

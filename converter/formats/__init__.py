@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import os
+import stat
 from pathlib import Path
 
 from converter.diagnostics import Diagnostic, Where
@@ -59,6 +61,7 @@ def detect(path: Path) -> Format:
     """The format of a file: content first, suffix where the content fits several. ReadError R100 or R101."""
     if path.is_dir():
         raise unreadable("R100", "is a folder" + (" (an .mlpackage holds an ML Program)" if path.suffix == ".mlpackage" else ""), Where(str(path)))
+    demand_file(path)
     try:
         with open(path, "rb") as f:
             head = f.read(HEAD)
@@ -72,6 +75,16 @@ def detect(path: Path) -> Format:
         what = "fits several formats" if found else "is none of the known formats"
         raise unreadable("R101", f"the content {what} ({tried})", Where(str(path)), help="name the format with -f FORMAT")
     return found[0]
+
+
+def demand_file(path: Path) -> None:
+    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it might never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return  # opening it says why
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise unreadable("R100", "cannot read: not a regular file", Where(str(path)))
 
 
 def of_suffix(path: Path) -> str | None:

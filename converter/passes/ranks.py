@@ -8,28 +8,20 @@ Each operator then stands between Reshapes; those that meet become one, and the 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
-from converter.passes.layout.rules import BROADCAST, REDUCTIONS, UNARY
+from converter.passes.fewer_axes import HANDLERS
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.tidy import tidy
 
-Values = Sequence[ir.Value]
-FewerAxes = Callable[[ir.Node, Builder, int], Values | None]
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-_AXIS = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1, "TopK": -1, "ArgMax": 0, "ArgMin": 0, "Split": 0, "Gather": 0, "Concat": 0}
-_OF_ONE = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"})  # of one element: itself; others take its root or logarithm
 
 
 def lower_ranks(model: ir.Model, most: int) -> None:
@@ -38,7 +30,7 @@ def lower_ranks(model: ir.Model, most: int) -> None:
     high = [n for graph in all_graphs(model.graph) for n in graph if highest_rank(n) > most]
     for node in high:
         b = builder_before(node, names)
-        results = fewer_axes(node, b, most)
+        results = on_fewer_axes(node, b, most)
         if results is not None:
             replace(node, results, b)
     if high:
@@ -49,14 +41,14 @@ def highest_rank(node: ir.Node) -> int:
     return max((rank_of(v) or 0 for v in (*node.inputs, *node.outputs) if v is not None), default=0)
 
 
-def fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
     """The node's results by operators on at most `most` axes between Reshapes; None where that is not known."""
     handler = None if node.domain else HANDLERS.get(node.op_type)
     data = [shape_of(v) for v in (node.inputs[0], *node.outputs) if v is not None] if node.inputs else []
     if handler is None or not data or any(s is None or 0 in s for s in data) or any(v is not None and shape_of(v) is None for v in node.inputs):
         return None
     results = handler(node, b, most)
-    return None if results is None else [b.op("Reshape", y, list(_shape(o))) for y, o in zip(results, node.outputs, strict=False)]
+    return None if results is None else [b.op("Reshape", y, list(shape_of(o) or ())) for y, o in zip(results, node.outputs, strict=False)]
 
 
 def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
@@ -64,7 +56,7 @@ def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
 
     def either(other: Rewrite | None) -> Rewrite:
         def rewrite(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
-            found = fewer_axes(node, b, most) if highest_rank(node) > most else None
+            found = on_fewer_axes(node, b, most) if highest_rank(node) > most else None
             return found if found is not None or other is None else other(node, b)
 
         return rewrite
@@ -89,232 +81,3 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
                 same = shape_of(source) == shape and not node.outputs[0].is_graph_output()
                 replace(node, [source if same else b.op("Reshape", source, list(shape))], b)
     tidy(model)
-
-
-def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Neighbouring axes of one kind, axes of length 1 left out."""
-    found: list[list[int]] = []
-    for i, kind in enumerate(kinds):
-        if sizes[i] == 1:
-            continue
-        if found and kinds[found[-1][-1]] == kind:
-            found[-1].append(i)
-        else:
-            found.append([i])
-    return found
-
-
-def reshaped(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    array = constant(value)
-    if array is not None:
-        return b.const(array.reshape(shape), str(value.name))
-    return value if shape_of(value) == tuple(shape) else b.op("Reshape", value, list(shape))
-
-
-def _shape(value: ir.Value | None) -> tuple[int, ...]:
-    shape = None if value is None else shape_of(value)
-    assert shape is not None
-    return shape
-
-
-def _attributes(node: ir.Node, *without: str) -> dict[str, Any]:
-    return {k: a for k, a in node.attributes.items() if k not in without}
-
-
-def _merged(sizes: Sequence[int], groups: list[list[int]]) -> list[int]:
-    return [math.prod(sizes[i] for i in group) for group in groups] or [1]
-
-
-def _unary(node: ir.Node, b: Builder, most: int) -> Values:
-    """On the shape that the data had before a Reshape, else on one axis."""
-    x = node.inputs[0]
-    assert x is not None
-    before = x.producer()
-    source = before.inputs[0] if before is not None and before.op_type == "Reshape" and not before.domain and before.graph is node.graph else None
-    if source is None or not 0 < (rank_of(source) or 0) <= most or shape_of(source) is None:
-        source = reshaped(b, x, [math.prod(_shape(x))])
-    return [b.op(node.op_type, source, *node.inputs[1:], **_attributes(node))]
-
-
-def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
-    values = [v for v in node.inputs if v is not None]
-    rank = rank_of(node.outputs[0]) or 0
-    full = [(1,) * (rank - len(_shape(v))) + _shape(v) for v in values]
-    groups = runs([tuple(s[i] == 1 for s in full) for i in range(rank)], _shape(node.outputs[0]))
-    if len(groups) > most:
-        return None
-    return [b.op(node.op_type, *(reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)), **_attributes(node))]
-
-
-def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
-    x, shape = node.inputs[0], _shape(node.inputs[0])
-    axes = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.zeros(0, np.int64)
-    if axes is None or x is None:
-        return None
-    everything = not axes.size and not attrs_of(node).get("noop_with_empty_axes", 0)
-    gone = set(range(len(shape))) if everything else {int(a) % len(shape) for a in axes.reshape(-1)}
-    groups = runs([i in gone for i in range(len(shape))], shape)
-    over = [k for k, group in enumerate(groups) if group[0] in gone]
-    if len(groups) > most:
-        return None
-    if not over:  # axes of length 1 alone
-        if node.op_type in _OF_ONE:
-            return [x]
-        return [b.op(node.op_type, reshaped(b, x, [math.prod(shape), 1]), [1], keepdims=0)]
-    return [b.op(node.op_type, reshaped(b, x, _merged(shape, groups)), over, keepdims=0)]
-
-
-def _three(shape: Sequence[int], axis: int) -> list[int]:
-    """What is before the axis, the axis, and what is behind it."""
-    return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
-
-
-def _along(node: ir.Node, b: Builder, most: int) -> Values:
-    """Operators of one axis, Gather and Concat among them."""
-    shape = _shape(node.inputs[0])
-    axis = int(attrs_of(node).get("axis", _AXIS[node.op_type])) % len(shape)
-    data = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-    rest: list[Any] = list(node.inputs[len(data) :])
-    if node.op_type == "Gather":
-        rest = [reshaped(b, rest[0], [math.prod(_shape(rest[0]))])]
-    keep: dict[str, Any] = {"keepdims": 0} if node.op_type in ("ArgMax", "ArgMin") else {}
-    flat = [reshaped(b, v, _three(_shape(v), axis)) for v in data if v is not None]
-    return b.ops(node.op_type, *flat, *rest, outputs=len(node.outputs), axis=1, **_attributes(node, "axis", "keepdims"), **keep)
-
-
-def _scaled(node: ir.Node, b: Builder, most: int) -> Values | None:
-    """Quantising: one scale for all, or one for each place of an axis."""
-    shape, scale = _shape(node.inputs[0]), _shape(node.inputs[1])
-    if node.inputs[0] is None or len(scale) > 1:
-        return None
-    if math.prod(scale) == 1:
-        points = [reshaped(b, v, []) for v in node.inputs[1:] if v is not None]
-        return [b.op(node.op_type, reshaped(b, node.inputs[0], [math.prod(shape)]), *points, **_attributes(node, "axis"))]
-    axis = int(attrs_of(node).get("axis", 1)) % len(shape)
-    return [b.op(node.op_type, reshaped(b, node.inputs[0], _three(shape, axis)), *node.inputs[1:], axis=1, **_attributes(node, "axis"))]
-
-
-def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
-    shape, axis = _shape(node.inputs[0]), known(node.inputs[1])
-    if axis is None or node.inputs[0] is None:
-        return None
-    flat = reshaped(b, node.inputs[0], _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
-    return [b.op("CumSum", flat, np.array(1), **_attributes(node))]
-
-
-def _each(node: ir.Node, b: Builder, steps: Sequence[tuple[int, Callable[[ir.Value], ir.Value]]]) -> Values:
-    """Axis after axis, `step` on [before, axis, behind]."""
-    x, shape = node.inputs[0], list(_shape(node.inputs[0]))
-    assert x is not None
-    for axis, step in steps:
-        x = step(reshaped(b, x, _three(shape, axis)))
-        shape[axis] = _shape(x)[1]
-    return [x]
-
-
-def _slice(node: ir.Node, b: Builder, most: int) -> Values | None:
-    starts, ends, axes, strides = [known(v) for v in (*node.inputs[1:], *[None] * 2)][:4]
-    rank = len(_shape(node.inputs[0]))
-    if starts is None or ends is None or any(v is not None and known(v) is None for v in node.inputs[1:]):
-        return None
-    axes, strides = np.arange(len(starts)) if axes is None else axes, np.ones(len(starts), np.int64) if strides is None else strides
-    given = zip(axes.tolist(), starts.tolist(), ends.tolist(), strides.tolist(), strict=True)
-    return _each(node, b, [(a % rank, partial(_cut, b, start=s, end=e, stride=t)) for a, s, e, t in given])
-
-
-def _cut(b: Builder, x: ir.Value, start: int, end: int, stride: int) -> ir.Value:
-    return b.op("Slice", x, [start], [end], [1], [stride])
-
-
-def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
-    amounts, rank = known(node.inputs[1]), len(_shape(node.inputs[0]))
-    chosen = node.inputs[3] if len(node.inputs) > 3 else None
-    axes = known(chosen) if chosen is not None else np.arange(rank)
-    if amounts is None or axes is None:
-        return None
-    value = node.inputs[2] if len(node.inputs) > 2 else None
-    given = [(int(a) % rank, p, q) for a, p, q in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True) if p or q]
-
-    def padded(x: ir.Value, before: int, after: int) -> ir.Value:
-        return b.op("Pad", x, [0, before, 0, 0, after, 0], value, **_attributes(node))
-
-    return _each(node, b, [(a, partial(padded, before=p, after=q)) for a, p, q in given])
-
-
-def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
-    """Tile and Expand."""
-    before, after = _shape(node.inputs[0]), _shape(node.outputs[0])
-    x = node.inputs[0]
-    assert x is not None
-    full = (1,) * (len(after) - len(before)) + before
-    for axis, (n, m) in enumerate(zip(full, after, strict=True)):
-        if n == m:
-            continue
-        three = _three([*after[:axis], *full[axis:]], axis)
-        x = reshaped(b, x, three)
-        x = b.op("Expand", x, [three[0], m, three[2]]) if node.op_type == "Expand" else b.op("Tile", x, [1, m // n, 1])
-    return [x]
-
-
-def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
-    """Axes that stay neighbours are one; where too many are left, one after the other comes to the front."""
-    x, shape = node.inputs[0], _shape(node.inputs[0])
-    assert x is not None
-    kept = [i for i in range(len(shape)) if shape[i] != 1]
-    target: list[list[int]] = []
-    for axis in (int(i) for i in attrs_of(node).get("perm") or range(len(shape))[::-1]):
-        if shape[axis] == 1:
-            continue
-        if target and kept.index(axis) == kept.index(target[-1][-1]) + 1:
-            target[-1].append(axis)
-        else:
-            target.append([axis])
-    order = sorted(target)
-    if len(order) <= most:
-        return [b.op("Transpose", reshaped(b, x, _merged(shape, order)), perm=[order.index(run) for run in target] or [0])]
-    for done, run in enumerate(target):
-        at = order.index(run)
-        if at == done:
-            continue
-        parts = (order[:done], order[done:at], [run], order[at + 1 :])
-        sizes = [math.prod(shape[i] for group in part for i in group) for part in parts]
-        x = b.op("Transpose", reshaped(b, x, sizes), perm=[0, 2, 1, 3])
-        order = [*parts[0], run, *parts[1], *parts[3]]
-    return [x]
-
-
-def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
-    """Matrices in one axis of batches."""
-    batch = _shape(node.outputs[0])[:-2]
-    operands = []
-    for v in node.inputs:
-        shape = _shape(v)
-        if len(shape) < 2 or v is None:
-            return None
-        own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
-        if own != batch and math.prod(own) != 1:
-            return None
-        operands.append(reshaped(b, v, [*([math.prod(batch)] if own == batch else [1]), *shape[-2:]]))
-    return [b.op("MatMul", *operands)]
-
-
-def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:
-    x, shape = node.inputs[0], _shape(node.inputs[0])
-    axis = int(attrs_of(node).get("axis", -1)) % len(shape)
-    others = [v for v in node.inputs[1:] if v is not None]
-    if x is None or len(node.outputs) > 1 or any(shape_of(v) != shape[axis:] for v in others):
-        return None
-    inner = math.prod(shape[axis:])
-    flat = [reshaped(b, v, [inner]) for v in others]
-    return [b.op("LayerNormalization", reshaped(b, x, [math.prod(shape[:axis]), inner]), *flat, axis=-1, **_attributes(node, "axis"))]
-
-
-HANDLERS: dict[str, FewerAxes] = {
-    **dict.fromkeys(UNARY - {"CastLike", "Dropout", "DynamicQuantizeLinear"}, _unary),
-    **dict.fromkeys(BROADCAST, _broadcast),
-    **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(_AXIS, _along),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
-    **dict.fromkeys(("Tile", "Expand"), _repeated),
-    "CumSum": _cumulative, "Slice": _slice, "Pad": _pad, "Transpose": _transpose, "MatMul": _product, "LayerNormalization": _layer_norm,
-}  # fmt: skip

@@ -41,4 +41,4 @@ def write(path: Path, text: str) -> None:
     from converter.files import Output
 
     with Output(path) as out, out.open() as f:
-        f.write(text.encode())
+        f.write(text.encode("utf-8", "backslashreplace"))

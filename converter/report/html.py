@@ -22,7 +22,7 @@ Link = Callable[[int, Entry], str]
 def render(report: Report, link: Link | None = None) -> str:
     """The page, below 1 MB. `link` gives the address of an entry's own page; without it entries are told on this one."""
     share = 1.0
-    while len((page := _page(report, link, share)).encode()) > LIMIT and share > 1e-3:
+    while len((page := _page(report, link, share)).encode("utf-8", "backslashreplace")) > LIMIT and share > 1e-3:
         share /= 2
     return page
 

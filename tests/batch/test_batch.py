@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,9 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 def batch(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, results.json and what was printed."""
-    done = subprocess.run([*command(*arguments), "--report", "report"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        [*command(*arguments), "--report", "report"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, errors="surrogateescape", timeout=110
+    )
     path = folder / "report" / "results.json"
     assert path.exists(), done.stderr
     return done.returncode, json.loads(path.read_text()), done.stdout
@@ -168,3 +171,72 @@ def test_check_and_roundtrip(tmp_path: Path) -> None:
     assert data["jobs"][0]["coverage"]["layers"] == {"all": 2, "convert": 2}
     assert data["jobs"][1]["roundtrip"]["structure"]["same"] and data["jobs"][1]["numbers"]["passed"]
     assert list((tmp_path / "converted").rglob("*.onnx")) == []
+
+
+# --- under fire
+
+
+def pairs(folder: Path) -> dict[str, bytes]:
+    """The results that others see; a model never stands beside another model's weights."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in (folder / "converted").rglob("net*") if p.is_file() and ".netconv" not in str(p.relative_to(folder))
+    }
+
+
+@pytest.fixture
+def sets(many: Path) -> Path:
+    """Jobs whose results are two files each."""
+    (many / "jobs.toml").write_text('[[job]]\nmodels = "nets/net0*.onnx"\nto = ["openvino", "zhouyi"]\n')
+    return many
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: int) -> None:
+    batch(sets, "jobs.toml", "--jobs", "2")
+    whole = pairs(sets)
+    assert len(whole) == 40
+    shutil.rmtree(sets / "converted")
+    for attempt in range(4):
+        process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=sets, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        wanted = 3 * (attempt + 1)
+        deadline = time.monotonic() + 60
+        while len(journal(sets, "done")) < wanted and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode in (-signal.SIGKILL, 130, 0) and b"Traceback" not in said, said.decode()
+        assert psutil.wait_procs(workers, timeout=20)[1] == []
+        found = pairs(sets)
+        models = [n for n in found if n.endswith((".xml", ".txt"))]
+        for n in models:  # each model that is seen has its weights
+            assert found[n] == whole[n] and found[str(Path(n).with_suffix(".bin"))] == whole[str(Path(n).with_suffix(".bin"))]
+    batch(sets, "jobs.toml", "--jobs", "2")
+    assert pairs(sets) == whole
+    left = {p.name for p in (sets / "converted").rglob("*") if p.is_file()} - {Path(n).name for n in whole}
+    assert left == {"journal.jsonl"}
+
+
+def test_a_second_interruption_leaves_no_worker_and_no_traceback(many: Path) -> None:
+    process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=many, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while len(journal(many, "done")) < 4:
+        assert process.poll() is None
+        time.sleep(0.01)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"Traceback" not in said, said.decode()
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert not (many / "converted" / ".netconv" / "stage").exists() or batch(many, "jobs.toml")[0] == 0
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    small(tmp_path / "a.onnx")
+    os.rename(os.fsencode(tmp_path / "a.onnx"), os.fsencode(tmp_path) + b"/n\xff.onnx")
+    for times in range(2):
+        code, data, out = batch(tmp_path, ".", "-t", "openvino")
+        assert code == 0 and data["counts"] == {"ok": 1}
+        assert ("(kept)" in out) == bool(times)
+    assert (tmp_path / os.fsdecode(b"converted/openvino/n\xff.xml")).exists()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import random
 import threading
 import time
 from pathlib import Path
@@ -12,10 +15,11 @@ import pytest
 
 from batch.models import slow, small
 from converter.batch import content, plan
+from converter.batch.job import is_outcome
 from converter.batch.journal import Journal
 from converter.batch.pool import Runner, default_size
 from converter.batch.work import Task
-from converter.errors import ExitCode, UsageError
+from converter.errors import ExitCode, UsageError, WriteError
 
 
 @pytest.mark.parametrize(
@@ -70,14 +74,14 @@ def test_a_journal_that_was_cut_off_is_read(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal.jsonl"
     with Journal(path) as j:
         j.claim(["a", "b"])
-        j.finish("a", "k", {"exit_code": 0})
+        j.finish("a", "k", OUTCOME)
         with pytest.raises(UsageError, match="another run"):
             Journal(path)
     whole = path.read_bytes()
     path.write_bytes(whole + b"damaged\n" + b'{"event":"done","id":"b","key"')
     with Journal(path) as j:
-        assert j.done == {"a": ("k", {"exit_code": 0})} and j.claimed == {"a", "b"}
-        j.finish("b", "k2", {"exit_code": 0})
+        assert j.done == {"a": ("k", OUTCOME)} and j.claimed == {"a", "b"}
+        j.finish("b", "k2", OUTCOME)
     with Journal(path) as j:
         assert set(j.done) == {"a", "b"}
 
@@ -135,3 +139,60 @@ def test_bugs_are_outcomes_and_paths_stay_private(tmp_path: Path, monkeypatch: p
 def test_the_pool_fits_the_machine() -> None:
     assert default_size() >= 1
     assert default_size(1 << 60) == 1
+
+
+OUTCOME = {"exit_code": 0, "diagnostics": [], "files": {}}
+NO_RECORDS = [
+    b"[]",
+    b"1",
+    b"{}",
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b'{"event":"done","id":[1],"key":"k","outcome":{}}',
+    b'{"event":"done","id":"x","key":5,"outcome":{}}',
+    b'{"event":"done","id":"x","key":"k","outcome":5}',
+    b'{"event":"done","id":"x","key":"k","outcome":{"exit_code":3.5,"files":{},"diagnostics":[]}}',
+    b'{"event":"done","id":"x","key":"k","outcome":{"exit_code":0,"files":{"../x":{"sha256":"","bytes":1}},"diagnostics":[]}}',
+    b'{"event":"done","id":"x","key":"k","outcome":{"exit_code":0,"files":[],"diagnostics":[]}}',
+    b'{"event":"done","id":"x","key":"k","outcome":{"exit_code":0,"files":{},"diagnostics":[7]}}',
+    b'{"event":"dont","id":"x"}',
+]
+
+
+@pytest.mark.parametrize("line", NO_RECORDS, ids=[str(i) for i in range(len(NO_RECORDS))])
+def test_a_line_that_is_no_record_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as j:
+        j.finish("a", "k", OUTCOME)
+    path.write_bytes(line + b"\n" + path.read_bytes() + line + b"\n")
+    with Journal(path) as j:
+        assert j.done == {"a": ("k", OUTCOME)} and j.claimed == {"a"}
+
+
+def test_a_journal_of_noise_is_read(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    with Journal(tmp_path / "journal.jsonl") as j:
+        for n in range(20):
+            j.finish(f"job {n}", "k", OUTCOME)
+    whole = (tmp_path / "journal.jsonl").read_bytes()
+    for _ in range(300):
+        noisy = bytearray(whole)
+        for _ in range(rng.choice((1, 5, 50))):
+            noisy[rng.randrange(len(noisy))] = rng.randrange(256)
+        (tmp_path / "journal.jsonl").write_bytes(bytes(noisy))
+        with Journal(tmp_path / "journal.jsonl") as j:
+            assert all(is_outcome(o) for _, o in j.done.values())
+
+
+def test_a_journal_on_a_full_disk_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with Journal(tmp_path / "journal.jsonl") as j, pytest.raises(WriteError, match="W301"):
+        j.claim(["a"])
+
+
+def test_a_journal_that_is_no_file_is_refused() -> None:
+    with pytest.raises(WriteError, match="W301"):
+        Journal(Path("/dev/zero"))

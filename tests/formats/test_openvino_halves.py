@@ -85,6 +85,18 @@ def test_weights_of_other_formats_stay_half_too(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").stat().st_size < 1.5 * WEIGHTS.nbytes
 
 
+def test_weights_of_legacy_files_stay_half_too(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2, 4])
+    b.output(b.op("Gemm", x, b.const(WEIGHTS.astype(np.float32))))
+    converter.save(Model(model, "test"), tmp_path / "a.xml", "openvino+ir=7+fp16")
+    converter.convert(tmp_path / "a.xml", tmp_path / "b.xml")
+    assert (tmp_path / "b.bin").stat().st_size < 1.5 * WEIGHTS.nbytes
+    feed = {"x": np.ones((2, 4), np.float32)}
+    found = [next(iter(converter.load(tmp_path / name).run(feed).values())) for name in ("a.xml", "b.xml")]
+    np.testing.assert_array_equal(*found)
+
+
 def test_what_half_precision_cannot_hold_stays_whole(tmp_path: Path) -> None:
     x = opset16.parameter([2, 4], np.float32)
     whole = WEIGHTS.astype(np.float32) + np.float32(1e-5)

@@ -46,6 +46,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         lambda x, w: opset16.embedding_segments_sum(x, np.array([0, 2, 3, 1], I32), np.array([0, 0, 2, 2], I32), np.array(4, I32), np.array(1, I32), w),
         [f(5, 3), f(4)],
     ),
+    "Eye": (lambda r, c, k: opset9.eye(r, c, k, "f32", np.array([2])), [np.array(3), np.array(4), np.array(-1)]),
+    "Greater-boolean": (opset16.greater, [np.array([[False], [True]]), np.array([False, True])]),
     "Erf-int": (opset16.erf, [n(-3, 3, (2, 3), I32)]),
     "FakeConvert": (lambda x: opset13.fake_convert(x, np.float32(2), np.float32(0.5)), [f(3, 4)]),
     "Gather-batch": (lambda x: opset16.gather(x, n(0, 4, (2, 3), np.int64), np.array(2), 1), [f(2, 3, 4, 5)]),
@@ -64,6 +66,14 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [f(1, 2, 8, 8)],
     ),
     "Interpolate-cubic": (lambda x: opset16.interpolate(x, np.array([1.5, 0.7], np.float32), "cubic", "scales", axes=np.array([2, 3])), [f(1, 2, 8, 8)]),
+    "Interpolate-antialias": (
+        lambda x: opset16.interpolate(x, np.array([4, 9, 3]), "linear", "sizes", antialias=True, axes=np.array([2, 3, 4])),
+        [f(1, 2, 8, 7, 6)],
+    ),
+    "Interpolate-tf": (
+        lambda x: opset16.interpolate(x, np.array([4, 11]), "cubic", "sizes", coordinate_transformation_mode="tf_half_pixel_for_nn", axes=np.array([2, 3])),
+        [f(1, 2, 8, 8)],
+    ),
     "Interpolate-simple": (
         lambda x: opset16.interpolate(
             x, np.array([4, 11]), "nearest", "sizes", coordinate_transformation_mode="asymmetric", nearest_mode="simple", axes=np.array([2, 3])
@@ -81,6 +91,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     ),
     "MVN": (lambda x: opset16.mvn(x, np.array([1, 2]), True, 1e-5, "outside_sqrt"), [f(2, 3, 4)]),
     "NormalizeL2": (lambda x: opset16.normalize_l2(x, np.array([1]), 1e-2, "max"), [f(2, 3, 4)]),
+    "NormalizeL2-alone": (lambda x: opset16.normalize_l2(x, np.zeros(0, np.int64), 0.05, "add"), [np.array([[[-2, 0.5], [3, 0.1]]], np.float32)]),
+    "ReduceSum-bytes": (lambda x: opset16.reduce_sum(x, np.array([1]), True), [n(0, 30, (3, 4), np.uint8)]),
     "NV12": (lambda x: opset8.nv12_to_bgr(x), [n(0, 256, (1, 12, 8, 1), np.uint8)]),
     "Pad-symmetric": (lambda x: opset16.pad(x, np.array([1, 2]), np.array([2, 1]), "symmetric"), [f(3, 4)]),
     "ReduceMean-int": (lambda x: opset16.reduce_mean(x, np.array([1])), [n(-9, 9, (3, 4), I32)]),

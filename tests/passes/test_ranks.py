@@ -12,7 +12,8 @@ import pytest
 from converter.graph.build import Builder, new_model
 from converter.graph.invariants import violations
 from converter.model import Model
-from converter.passes.ranks import HANDLERS, highest_rank, lower_ranks
+from converter.passes.fewer_axes import HANDLERS
+from converter.passes.ranks import highest_rank, lower_ranks
 
 RNG = np.random.default_rng(7)
 SHAPE = (2, 3, 1, 4, 2, 3)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -89,7 +91,7 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
     for i, name in enumerate(names):
         where = fields.where(f"pools[{i}]")
         pool = pool_path(path, name, where)
-        if not pool.is_file():
+        if not os.path.isfile(pool):  # also of a name longer than names can be
             raise unreadable("R102", f"the pool {name!r} is missing", where, "the values of constants lie in a second file beside the table")
         pools.append(MappedFile(pool).bytes)
     return Stored(values, pools, names, _stem(path.name))
@@ -140,7 +142,7 @@ def _read_operand(fields: Fields, stored: Stored) -> Operand:
     if odd_location is not None:
         operand.extra["location"] = odd_location
     if "boundary" in fields:
-        operand.boundary = _read_boundary(fields, len(operand.dimensions))
+        operand.boundary = _read_boundary(fields, operand.dimensions)
     if operand.lifetime is Lifetime.SUBGRAPH and operand.location is not None:
         operand.subgraph = operand.location.offset
     operand.value = _read_value(operand, stored, fields)
@@ -163,10 +165,13 @@ def _read_channel_quant(fields: Fields) -> tuple[ChannelQuant, dict[str, Any] | 
     return quant, fields.raw if fields.unread() else None
 
 
-def _read_boundary(fields: Fields, rank: int) -> dict[str, Any]:
+def _read_boundary(fields: Fields, dimensions: list[int]) -> dict[str, Any]:
+    rank = len(dimensions)
     boundary = fields.object("boundary")
     if "permutation" in boundary and sorted(boundary.integers("permutation", 0, _U32)) != list(range(rank)):
         raise unreadable("R110", f"the permutation is not one of the operand's {rank} axes", boundary.where("permutation"))
+    if "shape" in boundary and math.prod(boundary.integers("shape", 1, _U32)) != math.prod(dimensions):
+        raise unreadable("R110", f"the shape does not have as many elements as the operand ({dimensions})", boundary.where("shape"))
     return boundary.raw
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.unroll import copied
@@ -116,6 +117,8 @@ def mod(node: ir.Node, b: Builder) -> ir.Value | None:
     """x - floor(x / y) * y takes the sign of the divisor, which has to be an ordinary number."""
     x, y = x_of(node), x_of(node, 1)
     divisor = constant(y)
+    if x.dtype in INTEGERS:
+        return remainder(node, b)
     if x.dtype not in FLOATS or attrs_of(node).get("fmod", 0) or divisor is None or not (np.isfinite(divisor) & (divisor != 0)).all():
         return None
     return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
@@ -256,12 +259,24 @@ def crd(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("DepthToSpace", b.op("Gather", x_of(node), order, axis=1), blocksize=block, mode="DCR")
 
 
+def either(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The first that applies."""
+
+    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+        found = first(node, b)
+        return second(node, b) if found is None else found
+
+    return both
+
+
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
     ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
-    **{("", op): truth for op in ("Reshape", "Transpose", "Concat", "Slice", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): truth for op in ("Reshape", "Slice", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
+    **{("", op): rewrite for op, rewrite in NUMBERS.items()},
 }  # fmt: skip
 BELOW_3: dict[tuple[str, str], Rewrite] = {
     ("", "Clip"): clip, ("", "PRelu"): prelu,

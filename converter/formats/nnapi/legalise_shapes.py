@@ -11,9 +11,10 @@ import onnx_ir as ir
 from converter.formats.nnapi.unroll import copied, unroll
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.passes.fewer_axes import reshaped
 from converter.passes.fold import fold
 from converter.passes.legalise import Rewrite
-from converter.passes.ranks import lower_ranks, reshaped
+from converter.passes.ranks import lower_ranks
 
 MOST = 4
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
+from converter.formats.nnapi.boundary import widen_boundary
 from converter.formats.nnapi.control import lift_control
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
@@ -27,7 +28,7 @@ assert THEMES  # imported for what they enter into LIFT
 
 
 def lift(table: Table, file: str = "") -> Model:
-    """A Model of the main subgraph; UnsupportedError with all refusals. Recorded boundary permutations are undone."""
+    """A Model of the main subgraph; UnsupportedError with all refusals. Recorded permutations and shapes of the boundary are undone."""
     check_structure(table, file)
     model, b = new_model("main")
     lifting = SubgraphLift(table, b, file, table.referenced)
@@ -39,6 +40,8 @@ def lift(table: Table, file: str = "") -> Model:
     tidy(model)
     permutations = {lifting.name(i): p for i in [*table.inputs, *table.outputs] if (p := table.operands[i].permutation)}
     restore_boundary(model, permutations)
+    recorded = [{lifting.name(i): tuple(s) for i in side if (s := table.operands[i].source_shape)} for side in (table.inputs, table.outputs)]
+    widen_boundary(model, recorded[0], recorded[1])
     to_first(model)
     fold(model, limit=0)
     return Model(model, "nnapi")

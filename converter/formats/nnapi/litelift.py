@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,9 @@ def _boundaries(table: Table, text: bytes | None) -> None:
         for side, indexes in (("inputs", table.inputs), ("outputs", table.outputs)):
             for k, boundary in document.get(side, {}).items():
                 operand = table.operands[indexes[int(k)]]
-                if sorted(boundary["permutation"]) == list(range(len(operand.dimensions))):
+                perm, shape = boundary.get("permutation"), boundary.get("shape")
+                fits = shape is None or (all(type(n) is int and n > 0 for n in shape) and math.prod(shape) == math.prod(operand.dimensions))
+                if fits and (perm is None or sorted(perm) == list(range(len(operand.dimensions)))):
                     operand.boundary = boundary
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return

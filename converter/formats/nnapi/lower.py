@@ -10,8 +10,9 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
+from converter.formats.nnapi.boundary import narrow_boundary
 from converter.formats.nnapi.legalise import rewrites
-from converter.formats.nnapi.legalise_shapes import prepare
+from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
@@ -24,9 +25,10 @@ from converter.mapping.narrow import dynamic_values
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
+from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
-from converter.passes.ranks import RESHAPES, join_reshapes
+from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
@@ -38,8 +40,9 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is written then.
     """
     notes: list[Diagnostic] = []
-    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes)
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
+    records = flavour.format == "tflite" or (plain and not path.name.endswith((".nnapi", ".nnapi.c")))
+    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes, records)
     with Output(path) as out:
         if flavour.format == "tflite":
             from converter.formats.nnapi.tflite import write_tflite
@@ -60,12 +63,17 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     return notes
 
 
-def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None) -> Table:
-    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart."""
+def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None, records: bool = True) -> Table:
+    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart.
+
+    `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
+    """
     graph = model.ir.clone()
     fold(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
+    shapes = narrow_boundary(graph) if records else ({}, {})
+    join_reshapes(graph, MOST)
     highest = max(level for level in LEVELS if level <= limit)
     table, warnings = at_level(graph, highest, io_layout)
     older = [n for n in LEVELS if n < feature_level(table)[0]]
@@ -78,6 +86,10 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
             older = older[middle + 1 :]
             continue
         (table, warnings), older = (found, older[:middle]) if transposes(found[0]) <= most else ((table, warnings), older[middle + 1 :])
+    for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
+        for operand in (table.operands[i] for i in indexes):
+            if operand.name in recorded:
+                operand.boundary = {**(operand.boundary or {}), "shape": list(recorded[operand.name])}
     if notes is not None:
         notes += warnings
     return table
@@ -110,6 +122,8 @@ def give_up(node: ir.Node) -> None:
 
 def refused(node: ir.Node, level: int) -> bool:
     """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+    if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
+        return True
     if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
         return False
     try:

@@ -113,7 +113,8 @@ class Operand:
 
     `value` is the constant (None for everything else); `subgraph` the index into `Table.referenced` of a SUBGRAPH operand;
     `boundary` belongs to model inputs and outputs: `{"permutation": [0, 2, 3, 1]}` means operand axis i is axis permutation[i] of the
-    tensor that the source model had. `extra` holds keys that are not ours, `omitted` the keys of ours that the file left out.
+    tensor that the source model had, `{"shape": [2, 1, 3, 4, 5]}` what shape that tensor had, with more dimensions. `extra` holds keys
+    that are not ours, `omitted` the keys of ours that the file left out.
     """
 
     type: OperandType
@@ -148,6 +149,11 @@ class Operand:
     @property
     def permutation(self) -> list[int] | None:
         return (self.boundary or {}).get("permutation")
+
+    @property
+    def source_shape(self) -> list[int] | None:
+        """The shape that the source model had, where it has more dimensions than an operation takes."""
+        return (self.boundary or {}).get("shape")
 
     def array(self) -> Array:
         """The constant as an array of the operand's type and dimensions; only for operands that have a value."""

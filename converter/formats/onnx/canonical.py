@@ -179,8 +179,11 @@ def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
     return ir.Tensor(np.array(value, dtypes[name]))
 
 
-def scan(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
-    """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as inputs and returns its outputs."""
+def scan(op: Op, b: Builder, lift_body: Any, length: ir.Value | None = None) -> list[ir.Value]:
+    """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as inputs and returns its outputs.
+
+    `length` is the number of iterations where not all elements are scanned.
+    """
     if op.version < 9:
         return _scan_8(op, b, lift_body)
     body: onnx.GraphProto = op.attrs["body"]
@@ -191,7 +194,7 @@ def scan(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
         raise MappingError("Scan and its body do not fit each other", code="R105")
     axes_in, axes_out = op.attrs.get("scan_input_axes") or [0] * count, op.attrs.get("scan_output_axes") or [0] * results
     back_in, back_out = op.attrs.get("scan_input_directions") or [0] * count, op.attrs.get("scan_output_directions") or [0] * results
-    trips = b.op("Squeeze", _extent(b, scanned[0], axes_in[0]))
+    trips = length if length is not None else b.op("Squeeze", _extent(b, scanned[0], axes_in[0]))
 
     def inner(loop: Builder, iteration: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         slices = []
@@ -240,21 +243,28 @@ def loop(b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inne
 
 
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
-    """Scan-8 runs for each sample of a batch (axis 0 of every operand); an outer Loop does that."""
+    """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says, zeros behind; an outer Loop does that."""
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])
     directions = op.attrs.get("directions") or [0] * count
-    if op.input(0) is not None:
-        raise MappingError("Scan of opset 8 with sequence lengths is not supported")
+    lengths = op.input(0)
     operands = [op.need(i) for i in range(1, len(op.inputs))]
     split = len(operands) - count
     if len(body.input) != len(operands) or len(body.output) < split or count < 1:
         raise MappingError("Scan and its body do not fit each other", code="R105")
     batch = b.op("Squeeze", b.op("Shape", operands[0], start=0, end=1))
+    extent = b.op("Shape", operands[split], start=1, end=2)
     newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}
 
     def sample(outer: Builder, index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
         parts: list[ir.Value | None] = [outer.op("Gather", v, index, axis=0) for v in operands]
-        return scan(Op("Scan", "", 9, parts, newer, list(op.outputs)), outer, lift_body)
+        inner = Op("Scan", "", 9, parts, newer, list(op.outputs))
+        if lengths is None:
+            return scan(inner, outer, lift_body)
+        own = outer.op("Gather", outer.op("Cast", lengths, to=int(ir.DataType.INT64)), index, axis=0)
+        results = scan(inner, outer, lift_body, own)
+        missing = outer.op("Reshape", outer.op("Sub", outer.op("Squeeze", extent), own), [1])
+        behind = outer.op("Concat", np.zeros(1, np.int64), missing, axis=0)
+        return [*results[:split], *(outer.op("Pad", y, behind, None, [0]) for y in results[split:])]
 
     return loop(b, batch, [], len(body.output), sample)

@@ -11,6 +11,8 @@ from converter.formats.openvino.ir import Body, Layer, Net, SubNet
 
 def check_net(net: Net) -> None:
     """ReadError R105 at the first rule that the net breaks."""
+    if not net.layers:
+        raise unreadable("R105", "the net has no layers", Where(str(net.path or "")))
     _check_body(net, net, inner=False)
 
 

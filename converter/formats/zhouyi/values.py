@@ -137,6 +137,8 @@ def split_list(text: str, depth: int = 0) -> list[str]:
     else:
         for m in re.finditer(r"[\[\],]", inner):
             level += {"[": 1, "]": -1, ",": 0}[m[0]]
+            if level + depth > MAX_DEPTH:
+                raise ValueError(f"lists are nested more than {MAX_DEPTH} deep")
             if level < 0:
                 raise ValueError("a bracket is closed that was not opened")
             if m[0] == "," and level == 0:

@@ -81,3 +81,12 @@ def IntegerMean(b: Builder, x: ir.Value, *, axes: list[int], keepdims: int = 0) 
     total = b.op("ReduceSum", b.op("Cast", x, to=int(ir.DataType.INT64)), axes, keepdims=keepdims)
     count = b.op("ReduceProd", b.op("Gather", b.op("Shape", x), list(axes), axis=0), [0], keepdims=0)
     return b.op("Cast", b.op("Div", total, count), to=int(x.dtype or ir.DataType.INT64))
+
+
+@extension
+def FloorDiv(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The quotient of whole numbers, rounded towards minus infinity; the operands broadcast."""
+    quotient, zero = b.op("Div", x, y), b.like(x, 0)
+    inexact = b.op("Not", b.op("Equal", b.op("Mul", quotient, y), x))
+    negative = b.op("Xor", b.op("Less", x, zero), b.op("Less", y, zero))
+    return b.op("Sub", quotient, b.op("Cast", b.op("And", inexact, negative), to=int(x.dtype or ir.DataType.INT32)))

@@ -34,6 +34,12 @@ def ranked(b: Builder, value: Value, rank: int) -> Value:
     return value if value.shape is not None else b.op("Reshape", value, [0] * (rank - 1) + [-1])
 
 
+def fullest(b: Builder, usable: Value) -> Value:
+    """How many of usable[.., N] are true in the row that has the most, 1 at least: int64[1]."""
+    counts = b.op("ReduceSum", b.op("Cast", usable, to=INT64), [-1], keepdims=0)
+    return b.op("Reshape", b.op("Max", b.op("ReduceMax", counts, keepdims=0), 1), [1])
+
+
 # overlaps -----------------------------------------------------------------------------------------------------------------
 
 
@@ -76,11 +82,11 @@ def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
 
 def greedy(
     b: Builder, boxes: Value, usable: Value, overlap: Overlap, threshold: Value | float, *,
-    most: Value | int | None = None, eta: float = 1.0, reached: bool = False,
+    most: Value | None = None, eta: float = 1.0, reached: bool = False,
 ) -> Value:  # fmt: skip
     """Which of boxes[G, K, D] stay, bool [G, K]: each usable one that no earlier one that stays overlaps by more than the threshold.
 
-    Boxes fall by score within each of the G groups. `most` bounds the number that stay per group. With eta < 1 the threshold of a group
+    Boxes fall by score within each of the G groups. `most` (int64[1]) bounds the number that stay per group. With eta < 1 the threshold of a group
     is multiplied by it after each box that stays, as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
     """
     rank = numbers(b, length(b, boxes, 1))
@@ -102,7 +108,8 @@ def greedy(
     after = inner.op("Add", number, inner.op("Cast", stays, to=INT64))
     moved = inner.op("Where", inner.op("And", stays, inner.op("Greater", bound, 0.5)), inner.op("Mul", bound, eta), bound) if eta < 1 else bound
     result = inner.op("Or", kept, inner.op("And", stays, inner.op("Equal", rank, place)))
-    inner.output(inner.const(True, "again"), result, moved, after)
+    room = inner.const(True, "again") if most is None else inner.op("Less", inner.op("ReduceMin", after, keepdims=0), inner.op("Squeeze", most, [0]))
+    inner.output(room, result, moved, after)
     return b.ops("Loop", rounds, True, none, limit, count, body=inner.graph, outputs=3)[0]
 
 
@@ -161,6 +168,8 @@ def _decaying(b: Builder, boxes: Value, scores: Value, rounds: Value, limits: Se
         out = inner.op("And", out, inner.op("Not", soft))
     lower = inner.op("Where", out, NOTHING, inner.op("Mul", left, weight))
     stays = inner.op("And", inner.op("Greater", lower, least), inner.op("Not", inner.op("Equal", rank, place)))
-    inner.output(inner.const(True, "again"), inner.op("Where", stays, lower, NOTHING), best, inner.op("Squeeze", place, [1]))
+    after = inner.op("Where", stays, lower, NOTHING)
+    some = inner.op("Greater", inner.op("ReduceMax", after, keepdims=0), NOTHING)
+    inner.output(some, after, best, inner.op("Squeeze", place, [1]))
     _, bests, places = b.ops("Loop", b.op("Squeeze", b.op("Max", rounds, [1]), [0]), True, scores, body=inner.graph, outputs=3)
     return b.op("Transpose", bests, perm=[1, 0]), b.op("Transpose", places, perm=[1, 0])

@@ -102,7 +102,7 @@ def GenerateProposals(
     index = b.op("Expand", b.op("Unsqueeze", order, [2]), b.op("Concat", b.op("Shape", order), [4], axis=0))
     boxes = b.op("GatherElements", boxes, index, axis=1)
     usable = large_enough(b, boxes, smallest, edge)
-    stays = greedy(b, boxes, usable, corner_overlap(edge, touching=True), nms_threshold, most=post_nms_count)
+    stays = greedy(b, boxes, usable, corner_overlap(edge, touching=True), nms_threshold, most=b.const([post_nms_count]))
     chosen = b.op("Reshape", stays, [-1])
     rows = b.op("Compress", b.op("Reshape", boxes, [-1, 4]), chosen, axis=0)
     counts = b.op("ReduceSum", b.op("Cast", stays, to=INT64), [1], keepdims=0)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
-from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, greedy, length, numbers
+from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, fullest, greedy, length, numbers
 from converter.graph.extensions import extension
 
 Value = ir.Value
@@ -23,7 +23,7 @@ def NMSRotated(b: Builder, boxes: Value, scores: Value, most: Value, iou: Value,
     classes, count = length(b, scores, 1), length(b, scores, 2)
     each = b.op("Reshape", scores, b.op("Concat", [-1], count, axis=0))
     usable = b.op("Greater", each, b.op("Reshape", least, [1]))
-    values, places = b.ops("TopK", b.op("Where", usable, each, NOTHING), count, outputs=2, axis=1)
+    values, places = b.ops("TopK", b.op("Where", usable, each, NOTHING), fullest(b, usable), outputs=2, axis=1)
     rows = b.op("Add", b.op("Mul", b.op("Unsqueeze", b.op("Div", numbers(b, length(b, each, 0)), classes), [1]), count), places)
     shapes = b.op("Gather", b.op("Reshape", _outlines(b, boxes, bool(clockwise)), [-1, 9]), rows)
     limit = b.op("Reshape", b.op("Cast", most, to=INT64), [1])

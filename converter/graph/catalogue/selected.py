@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder
-from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, apart, corner_overlap, greedy, length, numbers, product, ranked, sides
+from converter.graph.catalogue.overlaps import FLOAT, INT64, NOTHING, apart, corner_overlap, fullest, greedy, length, numbers, product, ranked, sides
 from converter.graph.extensions import extension
 from converter.mapping.node import MappingError
 
@@ -59,11 +59,14 @@ class _Selection:
 
 
 def _strongest(b: Builder, scores: Value, usable: Value, background: int, most: int) -> tuple[Value, Value]:
-    """The `most` best usable scores[B, C, N] of each class, falling, and their places; -inf is not usable. The background is left out."""
+    """The `most` best usable scores[B, C, N] of each class, falling, and their places: as many as the fullest class has, -inf in the others.
+
+    The background is left out.
+    """
     if background >= 0:
         label = b.op("Unsqueeze", numbers(b, length(b, scores, 1)), [1])
         usable = b.op("And", usable, b.op("Not", b.op("Equal", label, background)))
-    found = b.ops("TopK", b.op("Where", usable, scores, NOTHING), _capped(b, length(b, scores, 2), most), outputs=2, axis=2)
+    found = b.ops("TopK", b.op("Where", usable, scores, NOTHING), _capped(b, fullest(b, usable), most), outputs=2, axis=2)
     return found[0], found[1]
 
 
@@ -130,33 +133,47 @@ def MatrixNms(
     values, places = _strongest(b, scores, b.op("Greater", scores, score_threshold), background_class, nms_top_k)
     owner = b.op("Mul", b.op("Unsqueeze", numbers(b, length(b, boxes, 0)), [1, 2]), length(b, boxes, 1))
     chosen = b.op("Gather", flat, b.op("Add", owner, places))  # [B, C, K, 4]
-    shared, earlier = _pairs(b, chosen, 0.0 if normalized else 1.0)
-    worst = b.op("Unsqueeze", b.op("ReduceMax", shared, [3], keepdims=0), [2])
-    if decay_function == "gaussian":
-        decay = b.op("Exp", b.op("Mul", b.op("Sub", b.op("Mul", worst, worst), b.op("Mul", shared, shared)), gaussian_sigma))
-    else:
-        decay = b.op("Div", b.op("Sub", 1.0, shared), b.op("Add", b.op("Sub", 1.0, worst), 1e-10))
-    factor = b.op("Min", b.op("ReduceMin", b.op("Where", earlier, decay, 1.0), [3], keepdims=0), 1.0)
+    groups = b.op("Concat", b.op("Mul", length(b, places, 0), length(b, places, 1)), length(b, places, 2), [4], axis=0)
+    factor = _decay(b, b.op("Reshape", chosen, groups, allowzero=1), decay_function, gaussian_sigma, 0.0 if normalized else 1.0)
     # -inf times a factor of 0 is no number, which no comparison lets through
-    decayed = b.op("Mul", factor, values)
+    decayed = b.op("Mul", b.op("Reshape", factor, b.op("Shape", places), allowzero=1), values)
     kept = b.op("Where", b.op("Greater", decayed, max(post_threshold, float(np.finfo(np.float32).min))), decayed, NOTHING)
     selection = _Selection(sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=False)
     return selection.rows(b, _back(b, scores, places, kept), flat, shared=True)
 
 
-def _pairs(b: Builder, boxes: Value, edge: float) -> tuple[Value, Value]:
-    """For boxes[.., K, 4] the overlap of each (rows) with those before it (columns), 0 for the others; and which are before it [K, K]."""
-    low1, high1, area1 = sides(b, b.op("Unsqueeze", boxes, [3]), edge)
-    low2, high2, area2 = sides(b, b.op("Unsqueeze", boxes, [2]), edge)
-    low, high = b.op("Max", low1, low2), b.op("Min", high1, high2)
-    size = b.op("Sub", high, low)
+def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:
+    """Factors [G, K] for the scores of boxes[G, K, 4], which fall by score: box by box, so that no more than one row of overlaps is there."""
+    rank = numbers(b, length(b, boxes, 1))
+    ones = b.op("Expand", b.const(np.float32(1)), b.op("Shape", boxes, end=2))
+    inner = b.body("box")
+    i = inner.input("i", ir.DataType.INT64, [])
+    inner.input("go", ir.DataType.BOOL, [])
+    worst, factor = (inner.input(name, ir.DataType.FLOAT, list(ones.shape or [])) for name in ("worst", "factor"))
+    place = inner.op("Reshape", i, [1])
+    earlier, here = inner.op("Less", rank, place), inner.op("Equal", rank, place)
+    shared = inner.op("Where", earlier, _overlap(inner, inner.op("Gather", boxes, place, axis=1), boxes, edge), 0.0)
+    if function == "gaussian":
+        power = inner.op("Sub", inner.op("Mul", worst, worst), inner.op("Mul", shared, shared))
+        decay = inner.op("Exp", inner.op("Mul", power, sigma))
+    else:
+        decay = inner.op("Div", inner.op("Sub", 1.0, shared), inner.op("Add", inner.op("Sub", 1.0, worst), 1e-10))
+    own = inner.op("Min", inner.op("ReduceMin", inner.op("Where", earlier, decay, 1.0), [1], keepdims=1), 1.0)
+    most = inner.op("ReduceMax", shared, [1], keepdims=1)
+    inner.output(inner.const(True, "again"), inner.op("Where", here, most, worst), inner.op("Where", here, own, factor))
+    rounds = b.op("Squeeze", length(b, boxes, 1), [0])
+    return b.ops("Loop", rounds, True, b.op("Mul", ones, 0.0), ones, body=inner.graph, outputs=2)[1]
+
+
+def _overlap(b: Builder, one: Value, many: Value, edge: float) -> Value:
+    """Intersection over union as Matrix NMS takes it: 0 where the boxes lie apart, and no area for those turned inside out."""
+    (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
+    size = b.op("Sub", b.op("Min", high1, high2), b.op("Max", low1, low2))
     common = product(b, b.op("Add", size, edge) if edge else size)
     whole = b.op("Sub", b.op("Add", _upright(b, low1, high1, area1), _upright(b, low2, high2, area2)), common)
-    rank = numbers(b, length(b, boxes, 2))
-    earlier = b.op("Less", b.op("Unsqueeze", rank, [0]), b.op("Unsqueeze", rank, [1]))
     beyond = b.op("Or", apart(b, low1, high2), apart(b, low2, high1))
-    real = b.op("And", earlier, b.op("Not", b.op("Or", beyond, b.op("Equal", whole, 0.0))))
-    return b.op("Where", real, b.op("Div", common, whole), 0.0), earlier
+    real = b.op("Not", b.op("Or", beyond, b.op("Equal", whole, 0.0)))
+    return b.op("Where", real, b.op("Div", common, whole), 0.0)
 
 
 def _upright(b: Builder, low: Value, high: Value, area: Value) -> Value:

@@ -20,6 +20,7 @@ from converter.passes.decompositions import (
     reductions,
     resizing,
     sampling,
+    scattering,
     sequences,
     windows,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "reductions",
     "resizing",
     "sampling",
+    "scattering",
     "sequences",
     "windows",
 ]

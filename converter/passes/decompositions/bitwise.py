@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -26,8 +27,18 @@ def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
         joined = b.op("Max", left, right)
     else:
         joined = b.op("Abs", b.op("Sub", left, right))
-    weights = (np.uint64(1) << np.arange(first.dtype.bitwidth, dtype=np.uint64)).astype(np.int64)  # the top one of 64 is negative
-    return b.op("Cast", b.op("ReduceSum", b.op("Mul", joined, weights), [-1], keepdims=0), to=int(first.dtype))
+    return b.op("Cast", _number(b, joined, first.dtype.bitwidth), to=int(first.dtype))
+
+
+def _number(b: Builder, bits: ir.Value, width: int) -> ir.Value:
+    """The number with these bits, the lowest first; of 64 bits each half by itself, since engines add up in doubles."""
+    if width < 64:
+        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << np.arange(width)), [-1], keepdims=0)
+    half = np.int64(1) << np.arange(32)
+    low = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [0], [32], [-1]), half), [-1], keepdims=0)
+    top = np.where(np.arange(32) == 31, -half, half)  # the top one is the sign
+    high = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [32], [64], [-1]), top), [-1], keepdims=0)
+    return b.op("Add", low, b.op("Mul", high, b.const(np.int64(1 << 32))))
 
 
 def _bits(b: Builder, x: ir.Value) -> ir.Value:
@@ -45,3 +56,12 @@ def bitwise_not(node: ir.Node, b: Builder) -> ir.Value | None:
     if x.dtype is None or x.dtype.bitwidth < 8:
         return None
     return b.op("Sub", b.like(x, -1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)), x)
+
+
+@decomposes("BitShift")
+def shifted_right(node: ir.Node, b: Builder) -> ir.Value | None:
+    """To the right by known amounts: divided by powers of two."""
+    x, amount = x_of(node), constant(node.inputs[1])
+    if x.dtype is None or amount is None or attrs_of(node).get("direction") != "RIGHT" or np.any(amount >= x.dtype.bitwidth):
+        return None
+    return b.op("Div", x, b.const((np.uint64(1) << amount.astype(np.uint64)).astype(x.dtype.numpy()), "powers"))

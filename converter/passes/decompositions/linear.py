@@ -10,6 +10,8 @@ from converter.graph.infer import rank_of, shape_of
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
+MOST_ROWS = 4  # of a matrix whose determinant is written out: 24 products
+
 
 @decomposes("MatMul")
 def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -35,3 +37,24 @@ def _batches(b: Builder, x: ir.Value, w: ir.Value, out: tuple[int, ...]) -> ir.V
         return None
     operands = [b.op("Expand", v, [*out[:-2], *s[-2:]]) if s[:-2] != out[:-2] else v for v, s in ((x, shapes[0]), (w, shapes[1]))]
     return b.op("MatMul", *operands)
+
+
+@decomposes("Det")
+def determinant(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Small matrices by expansion along the first row."""
+    x, shape = x_of(node), shape_of(x_of(node))
+    if shape is None or not 1 <= shape[-1] <= MOST_ROWS:
+        return None
+    rows = [b.op("Squeeze", b.op("Slice", x, [i], [i + 1], [-2]), [-2]) for i in range(shape[-1])]
+    cells = [[b.op("Squeeze", b.op("Slice", row, [j], [j + 1], [-1]), [-1]) for j in range(shape[-1])] for row in rows]
+    return _expanded(b, cells)
+
+
+def _expanded(b: Builder, cells: list[list[ir.Value]]) -> ir.Value:
+    total = None
+    for j, cell in enumerate(cells[0]):
+        rest = [[*row[:j], *row[j + 1 :]] for row in cells[1:]]
+        part = b.op("Mul", cell, _expanded(b, rest)) if rest else cell
+        total = part if total is None else b.op("Sub" if j % 2 else "Add", total, part)
+    assert total is not None
+    return total

@@ -138,3 +138,13 @@ def _blocks(node: ir.Node, b: Builder) -> ir.Value | None:
 @decomposes("Concat")
 def concat(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Identity", x_of(node)) if len(node.inputs) == 1 else None
+
+
+@decomposes("Compress")
+def compress(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A known condition is a look-up; what is behind its end is left away."""
+    condition, axis = constant(node.inputs[1]), attrs_of(node).get("axis")
+    if condition is None:
+        return None
+    x = x_of(node) if axis is not None else b.op("Reshape", x_of(node), [-1])
+    return b.op("Gather", x, np.flatnonzero(condition), axis=axis or 0)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
 from converter.formats.nnapi.writing import NARROW, parameters
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import constant, evaluate, known
 from converter.mapping.node import MappingError
 
@@ -58,12 +59,14 @@ def lower_xor(e: Emit) -> None:
 def arithmetic(a: Args) -> ir.Value:
     x, y = a.real("a"), a.real("b")
     if a.name == "DIV" and x.dtype == ir.DataType.INT32:
-        # integer division rounds towards minus infinity, ONNX's towards zero
-        quotient, zero = a.b.op("Div", x, y), a.b.like(x, 0)
-        inexact = a.b.op("Not", a.b.op("Equal", a.b.op("Mul", quotient, y), x))
-        negative = a.b.op("Xor", a.b.op("Less", x, zero), a.b.op("Less", y, zero))
-        return a.activated(a.b.op("Sub", quotient, a.b.op("Cast", a.b.op("And", inexact, negative), to=int(ir.DataType.INT32))))
+        return a.activated(a.b.ext("FloorDiv", x, y))
     return a.activated(a.b.op(ARITHMETIC[a.name], x, y))
+
+
+@lowers("FloorDiv", domain=EXTENSION_DOMAIN)
+def lower_floor_div(e: Emit) -> None:
+    y = e.result(fuse=True)
+    e.put("DIV", y, a=e.stored(0), b=e.stored(1), activation=e.activation)
 
 
 @lowers(*ARITHMETIC.values())

@@ -11,6 +11,7 @@ from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.elementwise import factor_of, scales_a_softmax
 from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.ops.shapes import axis, rank
+from converter.formats.nnapi.table import OperandType
 from converter.graph import EXTENSION_DOMAIN
 from converter.mapping.node import MappingError
 
@@ -72,10 +73,26 @@ def top_k(a: Args) -> tuple[ir.Value, ir.Value]:
 
 @lowers("TopK")
 def lower_top_k(e: Emit) -> None:
-    if e.axis(-1) != len(e.shape()) - 1 or not e.attrs.get("largest", 1):
-        raise MappingError("only the largest values of the last axis can be found")
-    x = e.real(0)
-    e.put("TOPK_V2", [e.result(0), e.result(1)], input=x, k=e.ints(1)[0])
+    """Of another axis than the last: turned before and back behind. The least are the largest of the negatives."""
+    x, shape, axis, k, least = e.real(0), e.shape(), e.axis(-1), e.ints(1)[0], not e.attrs.get("largest", 1)
+    if axis == len(shape) - 1 and not least:
+        e.put("TOPK_V2", [e.result(0), e.result(1)], input=x, k=k)
+        return
+    perm = [*(i for i in range(len(shape)) if i != axis), axis]
+    turned, found = [shape[i] for i in perm], [*(shape[i] for i in perm[:-1]), k]
+    if axis != len(shape) - 1:
+        x = e.step("TRANSPOSE", turned, x, input=x, permutation=perm)
+    if least:
+        x = e.step("MUL", turned, x, a=x, b=e.number([-1], x), activation=0)
+    values, places = e.temp(found, x), e.temp(found, x, kind=OperandType.TENSOR_INT32)
+    e.put("TOPK_V2", [values, places], input=x, k=k)
+    if least:
+        values = e.step("MUL", found, values, a=values, b=e.number([-1], values), activation=0)
+    back = [perm.index(i) for i in range(len(shape))]
+    e.put("TRANSPOSE", e.result(0), input=values, permutation=back)
+    order = np.arange(int(np.prod(found))).reshape(found).transpose(back)  # whole numbers have no TRANSPOSE: they are picked one by one
+    flat = e.step("GATHER", [order.size], places, input=e.reshaped(places, [order.size]), axis=0, indices=[int(n) for n in order.reshape(-1)])
+    e.put("RESHAPE", e.result(1), input=flat, shape=list(order.shape))
 
 
 @lifts("SOFTMAX", "LOG_SOFTMAX")

@@ -16,6 +16,7 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
 from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
 from converter.formats.openvino.legacy.ops import TABLE
+from converter.formats.openvino.opset.constants import STORED
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import Array, set_type
 from converter.graph.names import public_name, set_public_name
@@ -65,6 +66,8 @@ def lift(net: Net) -> Model:
     if net.statistics:
         lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
         model.metadata_props[STATISTICS] = "\n".join(lines)
+    if any((blob.precision or layer.precision).upper() == "FP16" for layer in net.layers for blob in layer.blobs.values()):
+        model.metadata_props[STORED] = "f16"
     tidy(model)
     return result
 

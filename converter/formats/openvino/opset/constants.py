@@ -66,7 +66,11 @@ def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:
         raise MappingError(f"constants of type {tensor.dtype} have no counterpart")
     shown = SIZES[element].precision if isinstance(tensor, Coded) else precision(tensor.dtype)
     data = {"element_type": element, "shape": ", ".join(map(str, shape))}
-    content: Any = tensor.tobytes if tensor.dtype.bitwidth < 8 else tensor.packed if isinstance(tensor, Coded) else None
-    if content is None:
-        content = write_strings(tensor) if tensor.dtype == ir.DataType.STRING else tensor.numpy()
+    content: Any
+    if tensor.dtype == ir.DataType.STRING:
+        content = write_strings(tensor)
+    elif isinstance(tensor, Coded):
+        content = tensor.packed
+    else:
+        content = tensor.tobytes if tensor.dtype.bitwidth < 8 else tensor.numpy()
     return Layer(id, name, "Const", "opset1", data=data, outputs=[Port(0, tuple(shape), shown)], blobs={"value": Blob(content)})

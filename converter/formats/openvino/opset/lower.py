@@ -19,8 +19,9 @@ from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
+from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.drive import Lowering, reason_against, refuse
 from converter.mapping.narrow import other_values
 from converter.mapping.node import Layer
@@ -42,17 +43,25 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
     stored = stored_as_halves(graph)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
-    fold(graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
+    plain = not any(any(subgraphs(n)) for n in graph.graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
+    fold(graph, keep=_widens if plain else lambda node: False)
     refuse(_unknown_constants(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
 
 
+def _widens(node: ir.Node) -> bool:
+    """A Cast that makes many constant numbers larger; halves are made small again when they are written."""
+    tensor = node.inputs[0].const_value if node.op_type == "Cast" and node.inputs and node.inputs[0] is not None else None
+    to = node.outputs[0].dtype
+    return tensor is not None and to is not None and tensor.size > KNOWN_LIMIT and tensor.dtype not in HALVES and tensor.dtype.bitwidth < to.bitwidth
+
+
 def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
-    """Constants of types that have no name here, and texts, whose bytes nobody lays down."""
+    """Constants of types that have no name here."""
     used = [v for g in all_graphs(model.graph) for v in g.initializers.values() if v.uses() or v.is_graph_output()]
-    strange = [v for v in used if v.dtype is not None and (v.dtype not in NAMES or v.dtype == ir.DataType.STRING)]
+    strange = [v for v in used if v.dtype is not None and v.dtype not in NAMES]
     return [Diagnostic("X202", f"the constant {v.name} is of type {v.dtype.name}", where=Where(layer=str(v.name))) for v in strange if v.dtype is not None]
 
 

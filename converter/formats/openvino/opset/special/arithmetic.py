@@ -175,6 +175,8 @@ def lift_prelu(layer: Layer, b: Builder) -> ir.Value:
             raise MappingError("whether the slope belongs to the channels depends on a dynamic dimension", "X203")
         if count == channels:
             slope = b.op("Reshape", slope, [-1, *[1] * (rank(x) - 2)])
+    elif rank_of(x) == 0 and rank_of(slope) != 0:
+        slope = b.op("Reshape", slope, np.zeros(0, np.int64))
     return b.op("PRelu", x, slope if x.dtype is None else cast(b, slope, x.dtype))
 
 

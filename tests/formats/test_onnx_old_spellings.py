@@ -1,0 +1,55 @@
+"""Old spellings whose meaning is decided at run time, against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto as T
+from onnx import helper
+
+from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.lift import lift
+from converter.graph.invariants import violations
+
+rng = np.random.default_rng(0)
+
+
+def compared(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
+    model = lift(proto, Weights(Path("model.onnx")))
+    assert violations(model.ir) == []
+    expected = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for wanted, found in zip(expected, model.run(feeds).values(), strict=True):
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backward", [0, 1])
+@pytest.mark.parametrize("with_lengths", [True, False])
+def test_scan_8(with_lengths: bool, backward: int) -> None:
+    """The samples of a batch have lengths of their own; behind them the results are zero."""
+    pair = [helper.make_tensor_value_info(n, T.FLOAT, [2]) for n in "sxty"]
+    body = helper.make_graph([helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Mul", ["t", "t"], ["y"])], "body", pair[:2], pair[2:])
+    operands = ["lengths" if with_lengths else "", "first", "xs"]
+    node = helper.make_node("Scan", operands, ["final", "ys"], body=body, num_scan_inputs=1, directions=[backward])
+    feeds = {"first": rng.normal(size=(3, 2)).astype(np.float32), "xs": rng.normal(size=(3, 5, 2)).astype(np.float32)}
+    inputs = [helper.make_tensor_value_info("first", T.FLOAT, [3, 2]), helper.make_tensor_value_info("xs", T.FLOAT, [3, 5, 2])]
+    if with_lengths:
+        feeds["lengths"] = np.array([3, 5, 1])
+        inputs.append(helper.make_tensor_value_info("lengths", T.INT64, [3]))
+    outputs = [helper.make_tensor_value_info("final", T.FLOAT, [3, 2]), helper.make_tensor_value_info("ys", T.FLOAT, [3, 5, 2])]
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    compared(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3), feeds)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [[1, 1, 2, 3], [1, 1, 0.5, 0.4], [1, 1, 2, 0.5], [1, 1, 1, 1]])
+def test_resize_10_with_scales_of_run_time(scales: list[float], mode: str) -> None:
+    node = helper.make_node("Resize", ["x", "scales"], ["y"], mode=mode)
+    inputs = [helper.make_tensor_value_info("x", T.FLOAT, [1, 2, 6, 5]), helper.make_tensor_value_info("scales", T.FLOAT, [4])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", T.FLOAT, [1, 2, None, None])])
+    feeds = {"x": rng.normal(size=(1, 2, 6, 5)).astype(np.float32), "scales": np.array(scales, np.float32)}
+    compared(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=5), feeds)

@@ -1,0 +1,105 @@
+"""Constants of every element type: read as the runtime reads them, computed in types of the shared graph, written again as they were stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import converter
+from converter.formats.openvino.codec import read_ir
+from converter.formats.openvino.opset.codes import CODES, read_strings, write_strings
+from converter.graph.build import new_model
+from converter.model import Model
+
+ov = pytest.importorskip("openvino")
+from openvino import opset13, opset16  # noqa: E402
+
+ONE = np.ones(1, np.float32)
+VALUES: dict[str, list[float]] = {
+    "u1": [1, 0, 1, 1, 0, 0, 0, 1, 1], "u2": [1, 2, 3, 0, 2], "u3": [1, 2, 3, 4, 5, 6, 7, 0, 1], "u4": [1, 2, 15], "i4": [1, -2, 7, -8, 3],
+    "u6": [1, 2, 3, 63, 33], "nf4": [-1, 0, 1, 0.5, 0.3], "f4e2m1": [0, 0.5, 1.5, 6, -3], "f8e8m0": [1, 2, 0.5], "f8e4m3": [1.5, -448], "f8e5m2": [1.5, 3],
+    "bf16": [1.5, 3], "f16": [1.5, 3], "f64": [1.5, 3], "i8": [-3, 5], "u8": [3, 250], "i16": [-3, 5], "u16": [3, 65535], "i32": [-3, 5], "u32": [3, 9],
+    "i64": [-3, 5], "u64": [3, 9], "boolean": [1, 0],
+}  # fmt: skip
+
+
+def constant(element: str, values: list[float], shape: list[int]) -> Any:
+    return ov.op.Constant(getattr(ov.Type, element), ov.Shape(shape), values)
+
+
+def save(results: list[Any], x: Any, path: Path) -> Path:
+    x.output(0).set_names({"x"})
+    ov.serialize(ov.Model(results, [x], "constants"), path)
+    return path
+
+
+def infer(path: Path, x: Any) -> Any:
+    return ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+
+
+@pytest.mark.parametrize("count", [0, 9000])
+@pytest.mark.parametrize("element", VALUES)
+def test_read_as_the_runtime_reads_it(element: str, count: int, tmp_path: Path) -> None:
+    """`count` elements are too many to be computed when converting."""
+    values = (VALUES[element] * (count + 1))[: count or None]
+    x = opset16.parameter([1], np.float32)
+    path = save([opset16.add(opset16.convert(constant(element, values, [len(values)]), "f32"), x)], x, tmp_path / "a.xml")
+    wanted = infer(path, ONE)
+    assert wanted.shape == (len(values),)
+    converter.convert(path, tmp_path / "b.xml")
+    for file in (path, tmp_path / "b.xml"):
+        np.testing.assert_array_equal(next(iter(converter.load(file).run({"x": ONE}).values())), wanted)
+    np.testing.assert_array_equal(infer(tmp_path / "b.xml", ONE), wanted)
+    if count:
+        stored = [layer.data["element_type"] for layer in read_ir(tmp_path / "b.xml", None).layers if layer.type == "Const"]
+        assert element in (*stored, "f64", "i32", "u32", "i64", "u64") and (tmp_path / "b.bin").stat().st_size <= path.with_suffix(".bin").stat().st_size + 16
+
+
+@pytest.mark.parametrize("element", ["u8", "i8", "u4", "i4", "u2"])
+@pytest.mark.parametrize("size", [8, 2048])
+def test_compressed_weights_stay_compressed(element: str, size: int, tmp_path: Path) -> None:
+    x = opset16.parameter([3, size], np.float32)
+    codes = opset16.convert(constant(element, [i % 4 for i in range(4 * size)], [4, size]), "f32")
+    shifted = opset16.subtract(codes, opset16.convert(constant(element, [1, 2, 3, 0], [4, 1]), "f32"))
+    scaled = opset16.multiply(shifted, np.array([[0.1], [0.2], [0.3], [0.4]], np.float32))
+    path = save([opset13.matmul(x, scaled, False, True)], x, tmp_path / "a.xml")
+    converter.convert(path, tmp_path / "b.xml")
+    layers = read_ir(tmp_path / "b.xml", None).layers
+    assert element in [layer.data["element_type"] for layer in layers if layer.type == "Const"]
+    assert {"Convert", "Subtract", "Multiply", "MatMul"} <= {layer.type for layer in layers}
+    feed = np.random.default_rng(3).random((3, size), np.float32)
+    wanted = feed @ ((np.arange(4 * size) % 4).reshape(4, size) - np.array([[1], [2], [3], [0]])).astype(np.float32).T * np.float32([0.1, 0.2, 0.3, 0.4])
+    for file in (path, tmp_path / "b.xml"):
+        np.testing.assert_allclose(next(iter(converter.load(file).run({"x": feed}).values())), wanted, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(infer(file, feed), wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_strings(tmp_path: Path) -> None:
+    texts = [b"ab", b"", "cé".encode()]
+    raw = np.frombuffer(write_strings(ir.StringTensor(texts, shape=ir.Shape([3, 1]))), np.uint8)
+    assert raw.tobytes() == bytes.fromhex("03000000 00000000 02000000 02000000 05000000") + b"abc\xc3\xa9"
+    assert read_strings(raw, [3, 1]).numpy().tolist() == [[b"ab"], [b""], ["cé".encode()]]
+    for broken in (raw[:8], raw[:-1], np.concatenate([raw[:4] + 1, raw[4:]])):
+        with pytest.raises(ValueError, match="do not fit"):
+            read_strings(broken, [3, 1])
+    model, b = new_model()
+    x = b.input("x", ir.DataType.STRING, [2])
+    b.output(b.op("Concat", x, b.const(ir.StringTensor([b"one", b"two"], shape=ir.Shape([2]))), axis=0))
+    path = tmp_path / "a.xml"
+    converter.save(Model(model, "test"), path)
+    assert infer(path, np.array(["a", "b"])).tolist() == ["a", "b", "one", "two"]
+    converter.convert(path, tmp_path / "b.xml")
+    for file in (path, tmp_path / "b.xml"):
+        assert next(iter(converter.load(file).run({"x": np.array(["a", "b"])}).values())).tolist() == ["a", "b", "one", "two"]
+
+
+@pytest.mark.parametrize("element", CODES)
+def test_inputs_of_such_types_are_presented_in_another_with_a_warning(element: str, tmp_path: Path) -> None:
+    x = opset16.parameter([4], getattr(ov.Type, element))
+    model = converter.load(save([opset16.convert(x, "f32")], x, tmp_path / "a.xml"))
+    assert model.inputs[0].dtype == CODES[element][0].numpy()
+    assert [d.code for d in model.notes] == ["X205"] and element in model.notes[0].message

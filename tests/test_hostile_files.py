@@ -1,0 +1,202 @@
+"""Files made to harm: bombs, depths, numbers, and names that lead elsewhere. Each is judged in a process with little time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+from hostile.judge import ACTIONS
+from hostile.supervise import supervised
+from mutations import FORMS, files_of, seeds
+
+DEEP = 100_000
+NET = '<net name="n" version="{version}"><layers>{layers}</layers><edges/></net>'
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return seeds(tmp_path_factory.mktemp("models"), forms=[f for f in FORMS if f != "nnapi+c"])
+
+
+def judged(path: Path, *actions: str) -> list[str]:
+    """The answers of some actions; a fault fails the test."""
+    chosen = actions or ("-> onnx" if path.suffix != ".onnx" else "-> openvino", "inspect", "check", "batch")
+    found = list(supervised([lambda a=a: ACTIONS[a](path) for a in chosen]))
+    assert [detail for _, answer, detail in found if answer == "fault"] == []
+    return [answer for _, answer, _ in found]
+
+
+def refused(path: Path) -> None:
+    answers = judged(path)
+    assert answers[0] == "refused" and {a for a in answers[1:]} <= {"exit 4", "exit 3"}, answers
+
+
+def put(folder: Path, name: str, data: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+# --- text that grows, or goes deep
+
+LAUGHS = "<!DOCTYPE net [<!ENTITY l0 'lol'>" + "".join(f"<!ENTITY l{i} '{f'&l{i - 1};' * 10}'>" for i in range(1, 12)) + "]>"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("version", ["7", "11"])
+def test_entities_are_not_expanded(tmp_path: Path, encoding: str, version: str) -> None:
+    body = NET.format(version=version, layers="").replace('name="n"', 'name="&l11;"')
+    declared = encoding.removesuffix("-le").removesuffix("-32") if encoding != "utf-32" else "utf-32"
+    refused(put(tmp_path, "net.xml", (f'<?xml version="1.0" encoding="{declared}"?>' + LAUGHS + body).encode(encoding)))
+
+
+def test_entities_of_other_files_are_not_read(tmp_path: Path) -> None:
+    put(tmp_path, "secret", "1,4")
+    declared = f'<!DOCTYPE net [<!ENTITY s SYSTEM "file://{tmp_path}/secret">]>'
+    text = declared + NET.format(version="11", layers='<layer id="0" name="&s;" type="x" version="opset1"/>')
+    refused(put(tmp_path, "net.xml", text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<net>" * DEEP,
+        NET.format(version="11", layers="<layer id='0' name='a' type='If' version='opset8'><then_body><layers>" * DEEP),
+        NET.format(version="7", layers="<layer id='0' name='a' type='TensorIterator'><body><layers>" * 2000 + "</layers></body></layer>" * 2000),
+        NET.format(version="11", layers="<rt_info>" * 200 + "</rt_info>" * 200),
+        "<net name='n' version='11'>" + "<!-- -->" * DEEP + "<layers/></net>",
+        "<net name='n' version='" + "1" * DEEP + "'><layers/></net>",
+        "<net " + " ".join(f"a{i}=''" for i in range(20_000)) + " name='n' version='11'><layers/><edges/></net>",
+    ],
+    ids=["unclosed", "bodies", "iterators", "info", "comments", "version", "attributes"],
+)
+def test_xml_that_goes_deep_or_wide(tmp_path: Path, text: str) -> None:
+    refused(put(tmp_path, "net.xml", text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[" * DEEP, '{"a":' * DEEP, "9" * 5000, "1e999999", "[" * 900 + "]" * 900, '"' + "\\u0000" * DEEP + '"'],
+    ids=["lists", "objects", "digits", "exponent", "closed", "text"],
+)
+@pytest.mark.parametrize("key", ["operands", "version", "outputIndexes"])
+def test_json_that_goes_deep_or_wide(models: dict[str, Path], tmp_path: Path, key: str, value: str) -> None:
+    table = json.loads(models["nnapi"].read_text())
+    table[key] = "HERE"
+    refused(put(tmp_path, "net.nnapi.json", json.dumps(table).replace('"HERE"', value)))
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * DEEP, "[" * DEEP + "]" * DEEP, "9" * 5000, "[1," * DEEP, "\t" * DEEP + "=" * DEEP], ids=["open", "closed", "digits", "commas", "blanks"]
+)
+@pytest.mark.parametrize("key", ["layer_top_shape", "layer_id", "kernel_x", "weights_offset", "layer_bottom"])
+def test_lines_that_go_deep_or_wide(models: dict[str, Path], tmp_path: Path, key: str, value: str) -> None:
+    for p in files_of(models["zhouyi"]):
+        shutil.copy(p, tmp_path)
+    lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in models["zhouyi"].read_text().splitlines()]
+    refused(put(tmp_path, models["zhouyi"].name, "\n".join(lines)))
+
+
+def test_graphs_within_graphs_within_graphs(tmp_path: Path) -> None:
+    """Protobuf ends at a depth of its own; a file just above it is refused as any other one."""
+    inner = b""
+    for _ in range(20_000):  # GraphProto.node (1) . NodeProto.attribute (5) . AttributeProto.g (6)
+        for field in (6, 5, 1):
+            inner = bytes([field << 3 | 2]) + length(len(inner)) + inner if len(inner) < 1 << 21 else inner
+    refused(put(tmp_path, "net.onnx", b"\x08\x08" + bytes([7 << 3 | 2]) + length(len(inner)) + inner))
+
+
+def length(n: int) -> bytes:
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*out, n])
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if f != "nnapi+c"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "latin-1"])
+def test_wrong_encodings(models: dict[str, Path], tmp_path: Path, form: str, encoding: str) -> None:
+    for p in files_of(models[form]):
+        shutil.copy(p, tmp_path)
+    judged(
+        put(tmp_path, models[form].name, models[form].read_bytes().decode("latin-1").encode(encoding)), "-> onnx" if form != "onnx" else "-> coreml", "check"
+    )
+
+
+# --- names of side files that lead elsewhere
+
+AWAY = [
+    "../secret.bin",
+    "/etc/passwd",
+    "..",
+    ".",
+    "a/../../secret.bin",
+    "link.bin",
+    "loop.bin",
+    "pipe.bin",
+    "folder",
+    "missing.bin",
+    "x" * 5000,
+    "",
+    "\u0000",
+    "/dev/zero",
+]
+
+
+def set_onnx(path: Path, name: str) -> None:
+    model = onnx.load(path, load_external_data=False)
+    for t in model.graph.initializer:
+        for e in t.external_data:
+            e.value = name if e.key == "location" else e.value
+    path.write_bytes(model.SerializeToString())
+
+
+def set_nnapi(path: Path, name: str) -> None:
+    table = json.loads(path.read_text())
+    table["pools"] = [name]
+    path.write_text(json.dumps(table))
+
+
+def set_zhouyi(path: Path, name: str) -> None:
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(f"model_bin={name}" if line.startswith("model_bin=") else line for line in lines))
+
+
+@pytest.mark.parametrize("name", AWAY, ids=[n[:12].encode("unicode_escape").decode() or "empty" for n in AWAY])
+@pytest.mark.parametrize(("form", "change"), [("onnx+external", set_onnx), ("nnapi", set_nnapi), ("zhouyi", set_zhouyi)], ids=["onnx", "nnapi", "zhouyi"])
+def test_side_files_lead_nowhere_else(models: dict[str, Path], tmp_path: Path, form: str, change: Callable[[Path, str], None], name: str) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    shutil.copy(models[form], folder)
+    sides = [p for p in files_of(models[form]) if p != models[form]]
+    assert sides
+    shutil.copy(sides[0], tmp_path / "secret.bin")
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (folder / "loop.bin").symlink_to(folder / "loop.bin")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe.bin")
+    change(folder / models[form].name, name)
+    refused(folder / models[form].name)
+
+
+@pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi"])
+def test_weights_beside_a_model_that_are_no_file(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+    shutil.copy(models[form], tmp_path)
+    os.mkfifo(tmp_path / f"{models[form].stem}.bin")
+    refused(tmp_path / models[form].name)
+
+
+def test_a_model_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.onnx")
+    (tmp_path / "net.mlpackage").mkdir()
+    (tmp_path / "loop.xml").symlink_to(tmp_path / "loop.xml")
+    for name in ("net.mlpackage", "loop.xml", "net.onnx"):
+        answers = judged(tmp_path / name, "inspect", "check", "batch")
+        assert set(answers) == {"exit 4"}, (name, answers)
