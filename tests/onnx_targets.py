@@ -36,7 +36,7 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("(?!onnx).*", r"operator_add(_.*|constant)"): "numbers of double precision that are beyond the range of floats",
     ("coreml|openvino.ir=7|zhouyi", r"mod_float_edge_cases_fmod_0_.*"): "the formula of the remainder there gives no number for infinite divisors",
     ("openvino", r"reduce_max_empty_set_bool"): "the largest of no truth values at all is true there",
-    ("zhouyi", r"bitshift_right_int32_negative_input"): "the least 32-bit integer, halved in 32 bits",
+    ("zhouyi|nnapi", r"bitshift_right_int32_negative_input"): "the least 32-bit integer, halved in 32 bits",
 }
 # what onnx itself refuses: training, types that came after opset 21, pictures that no kernel decodes
 UNREADABLE = (

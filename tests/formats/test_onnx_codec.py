@@ -142,16 +142,17 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
 
 
 def test_what_an_opset_cannot_say_is_refused_by_name(tmp_path: Path) -> None:
-    nodes = [helper.make_node("ScatterND", ["x", "at", "g"], ["y"], reduction="max"), helper.make_node("StringConcat", ["i", "i"], ["j"])]
-    proto = model_of(nodes, {"x": [4], "g": [2]}, ["y"])
-    proto.graph.input.append(helper.make_tensor_value_info("at", TensorProto.INT64, [2, 1]))
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("StringConcat", ["i", "i"], ["j"])]
+    nodes.append(helper.make_node("RegexFullMatch", ["i"], ["k"], pattern="a.*"))
+    proto = model_of(nodes, {"x": [4]}, ["y"])
+    proto.graph.output.append(helper.make_tensor_value_info("k", TensorProto.BOOL, [3]))
     proto.graph.input.append(helper.make_tensor_value_info("i", TensorProto.STRING, [3]))
     proto.graph.output.append(helper.make_tensor_value_info("j", TensorProto.STRING, [3]))
     model = READ(saved(proto, tmp_path), None)
     with pytest.raises(UnsupportedError) as refusal:
         onnx_format.write(model, tmp_path / "out.onnx", Flavour("onnx", {"opset": "13"}))
     assert [d.code for d in refusal.value.diagnostics] == ["X206", "X206"]
-    assert "ScatterND" in str(refusal.value) and "StringConcat" in str(refusal.value)
+    assert "RegexFullMatch" in str(refusal.value) and "StringConcat" in str(refusal.value)
     assert not (tmp_path / "out.onnx").exists()
     for wrong in ("6", "12", "99", "x"):
         with pytest.raises(UsageError):

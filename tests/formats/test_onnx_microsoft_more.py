@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from test_onnx_microsoft import CASES as NIBBLES
 from test_onnx_microsoft import S, Z, against_the_kernel, f, i8, proto_of, rng, u8
 
+import converter
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
 
@@ -170,3 +173,15 @@ def test_against_the_formula(key: str) -> None:
     for expected, found in zip(wanted, lift(proto, Weights(Path("model.onnx"))).run({"i0": data}).values(), strict=True):
         assert found.shape == expected.shape
         np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["onnx+opset=13", "openvino", "nnapi", "coreml"])
+def test_blocks_of_four_bits_through_formats(target: str, tmp_path: Path) -> None:
+    proto, data = proto_of("MatMulNBits#z", NIBBLES)
+    onnx.save(proto, tmp_path / "in.onnx")
+    path = tmp_path / {"onnx": "out.onnx", "openvino": "out.xml", "nnapi": "out.nnapi.json", "coreml": "out.mlmodel"}[target.split("+")[0]]
+    converter.convert(tmp_path / "in.onnx", path, target=target)
+    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"i0": data})
+    model = converter.load(path)
+    (found,) = model.run({model.inputs[0].name: data}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)

@@ -194,3 +194,31 @@ CASES: list[tuple[int, str, list[Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("opset", "kind", "feeds", "attributes"), CASES, ids=[f"{kind}-{i}" for i, (_, kind, _, _) in enumerate(CASES)])
 def test_every_attribute(opset: int, kind: str, feeds: list[Any], attributes: dict[str, Any], tmp_path: Path) -> None:
     check(tmp_path, opset, kind, feeds, attributes, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["GenerateProposals", "NMSRotated", "ROIAlignRotated", "MulticlassNms"])
+def test_what_ir_v10_does_not_have_is_written_as_its_definition(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(37)
+    turned = np.concatenate([rng.random((1, 6, 4)) * 8 + 1, rng.random((1, 6, 1))], -1).astype(np.float32)
+    opset, feeds, own = {
+        "GenerateProposals": (
+            9,
+            [np.array([[90, 80, 1]], np.float32), corners(rng, 2, 2, 3, size=90), noise(1, 12, 2, 2) * 0.2, rng.random((1, 3, 2, 2), np.float32)],
+            {"min_size": 1.0, "nms_threshold": 0.6, "pre_nms_count": 10, "post_nms_count": 6, "roi_num_type": "i32"},
+        ),
+        "NMSRotated": (
+            13,
+            [turned, rng.random((1, 2, 6), np.float32), np.array(5, np.int32), np.array(0.3, np.float32), np.array(0.1, np.float32)],
+            {"output_type": "i32", "sort_result_descending": True, "clockwise": False},
+        ),
+        "ROIAlignRotated": (15, [noise(2, 3, 7, 9), turned[0, :4], np.array([0, 1, 1, 0], np.int32)], {"pooled_h": 2, "pooled_w": 3, "sampling_ratio": 0}),
+        "MulticlassNms": (9, [corners(rng, 2, 6), rng.random((2, 6), np.float32), np.array([2, 4], np.int32)], {"iou_threshold": 0.4, "output_type": "i32"}),
+    }[kind]
+    if kind == "ROIAlignRotated":
+        own |= {"spatial_scale": 0.9, "clockwise_mode": True}
+    path, old = built(tmp_path / "one.xml", opset, kind, feeds, own), tmp_path / "old.xml"
+    wanted, model = infer(path, feeds), converter.load(path)
+    model.save(old, "openvino+ir=10")
+    assert f'type="{kind}"' not in old.read_text()
+    close(infer(old, feeds), wanted, 1e-4)
+    close(list(converter.load(old).run({f"in{i}": v for i, v in enumerate(feeds)}).values()), wanted, 1e-4)

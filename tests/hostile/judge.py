@@ -102,7 +102,10 @@ def same(model: Model, other: Model, what: str, engine: str = "onnxruntime") -> 
         if engine != "onnxruntime":
             return f"right, but {engine} refuses"
         raise Fault(f"{what} cannot be executed: {str(e)[:250]}") from None
-    agree(wanted, got, what)
+    try:
+        agree(wanted, got, what)
+    except MemoryError:  # of the comparison
+        return "right, not compared"
     return "right" if engine == "onnxruntime" else f"right, as {engine}"
 
 

@@ -62,5 +62,5 @@ FORMAT = Format(
         Option("opset", "the ai.onnx opset to write, 13 to the newest that the onnx package knows", values=("N",), default="21"),
         Option("external", "weights in NAME.data beside the model, whatever their size (from 1 GiB on they always are)"),
     ),
-    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft as exporters write it; writes opset 21 unless told otherwise",
+    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
 )

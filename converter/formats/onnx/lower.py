@@ -15,7 +15,7 @@ from converter.errors import UnsupportedError, UsageError
 from converter.format import Flavour
 from converter.formats.onnx.boundary import DEFAULTS
 from converter.formats.onnx.downgrade import form, respell
-from converter.formats.onnx.older import REWRITES
+from converter.formats.onnx.older import REWRITES, bytes_for_nibbles
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
@@ -78,6 +78,8 @@ def _respell(model: ir.Model, version: int) -> None:
     while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
         for node in pending:
             expand(node, names)
+    if version < OPSET:
+        bytes_for_nibbles(model)
     legalise(model, lambda node: _reason(node, version) != "", REWRITES)
     names = Names(model)
     _widen(model, version, names)

@@ -46,10 +46,10 @@ def dequantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     real = b.op("Cast", x, to=int(scale.dtype))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        zero = _along(b, node, node.inputs[2], x)
+        zero = _along(b, node, b.op("Cast", node.inputs[2], to=int(scale.dtype)), x)
         if zero is None:
             return None
-        real = b.op("Sub", real, b.op("Cast", zero, to=int(scale.dtype)))
+        real = b.op("Sub", real, zero)
     return b.op("Mul", real, scale)
 
 

@@ -54,6 +54,16 @@ def constant_weights(e: Emit, value: ir.Value, array: Array) -> Ref:
     return e.writer.tensor(array.astype(kind.dtype, copy=False), kind, str(value.name))
 
 
+def spread(numbers: Array, array: Array, axis: int, block: int) -> Array:
+    """Scales or zero points in a shape that broadcasts: one number, one for each place of the axis, or one for each block of places."""
+    if numbers.size == 1:
+        return numbers
+    if not block:
+        return numbers.reshape([-1 if i == axis else 1 for i in range(array.ndim)])
+    blocks = [-(-n // block) if i == axis else n for i, n in enumerate(array.shape)]
+    return np.repeat(numbers.reshape(blocks), block, axis=axis).take(range(array.shape[axis]), axis=axis)
+
+
 def quantised_weights(e: Emit, value: ir.Value, source: ir.Node, array: Array, perm: Sequence[int], shape: Sequence[int] | None, x: Ref | None) -> Ref:
     """Constant integers behind a DequantizeLinear, perhaps behind a Transpose too."""
     found = parameters(source)
@@ -61,9 +71,11 @@ def quantised_weights(e: Emit, value: ir.Value, source: ir.Node, array: Array, p
         raise MappingError("scale and zero point of the weights must be constant")
     before = transposed_by(value)
     order = [before[i] for i in perm] if before else list(perm)
-    axis = attrs_of(source).get("axis", 1)
+    axis, block = attrs_of(source).get("axis", 1), int(attrs_of(source).get("block_size", 0))
+    if block and e.quantised:
+        raise MappingError("scales of blocks have no counterpart")
     if not e.quantised:
-        scale, zero = (p if p.size == 1 else p.reshape([-1 if i == axis % array.ndim else 1 for i in range(array.ndim)]) for p in found)
+        scale, zero = (spread(p, array, axis % array.ndim, block) for p in found)
         real = (array.astype(np.float32) - zero.astype(np.float32)) * scale
         return e.writer.tensor(turn(real, order, shape).astype(np.float32), T.TENSOR_FLOAT32, str(value.name))
     turned = turn(array, order, shape)

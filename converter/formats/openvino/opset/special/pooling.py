@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type, explicit_pads
-from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, is_float, lifts, lowers, operand, opset, static
+from converter.formats.openvino.opset.special.base import Emit, attributes, filled, given, ints, is_float, lifts, lowers, operand, opset, rank, static
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -69,7 +69,9 @@ def lift_average(layer: Layer, b: Builder) -> ir.Value:
 def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
     """From opset8 on also the index of each maximum in the elements from `axis` on."""
     a = attributes(layer, **WINDOW, index_element_type="i64", axis=0)
-    x = operand(layer, 0)
+    x, to = operand(layer, 0), element_type.lift(a.index_element_type)
+    if to not in (int(T.INT64), int(T.INT32)) or not -rank(x) <= a.axis < rank(x):
+        raise MappingError(f"indices of the type {a.index_element_type!r} from axis {a.axis} on", "R110")
     w = _window(a, x)
     if any(p >= k for p, k in zip(w["pads"], w["kernel_shape"] * 2, strict=True)):  # ONNX's engines want less padding than kernel
         if not is_float(x) or (len(layer.outputs) > 1 and opset(layer) >= 8 and layer.extra[1].used(layer.extra[0], 1)):
@@ -83,7 +85,6 @@ def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
     if a.axis:
         count = b.op("ReduceProd", b.op("Shape", x, start=a.axis), [0], keepdims=0)
         index = b.op("Mod", index, count)
-    to = element_type.lift(a.index_element_type)
     return [y, index if to == int(T.INT64) else b.op("Cast", index, to=to)]
 
 
