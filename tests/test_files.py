@@ -105,10 +105,10 @@ def test_many_maps_do_not_use_up_file_descriptors(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"abcdef")
     before = len(os.listdir("/dev/fd"))
     maps = [MappedFile(tmp_path / "a.bin") for _ in range(50)]
-    # a map holds one descriptor, and one is for copies that the system makes; more would be a leak
+    # a map holds one descriptor, and one is kept to copy from; more would be a leak
     assert len(os.listdir("/dev/fd")) <= before + 2 * len(maps)
-    del maps
-    assert len(os.listdir("/dev/fd")) == before
+    maps.clear()
+    assert len(os.listdir("/dev/fd")) <= before
 
 
 # --- side files
