@@ -21,7 +21,8 @@ from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 
-SLAB = 1 << 24  # bytes that are written, or made for writing, at once
+SLAB = 1 << 24  # bytes that are made for writing at once
+_PIECE = 1 << 19  # bytes of one write; larger ones make Linux look for larger pages, which takes several times as long
 _MAPS: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()  # mapped files: address, descriptor
 _LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
 
@@ -126,7 +127,7 @@ class _Sink(io.FileIO):
 
     def write(self, data: Any) -> int:
         slab = memoryview(data)[:SLAB]
-        written = _copied(slab, self.fileno()) or super().write(slab)
+        written = _copied(slab, self.fileno()) or super().write(slab[:_PIECE])
         self._since += written
         if self._since >= SLAB:
             self._since = 0
