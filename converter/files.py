@@ -8,7 +8,6 @@ import io
 import mmap
 import os
 import stat
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,10 +21,10 @@ from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 
-SLAB = 1 << 24  # bytes that are written, or made for writing, at once
-_MAPS: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # mapped files and their addresses
+SLAB = 1 << 24  # bytes that are made for writing at once
+_PIECE = 1 << 19  # bytes of one write; larger ones make Linux look for larger pages, which takes several times as long
+_MAPS: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()  # mapped files: address, descriptor
 _LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
-_POPULATE = 22  # MADV_POPULATE_READ of Linux 5.14; Python has no name for it
 
 
 class MappedFile:
@@ -59,7 +58,9 @@ class MappedFile:
 
 def _map(descriptor: int) -> mmap.mmap:
     made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    _MAPS[made] = _address(made)
+    own = os.dup(descriptor)
+    weakref.finalize(made, os.close, own)
+    _MAPS[made] = _address(made), own
     return made
 
 
@@ -67,13 +68,19 @@ def _address(buffer: Any) -> int:
     return int(np.frombuffer(buffer, np.uint8).ctypes.data)
 
 
-def _fetch(low: int, high: int) -> None:
-    """Maps the pages of a mapped file between two addresses at once; one by one takes as long as copying them."""
-    for mapped, start in list(_MAPS.items()):
-        if sys.platform == "linux" and start <= low < high <= start + len(mapped):
-            first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
-            with contextlib.suppress(OSError):  # an older system
-                mapped.madvise(_POPULATE, first, high - start - first)
+def _copied(data: memoryview, target: int) -> int:
+    """How many bytes of `data` the system itself copied to the descriptor, because they are those of a mapped file; 0 when it cannot.
+
+    Nothing is mapped for that, which takes longer than the copying.
+    """
+    if not hasattr(os, "copy_file_range") or not data.nbytes:
+        return 0
+    low = _address(data)
+    for mapped, (start, source) in list(_MAPS.items()):
+        if start <= low and low + data.nbytes <= start + len(mapped):
+            with contextlib.suppress(OSError):  # file systems that cannot; what is wrong with the target, writing will say
+                return os.copy_file_range(source, target, data.nbytes, low - start)
+    return 0
 
 
 def _release() -> None:
@@ -88,7 +95,6 @@ def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any
     if array.flags.c_contiguous:
         yield np.ascontiguousarray(array)
     elif array.nbytes <= size:
-        _fetch(*np.lib.array_utils.byte_bounds(array))
         yield _packed(array)
     elif array[0].nbytes > size:
         for row in array:
@@ -121,9 +127,7 @@ class _Sink(io.FileIO):
 
     def write(self, data: Any) -> int:
         slab = memoryview(data)[:SLAB]
-        address = _address(slab) if slab.nbytes else 0
-        _fetch(address, address + slab.nbytes)
-        written = super().write(slab)
+        written = _copied(slab, self.fileno()) or super().write(slab[:_PIECE])
         self._since += written
         if self._since >= SLAB:
             self._since = 0

@@ -12,8 +12,8 @@ import onnx.defs
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.infer import KNOWN_LIMIT, Array, infer, known, schema_of, set_known, set_type
-from converter.graph.laws import BODY
+from converter.graph.infer import KNOWN_LIMIT, Array, InferenceError, infer, known, schema_of, set_known, set_type
+from converter.graph.laws import BODY, VARIADIC
 from converter.graph.names import Names
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
@@ -46,6 +46,8 @@ class Builder:
         """One node with `outputs` outputs."""
         count = max(outputs, len(names))
         operands = [self.value(v) for v in inputs]
+        if op_type in VARIADIC and not domain and None in operands:
+            raise InferenceError(f"{op_type}: an operand is left out")
         while operands and operands[-1] is None:
             operands.pop()
         node = ir.Node(domain, op_type, operands, _attributes(op_type, domain, attributes), num_outputs=count, metadata_props=dict(self.source))

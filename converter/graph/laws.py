@@ -19,6 +19,7 @@ MOST_ENTRIES = 1 << 12  # of a constant that is looked into
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
+VARIADIC = frozenset(("Concat", "Sum", "Max", "Min", "Mean"))  # operators of any number of operands, all of which count
 Dims = list[int | None]
 
 
@@ -194,10 +195,6 @@ def _sizes(value: ir.Value | None) -> list[int] | None:
     return [int(d) for d in value.shape if isinstance(d, int)]
 
 
-def _concat(node: ir.Node) -> str | None:
-    return "an operand is left out" if any(v is None for v in node.inputs) else None
-
-
 def _axis(node: ir.Node) -> str | None:
     x, axis = _dims(node, 0), int(_attr(node, "axis", -1))
     return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
@@ -241,7 +238,7 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
         "Gather": _gathered,
     },
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
-    **{"Reshape": _reshape, "Concat": _concat, "Sum": _concat, "Max": _concat, "Min": _concat, "Mean": _concat},
+    **{"Reshape": _reshape},
     **{"Slice": _slice, "Tile": _tile},
     **{"GatherElements": _elements, "ScatterElements": _elements},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},

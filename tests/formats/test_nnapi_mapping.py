@@ -27,6 +27,7 @@ from support import corpus_cases
 
 F = ir.DataType.FLOAT
 RNG = np.random.default_rng(3)
+STEP = np.float32(0.05), np.uint8(128)
 
 
 def random(*shape: int) -> np.ndarray:
@@ -96,6 +97,10 @@ CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
         [[3, 8]], 1, True,
     ),
     "grouped dilated": (lambda b, x: b.op("Conv", x, random(6, 2, 2, 2), random(6), group=2, dilations=[2, 1]), [[1, 4, 6, 6]], 3, True),
+    "max pool of bytes": (
+        lambda b, x: b.op("DequantizeLinear", b.op("MaxPool", b.op("QuantizeLinear", x, *STEP), kernel_shape=[2, 2], strides=[2, 2]), *STEP),
+        [[1, 3, 4, 4]], 3, True,
+    ),
     "lstm": (lambda b, x: b.op("LSTM", x, random(1, 16, 3), random(1, 16, 4), random(1, 32), hidden_size=4), [[5, 2, 3]], 3, False),
     "gru": (lambda b, x: b.op("GRU", x, random(2, 12, 3), random(2, 12, 4), random(2, 24), hidden_size=4, direction="bidirectional"), [[3, 2, 3]], 2, True),
 }  # fmt: skip
@@ -151,7 +156,7 @@ def test_a_limit_that_is_too_low_is_named() -> None:
     ("build", "shapes", "code"),
     [
         (lambda b, x: b.op("Conv", x, random(2, 2, 3, 3, 3)), [[1, 2, 5, 5, 5]], "X202"),
-        (lambda b, x: b.op("Det", x), [[5, 5]], "X201"),
+        (lambda b, x: b.op("RandomUniformLike", x), [[4, 4]], "X201"),
         (lambda b, x: b.op("Relu", x), [[None, 4]], "X203"),
         (lambda b, x: b.ops("MaxPool", x, kernel_shape=[2, 2], dilations=[2, 2], outputs=2)[1], [[1, 8, 5, 5]], "X202"),
     ],

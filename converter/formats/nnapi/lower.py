@@ -18,7 +18,7 @@ from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.writing import Ref, Writer
-from converter.graph.infer import known
+from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
@@ -31,6 +31,7 @@ from converter.passes.legalise import legalise
 from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
 
 
@@ -126,6 +127,9 @@ def refused(node: ir.Node, level: int) -> bool:
         return True
     if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
         return False
+    x = node.inputs[0] if node.inputs else None
+    if node.op_type == "MaxPool" and node.domain == "" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
+        return False  # the scale, which the operation keeps, is known when what comes before is written
     try:
         Writer(level, dry=True).lower(node)
     except MappingError:

@@ -1,0 +1,105 @@
+"""converter/graph/laws.py: what no input can make executable is refused when it is read; onnxruntime, which shares no code with it, refuses it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import converter
+from converter.errors import ConverterError, ExitCode
+
+F = np.float32
+# operator, shape of its input, constants, attributes
+BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
+    "kernel beyond the weights": ("Conv", [1, 2, 5, 5], [np.ones((4, 2, 3, 3), F)], {"kernel_shape": [2, 3]}),
+    "channels": ("Conv", [1, 3, 5, 5], [np.ones((4, 2, 3, 3), F)], {}),
+    "groups": ("Conv", [1, 4, 5, 5], [np.ones((3, 2, 3, 3), F)], {"group": 2}),
+    "bias": ("Conv", [1, 2, 5, 5], [np.ones((4, 2, 3, 3), F), np.ones(3, F)], {}),
+    "larger than the input": ("Conv", [1, 2, 5, 5], [np.ones((4, 2, 7, 3), F)], {}),
+    "stride 0": ("MaxPool", [1, 2, 5, 5], [], {"kernel_shape": [2, 2], "strides": [0, 1]}),
+    "too few strides": ("MaxPool", [1, 2, 5, 5], [], {"kernel_shape": [2, 2], "strides": [1]}),
+    "kernel 0": ("AveragePool", [1, 2, 5, 5], [], {"kernel_shape": [0, 2]}),
+    "scales": ("BatchNormalization", [1, 2, 5, 5], [np.ones(3, F), np.ones(2, F), np.ones(2, F), np.ones(2, F)], {}),
+    "block": ("DepthToSpace", [1, 6, 2, 2], [], {"blocksize": 2}),
+    "order": ("Transpose", [2, 3], [], {"perm": [0, 0]}),
+    "part of an order": ("Transpose", [2, 3], [], {"perm": [0]}),
+    "axis": ("Softmax", [2, 3], [], {"axis": 2}),
+    "elements": ("Reshape", [2, 3], [np.array([4, 2])], {}),
+    "slope": ("PRelu", [2, 3], [np.ones(2, F)], {}),
+    "repeats": ("Tile", [2, 3], [np.array([2])], {}),
+    "steps": ("Slice", [2, 3], [np.array([0]), np.array([2]), np.array([0]), np.array([0])], {}),
+    "starts and ends": ("Slice", [2, 3], [np.array([0, 0]), np.array([2])], {}),
+    "ranks": ("GatherElements", [2, 3], [np.array([0])], {}),
+    "recurrent weights": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 3), F)], {"hidden_size": 4}),
+    "operands": ("Concat", [2, 3], [None], {"axis": 0}),
+}
+
+
+def written(folder: Path, op: str, shape: list[int], constants: list[Any], attributes: dict[str, Any]) -> Path:
+    tensors = [numpy_helper.from_array(c, f"c{i}") for i, c in enumerate(constants) if c is not None]
+    names = ["x", *("" if c is None else f"c{i}" for i, c in enumerate(constants))]
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"], **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        tensors,
+    )
+    path = folder / "net.onnx"
+    path.write_bytes(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString())
+    return path
+
+
+def runs(path: Path, shape: list[int]) -> bool:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": np.ones(shape, F)})
+        return True
+    except Exception:  # a family of its own
+        return False
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_executed_is_refused(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, *BROKEN[name])
+    assert not runs(path, BROKEN[name][1])
+    with pytest.raises(ConverterError) as e:
+        converter.load(path)
+    assert e.value.exit_code == ExitCode.UNREADABLE or e.value.diagnostics[0].code.startswith("R")
+
+
+@pytest.mark.parametrize("axes", [[0, 0], [0, -2], [2], [-3]])
+def test_axes_of_a_reduction_differ_and_exist(tmp_path: Path, axes: list[int]) -> None:
+    with pytest.raises(ConverterError, match=r"different axes|axis must be"):
+        converter.load(written(tmp_path, "ReduceMax", [2, 3], [np.array(axes)], {}))
+
+
+@pytest.mark.parametrize("dims", [[-1, 3], [-(1 << 63), 3], [1 << 40, 1 << 40]])
+def test_inputs_have_sizes_that_tensors_can_have(tmp_path: Path, dims: list[int]) -> None:
+    path = written(tmp_path, "Relu", [2, 3], [], {})
+    model = onnx.load(path)
+    for d, value in zip(model.graph.input[0].type.tensor_type.shape.dim, dims, strict=True):
+        d.dim_value = value
+    path.write_bytes(model.SerializeToString())
+    if dims[0] < 0:  # what exporters write for a size that is not known
+        shape = converter.load(path).inputs[0].shape
+        assert shape is None or not isinstance(shape[0], int)
+    else:
+        with pytest.raises(ConverterError, match="elements"):
+            converter.load(path)
+
+
+def test_a_model_without_outputs(tmp_path: Path) -> None:
+    path = written(tmp_path, "Relu", [2, 3], [], {})
+    model = onnx.load(path)
+    del model.graph.output[:]
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ConverterError, match="no outputs"):
+        converter.load(path)
