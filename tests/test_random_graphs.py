@@ -130,7 +130,7 @@ def test_networks_that_once_went_wrong(case: str, target: str) -> None:
     model = CASES[case]()
     reference = expected(model)
     assert reference is not None
-    assert outcome(model, reference, target) in ("same", "X201", "X202", "X206")
+    assert outcome(model, reference, target) in ("same", "X201", "X202", "X204", "X206")
 
 
 @pytest.mark.parametrize("target", SUFFIXES)
