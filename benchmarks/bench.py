@@ -12,7 +12,7 @@
 
 What is compared runs in turn, and the median of the ratios counts. "x cp" is (conversion - start-up) / `cp` of the weights, where
 start-up is the same conversion of a network of one layer; "x cp+sync" the same against `cp` and `sync`, for netconv's results are
-on the disk when it returns. "x CPU" compares processor time instead of elapsed time, which other load disturbs less.
+on the disk when it returns. "x CPU" is "x cp+sync" in processor time, which other load disturbs less.
 Anonymous memory leaves out touched pages of mapped files (Linux only). The networks are made on the spot with seeded random weights.
 Exit status 1 when something fails that should not.
 """
@@ -131,7 +131,7 @@ class Bench:
             "start-up": best(found["small"]),
             "cp": ratio(found, "own", "cp", "small"),
             "cp+sync": ratio(found, "own", "sync", "small"),
-            "cpu": ratio(found, "own", "cp", "small", "cpu"),
+            "cpu": ratio(found, "own", "sync", "small", "cpu"),
             "resident": best(found["own"], "resident"),
             "anonymous": max(r.anonymous for r in found["own"]),
             "weights": weights,
