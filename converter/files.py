@@ -240,8 +240,14 @@ class Output:
 
 def _replaceable(final: Path) -> None:
     """OSError when something has the name that no file may replace; known before all is made, and before anything appears."""
-    if os.path.lexists(final) and not final.is_file() and not final.is_symlink():
-        raise OSError(errno.EISDIR, "a folder has this name") if final.is_dir() else OSError(errno.EINVAL, "not a regular file")
+    try:
+        mode = os.lstat(final).st_mode  # once: another writer may take it away between two looks
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "a folder has this name")
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:

@@ -63,6 +63,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+_REQUESTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="netconv COMMAND --help explains a command.")
 @click.version_option(converter.__version__, prog_name="netconv")
 def app() -> None:
@@ -71,14 +74,22 @@ def app() -> None:
 
 def run() -> NoReturn:
     """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+    for number in _REQUESTS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
         code = int(_guarded())
     except KeyboardInterrupt:  # once more, while the first was answered
         code = int(ExitCode.INTERRUPTED)
+    if code == ExitCode.INTERRUPTED:
+        _ignore_requests()
     sys.exit(code)
+
+
+def _ignore_requests() -> None:
+    """What ends already needs no more requests to end: Python would die of them while it cleans up."""
+    for number in _REQUESTS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _guarded() -> int:
@@ -106,6 +117,7 @@ def _call() -> int:
     except click.ClickException as e:
         return console.current().refuse(UsageError(Diagnostic("U501", e.format_message())))
     except (KeyboardInterrupt, click.Abort):
+        _ignore_requests()
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.unroll import copied
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.walk import subgraphs
@@ -110,7 +111,7 @@ def _inline(body: ir.Graph, b: Builder) -> list[ir.Value]:
     made: dict[ir.Value, ir.Value] = {v: b.const(v.const_value, str(v.name)) for v in body.initializers.values() if v.const_value is not None}
     for node in body:
         operands = [None if v is None else made.get(v, v) for v in node.inputs]
-        results = b.ops(node.op_type, *operands, domain=node.domain, outputs=len(node.outputs), **attrs_of(node))
+        results = b.ops(node.op_type, *operands, domain=node.domain, outputs=len(node.outputs), **copied(node))
         made.update(zip(node.outputs, results, strict=True))
     return [made.get(v, v) for v in body.outputs]
 
