@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
@@ -60,10 +62,10 @@ def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
     return whole @ (1 << places).astype(np.uint8)
 
 
-def plain_weights(model: ir.Model) -> None:
+def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda value: True) -> None:
     """Replaces what is computed from constants alone by its values, in place: a target without compact weights stores plain numbers.
 
-    Only results that something else reads are kept, not the steps in between.
+    Only results that something else reads are kept, not the steps in between; of those, the `wanted` ones.
     """
     fixed = _fixed(model)
     legalise(model, lambda n: n.domain == EXTENSION_DOMAIN and n.op_type != "UnpackBits" and all(o in fixed for o in n.outputs), {})
@@ -73,7 +75,7 @@ def plain_weights(model: ir.Model) -> None:
             out = node.outputs[0]
             if len(node.outputs) != 1 or out not in fixed or not any(o not in fixed for user, _ in out.uses() for o in user.outputs):
                 continue
-            array = _computed(out, {})
+            array = _computed(out, {}) if wanted(out) else None
             if array is not None and not out.is_graph_output():
                 out.replace_all_uses_with(builder_before(node, names).const(array, str(out.name)))
     tidy(model)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.unroll import copied, unroll
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.passes.constants import plain_weights
 from converter.passes.fewer_axes import reshaped
 from converter.passes.fold import fold
 from converter.passes.legalise import Rewrite
@@ -19,10 +20,21 @@ from converter.passes.ranks import lower_ranks
 MOST = 4
 
 
+_MOVING = frozenset({"DequantizeLinear", "QuantizeLinear", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+def _plain(weight: ir.Value) -> bool:
+    """Whether a computed constant is stored as its numbers: quantised weights that are only moved may stay quantised, but for recurrent layers."""
+    producer = weight.producer()
+    return (producer is not None and producer.op_type not in _MOVING) or any(user.op_type in _RECURRENT for user, _ in weight.uses())
+
+
 def prepare(model: ir.Model) -> None:
     """What is done once, whatever the level: loops unrolled, high ranks lowered."""
     unroll(model)
     fold(model)
+    plain_weights(model, _plain)
     lower_ranks(model, MOST)
 
 
