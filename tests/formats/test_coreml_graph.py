@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.helper as oh
+import onnx_ir as ir
 import pytest
 
 import converter
@@ -19,6 +20,8 @@ from converter.formats.coreml.format import FORMAT
 from converter.formats.coreml.lift import all_layers, kind_of
 from converter.formats.coreml.proto import NeuralNetwork_pb2
 from converter.formats.coreml.weights import Blob, WeightData
+from converter.graph.build import new_model
+from converter.model import Model
 from formats.coreml_models import Array, layer, network, saved
 from support import corpus_cases
 
@@ -447,3 +450,17 @@ def test_corpus(case: Path, through: bool, tmp_path: Path) -> None:
         for name, want in outputs.items():
             assert np.squeeze(got[name]).shape == np.squeeze(want).shape
             np.testing.assert_allclose(np.squeeze(got[name]).astype(np.float64), np.squeeze(want), rtol=1e-2, atol=2e-3)
+
+
+def test_whole_numbers_stay_whole_or_are_refused(tmp_path: Path) -> None:
+    """A power with a negative exponent is cut off as integers are; what may be negative has no unsigned counterpart among floats."""
+    m, b = new_model()
+    b.output(b.op("Pow", b.input("x", ir.DataType.INT32, [4]), b.input("n", ir.DataType.INT32, [4])))
+    feeds = {"x": np.array([-8, 4, -1, 3], np.int32), "n": np.array([-1, -3, 2, 3], np.int32)}
+    Model(m, "test").save(tmp_path / "pow.mlmodel", "coreml")
+    (found,) = converter.load(tmp_path / "pow.mlmodel").run(feeds).values()
+    np.testing.assert_array_equal(found, [0, 0, 1, 27])
+    m, b = new_model()
+    b.output(b.op("Cast", b.op("Tan", b.input("x", ir.DataType.FLOAT, [4])), to=int(ir.DataType.UINT32)))
+    with pytest.raises(UnsupportedError, match="wraps around"):
+        Model(m, "test").save(tmp_path / "cast.mlmodel", "coreml")

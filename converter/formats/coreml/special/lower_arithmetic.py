@@ -134,6 +134,9 @@ def lower_binary(near: Node, low: Lowering) -> None:
     a, c = scalar(x), scalar(y)
     if near.op in ("Add", "Mul") and a is not None and c is None:
         x, y, c = y, x, a
+    if near.op == "Pow" and x.dtype in INTEGERS and not (c is not None and c >= 0):  # a negative power of a whole number is a fraction
+        truncated(core(low), core(low).one("powBroadcastable", [x, y], shape_list(near.outputs[0])), near.outputs)
+        return
     fits = c is not None and rank_of_value(y) <= max(rank_of_value(x), 1) and np.isfinite(c)
     if fits and c is not None and near.op in ("Add", "Mul", "Sub"):
         low.add("multiply" if near.op == "Mul" else "add", [x], near.outputs, {"alpha": -c if near.op == "Sub" else c})

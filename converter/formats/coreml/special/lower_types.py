@@ -14,6 +14,8 @@ from converter.passes.widen import FLOAT8
 
 Value = ir.Value
 _COARSE = (*FLOAT8, ir.DataType.INT4, ir.DataType.UINT4)
+_LONG_UNSIGNED = (ir.DataType.UINT32, ir.DataType.UINT64)
+_POSITIVE = {"Abs", "Relu", "Sqrt", "Exp", "Sigmoid", "Softplus", "HardSigmoid", "Softmax"}
 _INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "OneHot", "Reshape", "Expand", "Tile"}
 
 
@@ -29,6 +31,8 @@ def lower_cast(near: Node, low: Lowering) -> None:
         raise MappingError(f"a Cast to {out.dtype.name} changes numbers in a way that no layer does")
     if wraps(x, out):
         raise MappingError(f"a Cast of {x.dtype.name if x.dtype else ''} to {out.dtype.name if out.dtype else ''} wraps around")
+    if out.dtype in _LONG_UNSIGNED and is_float(x) and not _never_negative(x):
+        raise MappingError(f"a Cast of numbers that may be negative to {out.dtype.name} wraps around")
     if out.dtype == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
         low.add("notEqual", [x], near.outputs, {"alpha": 0.0})
     elif out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
@@ -42,6 +46,11 @@ def wraps(x: Value, out: Value) -> bool:
     if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
         return False
     return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
+
+
+def _never_negative(x: Value) -> bool:
+    producer = x.producer()
+    return producer is not None and not producer.domain and producer.op_type in _POSITIVE
 
 
 def _only_indices(value: Value) -> bool:
