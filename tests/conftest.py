@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import networks
 from support import NO_CORPUS, corpus_folder
 
 settings.register_profile("everyday", deadline=None, derandomize=True, database=None, print_blob=False, suppress_health_check=[HealthCheck.too_slow])
@@ -29,6 +31,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "corpus" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.corpus)
+
+
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """The generators of a module start anew for every test: it sees the same numbers alone, in any order and on any worker."""
+    for module in (request.module, networks):
+        for thing in vars(module).values():
+            if isinstance(thing, np.random.Generator):
+                thing.bit_generator.state = np.random.PCG64(7).state
 
 
 @pytest.fixture

@@ -197,6 +197,11 @@ def builder_before(node: ir.Node, names: Names) -> Builder:
     return b
 
 
+def same_attrs(node: ir.Node, *without: str) -> dict[str, Any]:
+    """The attributes as they are, of any type, for another node."""
+    return {k: a for k, a in node.attributes.items() if k not in without}
+
+
 def attrs_of(node: ir.Node) -> dict[str, Any]:
     """Attribute values as Python values (ints, floats, str, lists, numpy arrays, graphs)."""
     return {a.name: _plain(a) for a in node.attributes.values()}

@@ -41,11 +41,7 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
     inputs = [evaluate_constant(v, depth + 1) if v is not None else None for v in node.inputs]
     if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)):
         return None
-    if node.op_type == "UnpackBits" and inputs[0] is not None:
-        attrs = attrs_of(node)
-        count = int(np.prod(attrs["shape"]))
-        return unpack(inputs[0], int(attrs["bits"]), str(attrs.get("order", "msb")))[:count].reshape(attrs["shape"])
-    results = evaluate(node, inputs) if not node.domain else []
+    results = _results(node, inputs)
     return results[0] if results else None
 
 

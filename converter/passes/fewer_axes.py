@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.passes.layout.rules import BROADCAST, REDUCTIONS, UNARY
 
@@ -46,10 +46,6 @@ def _shape(value: ir.Value | None) -> tuple[int, ...]:
     return shape
 
 
-def _attributes(node: ir.Node, *without: str) -> dict[str, Any]:
-    return {k: a for k, a in node.attributes.items() if k not in without}
-
-
 def _merged(sizes: Sequence[int], groups: list[list[int]]) -> list[int]:
     return [math.prod(sizes[i] for i in group) for group in groups] or [1]
 
@@ -62,7 +58,7 @@ def _unary(node: ir.Node, b: Builder, most: int) -> Values:
     source = before.inputs[0] if before is not None and before.op_type == "Reshape" and not before.domain and before.graph is node.graph else None
     if source is None or not 0 < (rank_of(source) or 0) <= most or shape_of(source) is None:
         source = reshaped(b, x, [math.prod(_shape(x))])
-    return [b.op(node.op_type, source, *node.inputs[1:], **_attributes(node))]
+    return [b.op(node.op_type, source, *node.inputs[1:], **same_attrs(node))]
 
 
 def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -72,8 +68,8 @@ def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
     groups = runs([tuple(s[i] == 1 for s in full) for i in range(rank)], _shape(node.outputs[0]))
     if len(groups) > most:  # along too many axes: repeated first
         whole = [v if _shape(v) in ((), _shape(node.outputs[0])) else b.op("Expand", v, list(_shape(node.outputs[0]))) for v in values]
-        return [b.op(node.op_type, *whole, **_attributes(node))] if whole != values else None
-    return [b.op(node.op_type, *(reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)), **_attributes(node))]
+        return [b.op(node.op_type, *whole, **same_attrs(node))] if whole != values else None
+    return [b.op(node.op_type, *(reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)), **same_attrs(node))]
 
 
 def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -116,7 +112,7 @@ def _along(node: ir.Node, b: Builder, most: int) -> Values:
         rest = [reshaped(b, rest[0], [math.prod(_shape(rest[0]))])]
     keep: dict[str, Any] = {"keepdims": 0} if node.op_type in ("ArgMax", "ArgMin") else {}
     flat = [reshaped(b, v, _three(_shape(v), axis)) for v in data if v is not None]
-    return b.ops(node.op_type, *flat, *rest, outputs=len(node.outputs), axis=1, **_attributes(node, "axis", "keepdims"), **keep)
+    return b.ops(node.op_type, *flat, *rest, outputs=len(node.outputs), axis=1, **same_attrs(node, "axis", "keepdims"), **keep)
 
 
 def _scaled(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -126,9 +122,9 @@ def _scaled(node: ir.Node, b: Builder, most: int) -> Values | None:
         return None
     if math.prod(scale) == 1:
         points = [reshaped(b, v, []) for v in node.inputs[1:] if v is not None]
-        return [b.op(node.op_type, reshaped(b, node.inputs[0], [math.prod(shape)]), *points, **_attributes(node, "axis"))]
+        return [b.op(node.op_type, reshaped(b, node.inputs[0], [math.prod(shape)]), *points, **same_attrs(node, "axis"))]
     axis = int(attrs_of(node).get("axis", 1)) % len(shape)
-    return [b.op(node.op_type, reshaped(b, node.inputs[0], _three(shape, axis)), *node.inputs[1:], axis=1, **_attributes(node, "axis"))]
+    return [b.op(node.op_type, reshaped(b, node.inputs[0], _three(shape, axis)), *node.inputs[1:], axis=1, **same_attrs(node, "axis"))]
 
 
 def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -136,7 +132,7 @@ def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
     if axis is None or node.inputs[0] is None:
         return None
     flat = reshaped(b, node.inputs[0], _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
-    return [b.op("CumSum", flat, np.array(1), **_attributes(node))]
+    return [b.op("CumSum", flat, np.array(1), **same_attrs(node))]
 
 
 def _each(node: ir.Node, b: Builder, steps: Sequence[tuple[int, Callable[[ir.Value], ir.Value]]]) -> Values:
@@ -173,7 +169,7 @@ def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
     given = [(int(a) % rank, p, q) for a, p, q in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True) if p or q]
 
     def padded(x: ir.Value, before: int, after: int) -> ir.Value:
-        return b.op("Pad", x, [0, before, 0, 0, after, 0], value, **_attributes(node))
+        return b.op("Pad", x, [0, before, 0, 0, after, 0], value, **same_attrs(node))
 
     return _each(node, b, [(a, partial(padded, before=p, after=q)) for a, p, q in given])
 
@@ -243,7 +239,7 @@ def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:
         return None
     inner = math.prod(shape[axis:])
     flat = [reshaped(b, v, [inner]) for v in others]
-    return [b.op("LayerNormalization", reshaped(b, x, [math.prod(shape[:axis]), inner]), *flat, axis=-1, **_attributes(node, "axis"))]
+    return [b.op("LayerNormalization", reshaped(b, x, [math.prod(shape[:axis]), inner]), *flat, axis=-1, **same_attrs(node, "axis"))]
 
 
 HANDLERS: dict[str, FewerAxes] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, known
 from converter.graph.names import Names
@@ -22,8 +22,8 @@ LARGEST = 20_000  # nodes that may come out of one loop
 Env = dict[ir.Value, ir.Value]
 
 
-def unroll(model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: True) -> bool:
-    """Writes out, in place, what can be of what is wanted; whether anything changed. What cannot be stays as it is."""
+def unroll(model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: True, longest: int = LONGEST) -> bool:
+    """Writes out, in place, what can be of what is wanted, loops of at most `longest` turns; whether anything changed. What cannot be stays as it is."""
     names, changed = Names(model), False
     for graph in all_graphs(model.graph):
         queue = list(graph)
@@ -32,15 +32,15 @@ def unroll(model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: Tru
             if node.graph is None or node.op_type not in ("Loop", "If") or node.domain or not wanted(node):
                 continue
             before = set(graph)
-            if _write_out(node, builder_before(node, names)):
+            if _write_out(node, builder_before(node, names), longest):
                 changed = True
                 queue = [n for n in graph if n not in before] + queue
     return changed
 
 
-def _write_out(node: ir.Node, b: Builder) -> bool:
+def _write_out(node: ir.Node, b: Builder, longest: int) -> bool:
     try:
-        results = _loop(node, b) if node.op_type == "Loop" else _choice(node, b)
+        results = _loop(node, b, longest) if node.op_type == "Loop" else _choice(node, b)
     except InferenceError:  # the pieces that were written are dead, and tidied away
         results = None
     if results is None:
@@ -49,22 +49,22 @@ def _write_out(node: ir.Node, b: Builder) -> bool:
     return True
 
 
-def _loop(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
     """Turn by turn, as long as the condition is known to hold; a condition that depends on the data gives up."""
     body = next(subgraphs(node))
     nodes, trips = list(body), known(node.inputs[0])
-    go = known(node.inputs[1]) if node.inputs[1] is not None else np.array(True)
+    go = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
     states = [v for v in node.inputs[2:] if v is not None]
-    if go is None or len(states) != len(node.inputs) - 2 or any(any(subgraphs(n)) for n in nodes):
+    if go is None or None in node.inputs[2:] or any(any(subgraphs(n)) for n in nodes):
         return None
-    most = LONGEST + 1 if trips is None else int(min(int(trips.reshape(())), LONGEST + 1))
+    most = longest + 1 if trips is None else int(min(int(trips.reshape(-1)[0]), longest + 1))
     scanned: list[list[ir.Value]] = [[] for _ in body.outputs[1 + len(states) :]]
     turn = 0
     while go is not None and bool(go.all()) and turn < most:
-        if turn >= LONGEST or turn * len(nodes) > LARGEST:
+        if turn >= longest or turn * len(nodes) > LARGEST:
             return None
         env: Env = dict(zip(body.inputs, [b.const(np.array(turn, np.int64)), b.const(np.array(True)), *states], strict=True))
-        found = _copy(body, env, b)
+        found = copy_body(body, env, b)
         go, states = known(found[0]), found[1 : 1 + len(states)]
         for values, v in zip(scanned, found[1 + len(states) :], strict=True):
             values.append(b.op("Unsqueeze", v, [0]))
@@ -79,16 +79,16 @@ def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     if condition is None:
         return None
     body = node.attributes["then_branch" if bool(condition.all()) else "else_branch"].as_graph()
-    return None if any(any(subgraphs(n)) for n in body) else _copy(body, {}, b)
+    return None if any(any(subgraphs(n)) for n in body) else copy_body(body, {}, b)
 
 
-def _copy(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
-    """The nodes of `body` once more in front of the node, with its inputs as `env` says; the values of its outputs."""
+def copy_body(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
+    """The nodes of `body` once more where `b` writes, with its inputs as `env` says; the values of its outputs."""
     for value in body.initializers.values():
         if value.const_value is not None:
             env[value] = b.const(value.const_value, str(value.name))
     for inner in body:
         operands = [env.get(v, v) if v is not None else None for v in inner.inputs]
-        results = b.ops(inner.op_type, *operands, domain=inner.domain, outputs=len(inner.outputs), **attrs_of(inner))
+        results = b.ops(inner.op_type, *operands, domain=inner.domain, outputs=len(inner.outputs), **same_attrs(inner))
         env.update(zip(inner.outputs, results, strict=True))
     return [env.get(v, v) for v in body.outputs]

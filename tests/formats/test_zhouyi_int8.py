@@ -90,7 +90,7 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     "maximum": ((1, 3, 8, 8), lambda n: n.q(n.op("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]), 0.02, 3)),
     "average": ((1, 3, 8, 8), lambda n: n.q(n.op("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]), 0.013, 1)),
     "mean": ((1, 3, 8, 8), lambda n: n.q(n.op("ReduceMean", [2, 3], keepdims=0), 0.003)),
-    "global average": ((1, 3, 8, 8), lambda n: n.q(n.op("GlobalAveragePool"), 0.02, 3)),
+    "global average": ((1, 8, 4, 4), lambda n: n.q(n.op("GlobalAveragePool"), 0.02, 3)),
     "joined": ((1, 3, 5, 5), lambda n: n.q(n.b.op("Concat", n.x, n.q(n.op("Sigmoid"), 1 / 256, -128), axis=1), 0.025)),
     "softmax": ((3, 10), lambda n: n.q(n.op("Softmax", axis=-1), 1 / 256, -128)),
     "softmax of few": ((1, 4, 16, 8), lambda n: n.q(n.op("Softmax", axis=1), 1 / 256, 0, np.uint8)),

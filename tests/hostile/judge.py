@@ -133,59 +133,45 @@ def outside(path: Path) -> str:
         model = converter.load(path, of_suffix(path))
     except ConverterError as e:
         return refused(e)
-    if path.suffix == ".xml":
-        return _openvino(model, path)
-    if path.suffix == ".onnx":
-        return _onnxruntime(model, path)
-    return "right"
+    if path.suffix == ".xml" and path.with_suffix(".bin").is_file() and b'version="1' in path.read_bytes()[:4000]:
+        return _beside(model, path, "openvino", _openvino)
+    return _beside(model, path, "onnxruntime", _onnxruntime) if path.suffix == ".onnx" else "right"
 
 
-def _openvino(model: Model, path: Path) -> str:
+def _beside(model: Model, path: Path, engine: str, execute: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> str:
+    """Our numbers beside those of `execute`, where the inputs are small enough to be made."""
+    sizes = [float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float)) for i in model.inputs]
+    if sum(sizes) > _ELEMENTS:
+        return "right, not run"
+    try:
+        feeds = generate(model, "normal")
+        wanted = model.run(feeds)
+    except (ConverterError, MemoryError):
+        return "right, not run"
+    try:
+        got = execute(path, feeds)
+    except Exception as e:
+        return f"lenient: {engine} refuses: {str(e).splitlines()[-1][-150:] if str(e) else ''}"
+    agree(wanted, got, engine)
+    return f"right, as {engine}"
+
+
+def _openvino(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     import openvino as ov
 
-    if not path.with_suffix(".bin").is_file() or b'version="1' not in path.read_bytes()[:4000]:
-        return "right"
-    sizes = [float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float)) for i in model.inputs]
-    if sum(sizes) > _ELEMENTS:
-        return "right, not run"
-    try:
-        feeds = generate(model, "normal")
-        wanted = model.run(feeds)
-    except (ConverterError, MemoryError):
-        return "right, not run"
-    try:
-        compiled = ov.Core().compile_model(ov.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"})
-        tensors = [
-            ov.Tensor(np.require(a.astype(p.get_element_type().to_dtype()), requirements="C")) for a, p in zip(feeds.values(), compiled.inputs, strict=True)
-        ]
-        results = compiled(tensors)
-        got = {str(i): np.array(results[p]) for i, p in enumerate(compiled.outputs)}
-    except Exception as e:
-        return f"lenient: openvino refuses: {str(e).splitlines()[-1][-150:] if str(e) else ''}"
-    agree(wanted, got, "openvino")
-    return "right, as openvino"
+    compiled = ov.Core().compile_model(ov.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"})
+    tensors = [ov.Tensor(np.require(a.astype(p.get_element_type().to_dtype()), requirements="C")) for a, p in zip(feeds.values(), compiled.inputs, strict=True)]
+    results = compiled(tensors)
+    return {str(i): np.array(results[p]) for i, p in enumerate(compiled.outputs)}
 
 
-def _onnxruntime(model: Model, path: Path) -> str:
+def _onnxruntime(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     import onnxruntime
 
-    sizes = [float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float)) for i in model.inputs]
-    if sum(sizes) > _ELEMENTS:
-        return "right, not run"
-    try:
-        feeds = generate(model, "normal")
-        wanted = model.run(feeds)
-    except (ConverterError, MemoryError):
-        return "right, not run"
-    try:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level, options.intra_op_num_threads = 4, 1
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        got = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
-    except Exception as e:
-        return f"lenient: onnxruntime refuses: {str(e)[:200]}"
-    agree(wanted, got, "onnxruntime")
-    return "right, as onnxruntime"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
 
 
 def command(path: Path, name: str) -> str:

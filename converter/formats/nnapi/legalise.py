@@ -11,8 +11,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
-from converter.formats.nnapi.unroll import copied
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
@@ -214,7 +213,7 @@ def truth(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value] | None:
     for i, v in enumerate(inputs):
         if i >= first and v is not None and v.dtype == ir.DataType.BOOL:
             inputs[i] = b.op("Cast", v, to=int(ir.DataType.FLOAT))
-    made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **copied(node))
+    made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
     return [b.op("Cast", y, to=int(ir.DataType.BOOL)) for y in made]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.unroll import copied
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.walk import subgraphs
 from converter.passes.legalise import Rewrite
+from converter.passes.unroll import copy_body
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
@@ -94,7 +94,7 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     bodies = [node.attributes[k].as_graph() for k in ("then_branch", "else_branch")]
     if any(any(subgraphs(n)) for body in bodies for n in body):
         return None
-    results = [_inline(body, b) for body in bodies]
+    results = [copy_body(body, {}, b) for body in bodies]
     if any(shape_of(x) is None or shape_of(x) != shape_of(y) or x.dtype != y.dtype for x, y in zip(*results, strict=True)):
         return None
     condition = b.op("Reshape", operand(node), [1])
@@ -105,15 +105,6 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
         picked = b.op("Where", b.op("Expand", mask, shape), b.op("Reshape", x, shape), b.op("Reshape", y, shape))
         found.append(b.op("Reshape", picked, list(shape_of(x) or ())))
     return found
-
-
-def _inline(body: ir.Graph, b: Builder) -> list[ir.Value]:
-    made: dict[ir.Value, ir.Value] = {v: b.const(v.const_value, str(v.name)) for v in body.initializers.values() if v.const_value is not None}
-    for node in body:
-        operands = [None if v is None else made.get(v, v) for v in node.inputs]
-        results = b.ops(node.op_type, *operands, domain=node.domain, outputs=len(node.outputs), **copied(node))
-        made.update(zip(node.outputs, results, strict=True))
-    return [made.get(v, v) for v in body.outputs]
 
 
 def moved(node: ir.Node, b: Builder) -> ir.Value | None:

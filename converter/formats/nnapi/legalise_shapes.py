@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.unroll import copied, unroll
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.walk import subgraphs
 from converter.passes.constants import plain_weights
 from converter.passes.fewer_axes import reshaped
 from converter.passes.fold import fold
 from converter.passes.legalise import Rewrite
 from converter.passes.ranks import lower_ranks
+from converter.passes.unroll import LARGEST, unroll
 
 MOST = 4
 
@@ -30,9 +31,15 @@ def _plain(weight: ir.Value) -> bool:
     return (producer is not None and producer.op_type not in _MOVING) or any(user.op_type in _RECURRENT for user, _ in weight.uses())
 
 
+def _countable(node: ir.Node) -> bool:
+    """Whether a loop has a known number of turns that all fit."""
+    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
+    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= LARGEST // max(1, len(next(subgraphs(node))))
+
+
 def prepare(model: ir.Model) -> None:
     """What is done once, whatever the level: loops unrolled, high ranks lowered."""
-    unroll(model)
+    unroll(model, _countable, LARGEST)
     fold(model)
     plain_weights(model, _plain)
     lower_ranks(model, MOST)
@@ -79,9 +86,9 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     image = b.op("Reshape", x, [shape[0], shape[1], 1, shape[2]])
     if factors is not None:
-        y = b.op("Resize", image, None, np.array([*factors[:2], 1, factors[2]], np.float32), **copied(node))
+        y = b.op("Resize", image, None, np.array([*factors[:2], 1, factors[2]], np.float32), **same_attrs(node))
     else:
-        y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **copied(node))
+        y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **same_attrs(node))
     return b.op("Reshape", y, list(target))
 
 

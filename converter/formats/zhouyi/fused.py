@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,8 @@ def _number(attrs: dict[str, Any], key: str) -> float:
     return float(value)
 
 
-def fuse(layers: Sequence[Layer]) -> list[Layer]:
-    """Activations that alone read what one carrier writes move into it; every carrier gets its `with_activation`."""
+def fuse(layers: Sequence[Layer], methods: Collection[str] = FUSED) -> list[Layer]:
+    """Activations of those methods that alone read what one carrier writes move into it; every carrier gets its `with_activation`."""
     readers: dict[ir.Value, int] = {}
     for layer in layers:
         for v in layer.inputs:
@@ -65,7 +65,7 @@ def fuse(layers: Sequence[Layer]) -> list[Layer]:
     writers: dict[ir.Value, Layer] = {}
     kept = []
     for layer in layers:
-        source = layer.inputs[0] if layer.kind == "Activation" and layer.attrs.get("method") in FUSED else None
+        source = layer.inputs[0] if layer.kind == "Activation" and layer.attrs.get("method") in methods else None
         carrier = writers.get(source) if source is not None else None
         if source is not None and carrier is not None and readers[source] == 1 and not source.is_graph_output():
             carrier.attrs |= {"with_activation": layer.attrs["method"], **{k: v for k, v in layer.attrs.items() if k != "method"}}

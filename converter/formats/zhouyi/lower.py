@@ -239,7 +239,11 @@ class DocumentWriter:
             unique = f"{name}_{count}"
         self.layer_names.add(unique)
         bottoms = [self._tensor(v, name) for v in inputs]
-        self.layers.append(Layer(unique, kind, bottoms, tops, {k: plain(v) for k, v in (attrs or {}).items()}, constants or {}))
+        self.layers.append(Layer(unique, kind, bottoms, tops, {k: plain(v) for k, v in (attrs or {}).items()} | self._more(outputs), constants or {}))
+
+    def _more(self, outputs: list[ir.Value]) -> dict[str, Any]:
+        """What a layer says besides its own attributes; nothing in a float IR."""
+        return {}
 
     def _tensor(self, value: ir.Value, hint: str) -> Tensor:
         name, shape = self._name(value, str(value.name or hint)), shape_of(value)

@@ -17,18 +17,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
+from converter.formats.zhouyi.fused import FUSED, fuse
 from converter.formats.zhouyi.integer.grids import Grid
 from converter.formats.zhouyi.integer.register import keeps_integers
 from converter.formats.zhouyi.quantised.forms import OWN, Form, requantised
 from converter.formats.zhouyi.quantised.forms_more import FORMS
 from converter.formats.zhouyi.quantised.held import Held, lazy_value
 from converter.formats.zhouyi.quantised.lowering import DEQUANTIZE, QUANTIZE, made
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant
 from converter.mapping.drive import refusal
 from converter.mapping.node import Layer, MappingError
 
-_PAIRS = ("Convolution", "DepthwiseConv", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "FullyConnected", "Eltwise", "Add", "Sub", "Mul")
-_FUSED = ("RELU", "RELU6", "LEAKYRELU", "CLIP")
+_FUSED = FUSED | {"CLIP"}  # integers are bounded by what a layer may give, a float CLIP is a layer of its own
 _BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and behind rounding
 
 
@@ -41,7 +41,7 @@ class Plan:
     """Turns the float layers of a quantised network into integer layers, in order. `grids` tells the grid of every stored value."""
 
     def __init__(self, layers: Sequence[Layer], constants: dict[ir.Value, Held]) -> None:
-        self.sources = fuse(layers)
+        self.sources = fuse(layers, _FUSED)
         self.constants = constants
         self.readers: dict[ir.Value, list[Layer]] = {}
         for layer in self.sources:
@@ -270,27 +270,4 @@ def _is_real(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_floating_point()
 
 
-def fuse(layers: Sequence[Layer]) -> list[Layer]:
-    """Activations that alone read what a layer in front gives move into it, bounds included."""
-    readers: dict[ir.Value, int] = {}
-    for layer in layers:
-        for v in layer.inputs:
-            if v is not None:
-                readers[v] = readers.get(v, 0) + 1
-    writers: dict[ir.Value, Layer] = {}
-    kept: list[Layer] = []
-    for layer in layers:
-        source = layer.inputs[0] if layer.kind == "Activation" and layer.attrs.get("method") in _FUSED else None
-        carrier = writers.pop(source, None) if source is not None and readers[source] == 1 and not source.is_graph_output() else None
-        if carrier is not None:
-            carrier.attrs |= {"with_activation": layer.attrs["method"], **{k: v for k, v in layer.attrs.items() if k != "method"}}
-            carrier.outputs = list(layer.outputs)
-            continue
-        kept.append(layer)
-        if layer.kind in _PAIRS and shape_of(layer.outputs[0]) is not None:
-            layer.attrs["with_activation"] = "NONE"
-            writers[layer.outputs[0]] = layer
-    return kept
-
-
-__all__ = ["Plan", "fuse", "moves"]
+__all__ = ["Plan", "moves"]

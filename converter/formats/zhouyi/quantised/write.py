@@ -10,7 +10,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.format import Flavour
 from converter.formats.zhouyi.integer.grids import Grid
-from converter.formats.zhouyi.ir import Constant, Document, Layer
+from converter.formats.zhouyi.ir import Document
 from converter.formats.zhouyi.lower import DocumentWriter, static_loops
 from converter.formats.zhouyi.mapping import mapping
 from converter.formats.zhouyi.quantised.held import held
@@ -79,24 +79,15 @@ class IntegerWriter(DocumentWriter):
         super().__init__(graph, notes)
         self.grids = grids
 
-    def _add(
-        self,
-        kind: str,
-        name: str,
-        inputs: list[ir.Value],
-        outputs: list[ir.Value],
-        attrs: dict[str, Any] | None = None,
-        constants: dict[str, Constant] | None = None,
-    ) -> None:
-        super()._add(kind, name, inputs, outputs, attrs, constants)
-        layer: Layer = self.layers[-1]
+    def _more(self, outputs: list[ir.Value]) -> dict[str, Any]:
         found = [self.grids.get(v) for v in outputs]
-        if any(g is not None for g in found):
-            known = [g or Grid.of(1.0, 0, v.dtype or ir.DataType.INT32) for g, v in zip(found, outputs, strict=True)]
-            layer.attrs |= {
-                "layer_top_range": [[g.low, g.high] for g in known],
-                "layer_top_scale": [1 / g.scale for g in known],
-                "layer_top_zp": [-g.zero for g in known],
-                "activation_quantization_axis": ["None"] * len(known),
-            }
-        layer.attrs |= {"unquantifiable": not any(g is not None for g in found)}
+        if all(g is None for g in found):
+            return {"unquantifiable": True}
+        known = [g or Grid.of(1.0, 0, v.dtype or ir.DataType.INT32) for g, v in zip(found, outputs, strict=True)]
+        return {
+            "layer_top_range": [[g.low, g.high] for g in known],
+            "layer_top_scale": [1 / g.scale for g in known],
+            "layer_top_zp": [-g.zero for g in known],
+            "activation_quantization_axis": ["None"] * len(known),
+            "unquantifiable": False,
+        }
