@@ -10,12 +10,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+
+from converter.graph.words import unknown_word
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one parameter of a window
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+MOST_INDICES = 1 << 20  # of constant indices that are looked into
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
@@ -28,6 +32,8 @@ def broken(node: ir.Node) -> str | None:
     for name in FLAGS.intersection(node.attributes):
         if _attr(node, name, 0) not in (0, 1):
             return f"{name} is {_attr(node, name, 0)}, not 0 or 1"
+    if (reason := unknown_word(node)) is not None:
+        return reason
     law = _LAWS.get(node.op_type)
     if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
@@ -147,7 +153,47 @@ def _depth(node: ir.Node) -> str | None:
 
 def _elements(node: ir.Node) -> str | None:
     x, index = _dims(node, 0), _dims(node, 1)
-    return None if x is None or index is None or len(x) == len(index) else f"indices of {len(index)} axes into data of {len(x)}"
+    if x is not None and index is not None and len(x) != len(index):
+        return f"indices of {len(index)} axes into data of {len(x)}"
+    return _gathered(node)
+
+
+def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
+    """Constant indices, the last axis of which counts along `sizes`, lie between -size and size; a branch never taken may hold others."""
+    from converter.graph.infer import constant  # which asks these laws
+
+    found = None if _in_body(node) else constant(node.inputs[1])
+    if found is None or found.size > MOST_INDICES or found.dtype.kind not in "iu":
+        return None
+    index = found.reshape(-1, max(len(sizes), 1))
+    for i, size in enumerate(sizes):
+        wrong = index[:, i][(index[:, i] < -size) | (index[:, i] >= size)] if size is not None else np.zeros(0)
+        if wrong.size:
+            return f"the index {wrong[0]} is outside the {size} places"
+    return None
+
+
+def _nested(node: ir.Node) -> str | None:
+    """GatherND and ScatterND: the last axis of the indices names a place along the first axes of the data, behind those of the batch."""
+    x, index, batch = _dims(node, 0), _dims(node, 1), int(_attr(node, "batch_dims", 0))
+    if x is None or index is None:
+        return None
+    if not 0 <= batch < max(min(len(x), len(index)), 1):
+        return f"{batch} axes of a batch are impossible for data {x} and indices {index}"
+    depth = index[-1] if index else 0
+    if depth is None:
+        return None
+    return _inside(node, x[batch : batch + depth]) if 0 < depth <= len(x) - batch else f"indices {index} of {depth} axes into data {x}"
+
+
+def _clip(node: ir.Node) -> str | None:
+    bounds = [v.const_value.numpy() for v in node.inputs[1:] if v is not None and v.const_value is not None and v.const_value.size == 1]
+    return "a bound is not a number" if any(b.dtype.kind == "f" and np.isnan(b).any() for b in bounds) else None
+
+
+def _turned(node: ir.Node) -> str | None:
+    batch, time = int(_attr(node, "batch_axis", 1)), int(_attr(node, "time_axis", 0))
+    return None if {batch, time} == {0, 1} else f"the axes {batch} of the batch and {time} of time are not 0 and 1"
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
@@ -183,10 +229,13 @@ def _tile(node: ir.Node) -> str | None:
 def _reshape(node: ir.Node) -> str | None:
     """In the branch of an If that is never taken sizes may well contradict each other."""
     before, after = (_sizes(v) for v in (node.inputs[0], node.outputs[0]))
-    inside = isinstance(node.graph, ir.Graph) and BODY in node.graph.meta
-    if inside or before is None or after is None or math.prod(before) == math.prod(after):
+    if _in_body(node) or before is None or after is None or math.prod(before) == math.prod(after):
         return None
     return f"{math.prod(before)} elements of the shape {before} do not fit the shape {after}"
+
+
+def _in_body(node: ir.Node) -> bool:
+    return isinstance(node.graph, ir.Graph) and BODY in node.graph.meta
 
 
 def _sizes(value: ir.Value | None) -> list[int] | None:
@@ -202,7 +251,9 @@ def _axis(node: ir.Node) -> str | None:
 
 def _gathered(node: ir.Node) -> str | None:
     x, axis = _dims(node, 0), int(_attr(node, "axis", 0))
-    return None if x is None or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
+    if x is not None and not -len(x) <= axis < len(x):
+        return f"there is no axis {axis} of the shape {x}"
+    return None if x is None else _inside(node, [x[axis]])
 
 
 def _transpose(node: ir.Node) -> str | None:
@@ -240,6 +291,7 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     **{"Reshape": _reshape},
     **{"Slice": _slice, "Tile": _tile},
-    **{"GatherElements": _elements, "ScatterElements": _elements},
+    **{"GatherElements": _elements, "ScatterElements": _elements, "GatherND": _nested, "ScatterND": _nested},
+    **{"Clip": _clip, "ReverseSequence": _turned},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

@@ -53,6 +53,8 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     if not batch:
         return b.op("Gather", x, indices, axis=axis)
     axis = near_axis(axis, rank(x))
+    if not 0 < batch <= min(axis, rank(indices)):
+        raise MappingError(f"batch_dims={a.batch_dims} is impossible for axis {axis} and indices of rank {rank(indices)}", "R110")
     perm = [*range(batch), axis, *(i for i in range(batch, rank(x)) if i != axis)]
     y = b.op("GatherND", transpose(b, x, perm), b.op("Unsqueeze", cast(b, indices, T.INT64), [-1]), batch_dims=batch)
     # batch, indices, the axes before the gathered one, those behind it -> batch, before, indices, behind
