@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.laws import broken
+from converter.graph.laws import broken, wild
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
+LARGEST_TABLE = 1 << 24  # entries of an array that is made because a number in a file says so
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
@@ -31,6 +33,20 @@ _NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "Random
 
 class InferenceError(Exception):
     """A node whose inputs contradict its operator; the message is onnx's."""
+
+
+def demand_small(*sizes: int) -> None:
+    """InferenceError when a table of these sizes, which a file asks for, would fill the memory (or when one of them is below zero)."""
+    if min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST_TABLE:
+        raise InferenceError(f"a table of {' x '.join(map(str, sizes))} entries is impossible or too large")
+
+
+def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Array:
+    """numpy.arange, for bounds that may come from a file."""
+    bounds: Any = (0, first, step) if last is None else (first, last, step)
+    demand_small(max(0, math.ceil((bounds[1] - bounds[0]) / step)))
+    found: Array = np.arange(*bounds, dtype=dtype)
+    return found
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
@@ -94,6 +110,8 @@ def infer(node: ir.Node) -> None:
 
         extensions.infer(node)
     else:
+        if node.domain == "" and (reason := wild(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
         _infer_standard(node)
         if node.domain == "" and (reason := broken(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")

@@ -7,6 +7,7 @@ are refused where the node is made, whatever format they come from. Source: the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,20 @@ FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
 VARIADIC = frozenset(("Concat", "Sum", "Max", "Min", "Mean"))  # operators of any number of operands, all of which count
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
+_ANY_NUMBER = frozenset(("Constant", "Shape", "StringSplit", "TfIdfVectorizer"))  # whose attributes are values, or may count to any end
 Dims = list[int | None]
+
+
+def wild(node: ir.Node) -> str | None:
+    """Why onnx's own inference must not even be asked: it does not survive some numbers; or None."""
+    if node.op_type not in _ANY_NUMBER:
+        for a in node.attributes.values():
+            if a.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not a.is_ref():
+                beyond = [n for n in (a.value if a.type == ir.AttributeType.INTS else [a.value]) if not -LARGEST <= n < LARGEST]
+                if beyond:
+                    return f"{a.name} is {beyond[0]}"
+    return _nested(node) if node.op_type == "GatherND" else None
 
 
 def broken(node: ir.Node) -> str | None:
@@ -187,8 +201,24 @@ def _nested(node: ir.Node) -> str | None:
 
 
 def _clip(node: ir.Node) -> str | None:
-    bounds = [v.const_value.numpy() for v in node.inputs[1:] if v is not None and v.const_value is not None and v.const_value.size == 1]
+    sizes = [s for v in node.inputs[1:] if (s := _sizes(v)) is not None]
+    if any(math.prod(s) != 1 for s in sizes):
+        return f"a bound is one number, not an array of the shape {next(s for s in sizes if math.prod(s) != 1)}"
+    bounds = [v.const_value.numpy() for v in node.inputs[1:] if v is not None and v.const_value is not None]
     return "a bound is not a number" if any(b.dtype.kind == "f" and np.isnan(b).any() for b in bounds) else None
+
+
+def _celu(node: ir.Node) -> str | None:
+    return "alpha is 0, by which the data are divided" if _attr(node, "alpha", 1.0) == 0 else None
+
+
+def _einsum(node: ir.Node) -> str | None:
+    equation = str(_attr(node, "equation", "")).replace(" ", "")
+    terms, _, output = equation.partition("->")
+    wrong = [t for t in (*terms.split(","), output) if not _TERM.fullmatch(t)]
+    if wrong or not set(output) <= set(terms) or any(output.count(c) > 1 for c in output if c != "."):
+        return f"{equation[:200]!r} is no equation"
+    return None if terms.count(",") + 1 == len(node.inputs) else f"{equation[:200]!r} has not as many terms as there are operands"
 
 
 def _turned(node: ir.Node) -> str | None:
@@ -292,6 +322,6 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Reshape": _reshape},
     **{"Slice": _slice, "Tile": _tile},
     **{"GatherElements": _elements, "ScatterElements": _elements, "GatherND": _nested, "ScatterND": _nested},
-    **{"Clip": _clip, "ReverseSequence": _turned},
+    **{"Clip": _clip, "Celu": _celu, "Einsum": _einsum, "ReverseSequence": _turned},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

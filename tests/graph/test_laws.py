@@ -45,6 +45,9 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "axes of a batch": ("GatherND", [2, 3], [np.zeros((2, 1), np.int64)], {"batch_dims": 2}),
     "index of an update": ("ScatterElements", [2, 3], [np.array([[2]]), np.ones((1, 1), F)], {}),
     "index of updated rows": ("ScatterND", [2, 3], [np.array([[-3]]), np.ones((1, 3), F)], {}),
+    "equation": ("Einsum", [2, 3], [], {"equation": "ij->ij->ji"}),
+    "label that no operand has": ("Einsum", [2, 3], [], {"equation": "ij->ik"}),
+    "label twice": ("Einsum", [2, 3], [], {"equation": "ij->jj"}),
     "order of blocks": ("DepthToSpace", [1, 4, 2, 2], [], {"blocksize": 2, "mode": "RDC"}),
     "mode": ("Resize", [1, 1, 2, 2], [None, np.array([1, 1, 2, 2], F)], {"mode": "lanczos"}),
     "way": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 4), F)], {"hidden_size": 4, "direction": "backward"}),
@@ -140,3 +143,9 @@ def test_the_words_are_those_of_the_operators() -> None:
         for name, known in attributes.items():
             default = helper.get_attribute_value(schema.attributes[name].default_value) if schema.attributes[name].default_value.name else known[0]
             assert (default.decode() if isinstance(default, bytes) else default) in known, (op, name)
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("GatherND", {"batch_dims": -(1 << 63)}), ("GatherND", {"batch_dims": -1}), ("Gather", {"axis": 1 << 62})])
+def test_numbers_that_engines_and_inference_do_not_survive(tmp_path: Path, op: str, attributes: dict[str, Any]) -> None:
+    with pytest.raises(ConverterError):
+        converter.load(written(tmp_path, op, [2, 3], [np.zeros((2, 1), np.int64)], attributes))

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import arange, constant, shape_of
 from converter.graph.walk import subgraphs
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import copy_body
@@ -112,7 +112,7 @@ def moved(node: ir.Node, b: Builder) -> ir.Value | None:
     x, shape, out = operand(node), shape_of(operand(node)), shape_of(node.outputs[0])
     if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or np.prod(shape) > LARGEST_TABLE or len(shape) < 2:
         return None
-    index = np.arange(int(np.prod(shape))).reshape(shape).transpose(attrs_of(node).get("perm") or range(len(shape))[::-1])
+    index = arange(int(np.prod(shape))).reshape(shape).transpose(attrs_of(node).get("perm") or range(len(shape))[::-1])
     return b.op("Reshape", b.op("Gather", b.op("Reshape", x, [-1]), index.reshape(-1), axis=0), list(out))
 
 
@@ -125,7 +125,7 @@ def joined(node: ir.Node, b: Builder) -> ir.Value | None:
     result, start = None, 0
     for value, shape in zip(node.inputs, shapes, strict=True):
         assert value is not None and shape is not None
-        place = np.arange(out[axis]) - start
+        place = arange(out[axis]) - start
         spread = b.op("Gather", value, np.clip(place, 0, shape[axis] - 1), axis=axis)
         here = (place >= 0) & (place < shape[axis])
         mask = np.ascontiguousarray(np.broadcast_to(here.reshape([-1 if i == axis else 1 for i in range(len(out))]), out))

@@ -31,7 +31,7 @@ from converter.formats.openvino.opset.special.base import (
     transpose,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import known, rank_of
+from converter.graph.infer import arange, known, rank_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -226,7 +226,7 @@ def lift_slice_scatter(layer: Layer, b: Builder) -> ir.Value:
     x, updates, axes = operand(layer, 0), operand(layer, 1), optional(layer, 5)
     start, stop, step = (int64(b, operand(layer, i), flat=True) for i in (2, 3, 4))
     shape = static(x)
-    numbers = b.const(np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
+    numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
     places = b.op("Reshape", b.op("Slice", numbers, start, stop, None if axes is None else int64(b, axes, flat=True), step), [-1])
     flat = b.op("ScatterElements", b.op("Reshape", x, [-1]), places, b.op("Reshape", updates, [-1]), axis=0)
     return b.op("Reshape", flat, list(shape))
