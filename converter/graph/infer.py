@@ -24,7 +24,7 @@ from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
-LARGEST_TABLE = 1 << 24  # entries of an array that is made because a number in a file says so
+LARGEST_TABLE = 1 << 25  # entries of an array that is made because a number in a file says so
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}

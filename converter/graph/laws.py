@@ -221,6 +221,27 @@ def _einsum(node: ir.Node) -> str | None:
     return None if terms.count(",") + 1 == len(node.inputs) else f"{equation[:200]!r} has not as many terms as there are operands"
 
 
+def _layers(node: ir.Node) -> str | None:
+    """Scale and bias of a LayerNormalization broadcast to what is normalised together."""
+    x = _dims(node, 0)
+    for i in (1, 2):
+        given = _dims(node, i)
+        if x is not None and given is not None and any(s not in (1, None) and _differ(s, d) for s, d in zip(given[::-1], x[::-1], strict=False)):
+            return f"input {i} has the shape {given}, which does not fit the shape {x}"
+    return _axis(node)
+
+
+def _suppression(node: ir.Node) -> str | None:
+    """Boxes [images, n, 4], scores [images, classes, n], limits of one number each."""
+    boxes, scores = _dims(node, 0), _dims(node, 1)
+    if boxes is not None and (len(boxes) != 3 or _differ(boxes[2], 4)):
+        return f"boxes of the shape {boxes}"
+    if scores is not None and (len(scores) != 3 or (boxes is not None and (_differ(scores[0], boxes[0]) or _differ(scores[2], boxes[1])))):
+        return f"scores of the shape {scores} for boxes of the shape {boxes}"
+    limits = [s for i in (2, 3, 4) if i < len(node.inputs) and (s := _sizes(node.inputs[i])) is not None and math.prod(s) != 1]
+    return f"a limit of the shape {limits[0]}" if limits else None
+
+
 def _turned(node: ir.Node) -> str | None:
     batch, time = int(_attr(node, "batch_axis", 1)), int(_attr(node, "time_axis", 0))
     return None if {batch, time} == {0, 1} else f"the axes {batch} of the batch and {time} of time are not 0 and 1"
@@ -322,6 +343,6 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Reshape": _reshape},
     **{"Slice": _slice, "Tile": _tile},
     **{"GatherElements": _elements, "ScatterElements": _elements, "GatherND": _nested, "ScatterND": _nested},
-    **{"Clip": _clip, "Celu": _celu, "Einsum": _einsum, "ReverseSequence": _turned},
+    **{"Clip": _clip, "Celu": _celu, "Einsum": _einsum, "ReverseSequence": _turned, "NonMaxSuppression": _suppression, "LayerNormalization": _layers},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

@@ -128,6 +128,8 @@ class Lowering:
             self.lower_near(near_of(node))
         except InferenceError as e:  # a table that would be too large, mostly
             raise MappingError(str(e)) from None
+        except MemoryError:
+            raise MappingError("what stands for it is too large to be written out") from None
 
     def lower_near(self, near: Node) -> None:
         """Appends the layers of an operator that need not stand in any graph."""

@@ -106,6 +106,12 @@ class SubgraphLift:
             if value.producer() is not None and known(value) is None:
                 value.name = self.b.names.fresh(self.name(index))
 
+    def _vector(self, value: ir.Value, index: int) -> ir.Value:
+        """NNAPI has no tensors without axes: one number has the shape [1], and an operation that reads it may name that axis."""
+        operand = self.subgraph.operands[index]
+        inner = operand.type.is_tensor and index not in self.subgraph.outputs
+        return self.b.op("Reshape", value, [1]) if inner and shape_of(value) == () and list(operand.dimensions) == [1] else value
+
     def _results(self, operation: Operation) -> list[ir.Value]:
         if operation.type in ("IF", "WHILE"):
             return lift_control(self, operation)
@@ -121,6 +127,7 @@ class SubgraphLift:
                 set_type(value, None, operand.dimensions)
         if operation.type not in RAW:
             results = [quantise(self.b, v, o) for v, o in zip(results, operands, strict=False)]
+        results = [self._vector(v, i) for v, i in zip(results, operation.outputs, strict=False)]
         for value, operand in zip(results, operands, strict=False):
             if value.shape is None and operand.dimensions and all(operand.dimensions):
                 set_type(value, None, operand.dimensions)

@@ -9,7 +9,7 @@ from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
 from converter.formats.nnapi.writing import NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import constant, evaluate, known
+from converter.graph.infer import constant, demand_small, evaluate, known
 from converter.mapping.node import MappingError
 
 UNARY = {
@@ -237,6 +237,7 @@ def cast_truth(e: Emit) -> None:
     kind = e.operand(y).type
     if kind.dtype is None:
         raise MappingError("there is no such cast")
+    demand_small(*e.operand(y).dimensions)
     one, none = (e.writer.tensor(np.full(e.operand(y).dimensions, v, kind.dtype), kind) for v in (1, 0))
     e.put("SELECT", y, mask=mask, a=one, b=none)
 
