@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
-LARGEST_TABLE = 1 << 25  # entries of an array that is made because a number in a file says so
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
@@ -33,20 +31,6 @@ _NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "Random
 
 class InferenceError(Exception):
     """A node whose inputs contradict its operator; the message is onnx's."""
-
-
-def demand_small(*sizes: int) -> None:
-    """InferenceError when a table of these sizes, which a file asks for, would fill the memory (or when one of them is below zero)."""
-    if min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST_TABLE:
-        raise InferenceError(f"a table of {' x '.join(map(str, sizes))} entries is impossible or too large")
-
-
-def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Array:
-    """numpy.arange, for bounds that may come from a file."""
-    bounds: Any = (0, first, step) if last is None else (first, last, step)
-    demand_small(max(0, math.ceil((bounds[1] - bounds[0]) / step)))
-    found: Array = np.arange(*bounds, dtype=dtype)
-    return found
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:

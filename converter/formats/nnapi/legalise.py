@@ -12,7 +12,8 @@ from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, r
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.graph.build import Builder, attrs_of, same_attrs
-from converter.graph.infer import arange, constant, known, shape_of
+from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
 

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import arange, constant, shape_of
+from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.graph.walk import subgraphs
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import copy_body

@@ -11,7 +11,8 @@ from converter.formats.onnx.canonical import ROWS as CANONICAL
 from converter.formats.onnx.microsoft import ROWS, activated, fast_gelu, fused_conv, group_norm, rms
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.graph.infer import arange, rank_of
+from converter.graph.infer import rank_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _FLOAT = ir.DataType.FLOAT

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.overlaps import FLOAT, INT64, length, numbers
 from converter.graph.extensions import extension
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 
 Value = ir.Value
 Point = tuple[Value, Value]

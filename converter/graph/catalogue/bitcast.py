@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _T = ir.DataType

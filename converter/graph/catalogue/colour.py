@@ -10,7 +10,8 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 
 # planes behind Y: U then V, V then U, or pairs
 PLANES, PAIRS = {"I420": (0, 1), "YV12": (1, 0)}, {"NV12": (0, 1), "NV21": (1, 0)}

@@ -13,7 +13,8 @@ from converter.graph.catalogue.proposals import filled, large_enough, refine, su
 from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
-from converter.graph.infer import arange, shape_of
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

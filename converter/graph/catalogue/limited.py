@@ -12,7 +12,8 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.keypoints import columns
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 
 Value = ir.Value
 FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))

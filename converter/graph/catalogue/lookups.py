@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
-from converter.graph.infer import arange, known, rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _U64, _I64, _F64 = int(ir.DataType.UINT64), int(ir.DataType.INT64), int(ir.DataType.DOUBLE)

@@ -14,7 +14,8 @@ from converter.graph.catalogue.overlaps import INT64, corner_overlap, greedy, le
 from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
-from converter.graph.infer import Array, arange, shape_of
+from converter.graph.infer import Array, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
-from converter.graph.infer import arange, shape_of
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

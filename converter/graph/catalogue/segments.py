@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, static
 from converter.graph.extensions import extension
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 
 
 def _members(b: Builder, ids: ir.Value, rows: int) -> ir.Value:

@@ -9,7 +9,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, static
 from converter.graph.catalogue.ssd import class_of
 from converter.graph.extensions import extension
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 
 BOOL = int(ir.DataType.BOOL)
 DEAD = -1e38  # candidates that are out have the score -inf

@@ -9,7 +9,8 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.selection import front, static
 from converter.graph.catalogue.suppression import ranked
 from converter.graph.extensions import extension
-from converter.graph.infer import arange, shape_of
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 INT64, FLOAT = int(ir.DataType.INT64), int(ir.DataType.FLOAT)

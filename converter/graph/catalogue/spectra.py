@@ -8,7 +8,8 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
-from converter.graph.infer import arange, rank_of
+from converter.graph.infer import rank_of
+from converter.graph.sizes import arange
 
 
 def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> ir.Value:

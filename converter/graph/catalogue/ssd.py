@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, front, static, take, total
 from converter.graph.extensions import extension
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 
 Groups = tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value]
 

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import arange, constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis

@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import arange, shape_of
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 

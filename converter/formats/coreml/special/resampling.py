@@ -10,7 +10,8 @@ import onnx_ir as ir
 from converter.formats.coreml.blobs import dims, floats, operand, rank, with_rank
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from converter.formats.coreml.blobs import axis_of, dims, floats, ints, operand, operands, rank, reshape, shape_as, squeeze, together, unsqueeze
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
-from converter.graph.infer import arange, known, rank_of
+from converter.graph.infer import known, rank_of
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value

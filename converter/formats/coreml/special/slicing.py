@@ -10,7 +10,8 @@ import onnx_ir as ir
 from converter.formats.coreml.blobs import axis_of, bools, dims, floats, ints, operand, rank, squeeze
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
-from converter.graph.infer import arange, known
+from converter.graph.infer import known
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value

@@ -9,7 +9,8 @@ from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
 from converter.formats.nnapi.writing import NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import constant, demand_small, evaluate, known
+from converter.graph.infer import constant, evaluate, known
+from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
 
 UNARY = {

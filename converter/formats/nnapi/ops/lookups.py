@@ -10,7 +10,8 @@ from converter.formats.nnapi.ops.emit import Emit, lowers, only_user
 from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape
 from converter.formats.nnapi.table import OperandType as T
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import demand_small, known
+from converter.graph.infer import known
+from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
 
 

@@ -13,7 +13,7 @@ from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.ops.shapes import axis, rank
 from converter.formats.nnapi.table import OperandType
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 REDUCE = {"MEAN": "ReduceMean", "REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin", "REDUCE_PROD": "ReduceProd", "REDUCE_SUM": "ReduceSum"}

@@ -10,7 +10,8 @@ import onnx_ir as ir
 from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.table import Array
-from converter.graph.infer import arange, known
+from converter.graph.infer import known
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

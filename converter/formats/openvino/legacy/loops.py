@@ -17,7 +17,8 @@ from converter.formats.openvino.ir import PortMap, SubNet
 from converter.formats.openvino.legacy.access import dims, operand, shape
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
-from converter.graph.infer import arange, set_type
+from converter.graph.infer import set_type
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from converter.formats.openvino.legacy.access import (
 )
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 

@@ -11,9 +11,10 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.writing import scalar_of
 from converter.graph.build import builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import Array, arange, evaluate, known, shape_of
+from converter.graph.infer import Array, evaluate, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_graph
+from converter.graph.sizes import arange
 from converter.graph.walk import all_graphs
 from converter.passes.tidy import tidy
 

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, need, reshaped, scalar_of, static, step, widened
-from converter.graph.infer import arange, constant, known
+from converter.graph.infer import constant, known
+from converter.graph.sizes import arange
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node

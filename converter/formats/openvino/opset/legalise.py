@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from converter.formats.openvino.opset.legalise_recurrent import lstm
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import arange, rank_of, shape_of
+from converter.graph.infer import rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.passes.legalise import Rewrites
 
 T = ir.DataType

@@ -23,7 +23,8 @@ from converter.formats.zhouyi.ops.fields import axes_of, axis_of
 from converter.formats.zhouyi.special.products import lift_mat_mul
 from converter.formats.zhouyi.special.register import LIFT, blob, choose, need, need_int, need_number, operand, static
 from converter.graph.build import Builder
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 LOW, HIGH = float(-(2**31)), float(2**31 - 1)

@@ -12,7 +12,8 @@ from converter.formats.zhouyi.special.pooling import overhang
 from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 

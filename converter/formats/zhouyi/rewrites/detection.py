@@ -10,7 +10,8 @@ import onnx_ir as ir
 from converter.formats.zhouyi.rewrites.register import attributes, operand, rewrites, static
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.infer import arange, constant
+from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
-from converter.graph.infer import arange, constant
+from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

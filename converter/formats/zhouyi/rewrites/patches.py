@@ -11,7 +11,8 @@ import onnx_ir as ir
 from converter.formats.zhouyi.ops.fields import explicit_pads, kernel_of
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, static
 from converter.graph.build import Builder
-from converter.graph.infer import Array, arange
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.drive import near_of
 from converter.mapping.node import MappingError, Node
 

@@ -8,7 +8,8 @@ import onnx_ir as ir
 from converter.formats.zhouyi.special.register import choose, constant_value, fixed, lifts, lowers, need, need_int, need_ints, operand, static, twin
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.infer import arange, constant, demand_small
+from converter.graph.infer import constant
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

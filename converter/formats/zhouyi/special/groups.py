@@ -10,7 +10,7 @@ from converter.formats.zhouyi.special.register import choose, declared_types, li
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import front, take
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer
 
 FLOAT = int(ir.DataType.FLOAT)

@@ -10,7 +10,8 @@ from converter.formats.zhouyi.special.register import choose, constant_value, li
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
-from converter.graph.infer import constant, demand_small
+from converter.graph.infer import constant
+from converter.graph.sizes import demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -25,7 +25,8 @@ from converter.formats.zhouyi.special.register import (
     truth_of,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import arange, constant, shape_of
+from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -11,7 +11,8 @@ from converter.formats.zhouyi.ops.fields import explicit_pads, keys, pad_keys, s
 from converter.formats.zhouyi.special.register import choose, lifts, lowers, need, need_int, need_ints, operand, static, twin
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
-from converter.graph.infer import arange, shape_of
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -11,7 +11,7 @@ from converter.formats.zhouyi.special.detection import declared, numbers
 from converter.formats.zhouyi.special.register import choose, declared_types, lifts, lowers, need, need_int, need_number, operand, places, static
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -12,7 +12,8 @@ from converter.formats.zhouyi.ops.windows import CONV_2D
 from converter.formats.zhouyi.special.register import blob, choose, fixed, index_of, lifts, lowers, need, need_int, operand, static
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
-from converter.graph.infer import arange, constant, shape_of
+from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -12,7 +12,7 @@ from converter.formats.zhouyi.ops.windows import CONV_2D, DECONV_2D, DECONV_3D
 from converter.formats.zhouyi.special.register import blob, lifts, lowers, need_int, operand, static, twin
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.infer import arange
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -31,7 +31,8 @@ from converter.formats.openvino.opset.special.base import (
     transpose,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import arange, known, rank_of
+from converter.graph.infer import known, rank_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -60,12 +61,8 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     # batch, indices, the axes before the gathered one, those behind it -> batch, before, indices, behind
     before, inner = axis - batch, rank(indices) - batch
     behind = rank(x) - axis - 1
-    order = [
-        *range(batch),
-        *range(batch + inner, batch + inner + before),
-        *range(batch, batch + inner),
-        *range(batch + inner + before, batch + inner + before + behind),
-    ]
+    middle = batch + inner
+    order = [*range(batch), *range(middle, middle + before), *range(batch, middle), *range(middle + before, middle + before + behind)]
     return transpose(b, y, order)
 
 

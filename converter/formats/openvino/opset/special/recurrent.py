@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, dim, filled, given, lifts, lowers, operand, optional, static
 from converter.graph.build import Builder
-from converter.graph.infer import constant, demand_small
+from converter.graph.infer import constant
+from converter.graph.sizes import demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from converter.formats.openvino.opset.special.base import is_float, rank, static, transpose
 from converter.graph.build import Builder
-from converter.graph.infer import Array, arange, known
+from converter.graph.infer import Array, known
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 

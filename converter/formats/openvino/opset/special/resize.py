@@ -26,7 +26,8 @@ from converter.formats.openvino.opset.special.base import (
 )
 from converter.formats.openvino.opset.special.resampling import resampled
 from converter.graph.build import Builder
-from converter.graph.infer import arange, known, shape_of
+from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
