@@ -21,10 +21,11 @@ from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 
-SLAB = 1 << 24  # bytes that are made for writing at once
+SLAB = 1 << 22  # bytes that are made for writing at once
+_RELEASE = 1 << 24  # bytes after which mapped pages are given back
 _PIECE = 1 << 19  # bytes of one write; larger ones make Linux look for larger pages, which takes several times as long
 _MAPS: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()  # mapped files: address, descriptor
-_LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
+_LINE, _TILE, _FAR = 64, 1 << 15, 256  # bytes of a cache line, of the first cache; distance of neighbours from which each costs a line
 
 
 class MappedFile:
@@ -106,31 +107,59 @@ def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any
 
 
 def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache line holds: several times faster."""
+    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache line holds, of a matrix as many as stay
+    in the first cache, packed in the order in which they lie there: several times faster.
+    """
     if abs(array.strides[-1]) <= _FAR:
         return np.ascontiguousarray(array)
     copy, width = np.empty(array.shape, array.dtype), max(1, _LINE // array.itemsize)
+    if matrix := array.ndim == 2:
+        width = max(width, _TILE * array.shape[-1] // array.nbytes)
     for i in range(0, array.shape[-1], width):
-        copy[..., i : i + width] = array[..., i : i + width]
+        part = array[..., i : i + width]
+        copy[..., i : i + width] = part.copy(order="K") if matrix else part
     return copy
+
+
+def pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes of the elements in C order, as they are in memory; of a permuted view each piece is made while the one before is used."""
+    made = slabs(array) if array.flags.c_contiguous or array.nbytes <= SLAB else _ahead(slabs(array))
+    return (slab.reshape(-1).view(np.uint8) for slab in made)
+
+
+def _ahead(made: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as worker:
+        coming = worker.submit(next, made, None)
+        while (piece := coming.result()) is not None:
+            coming = worker.submit(next, made, None)
+            yield piece
 
 
 def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
     """Writes the elements in C order, as they are in memory; the number of bytes."""
-    return sum(f.write(slab.reshape(-1).view(np.uint8).data) for slab in slabs(array))
+    return sum(f.write(piece.data) for piece in pieces(array))
 
 
 class _Sink(io.FileIO):
-    """Writes slab by slab and gives the pages of mapped inputs back in between: weights that go by do not gather in memory."""
+    """Writes piece by piece. In between the disk is set to work, so that little is left for the end, and the pages of mapped inputs are given back:
+    weights that go by do not gather in memory.
+    """
 
-    _since = 0
+    _waiting = _mapped = 0
 
     def write(self, data: Any) -> int:
-        slab = memoryview(data)[:SLAB]
-        written = _copied(slab, self.fileno()) or super().write(slab[:_PIECE])
-        self._since += written
-        if self._since >= SLAB:
-            self._since = 0
+        whole = memoryview(data)
+        written = _copied(whole[:_RELEASE], self.fileno()) or super().write(whole[:_PIECE])
+        self._waiting += written
+        self._mapped += written
+        if self._waiting >= SLAB:
+            if hasattr(os, "posix_fadvise"):  # of pages that are not yet on the disk, Linux begins to write them and keeps them
+                os.posix_fadvise(self.fileno(), self.tell() - self._waiting, self._waiting, os.POSIX_FADV_DONTNEED)
+            self._waiting = 0
+        if self._mapped >= _RELEASE:
+            self._mapped = 0
             _release()
         return written
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.files import slabs
+from converter.files import pieces
 from converter.formats.nnapi.table import Array, Bytes, Lifetime, Location, Operand, Table
 
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver (Android's default request alignment).
@@ -31,7 +31,7 @@ class Layout:
             if offset > position:
                 yield np.zeros(offset - position, np.uint8)
             array = _checked(operand)
-            yield from (slab.reshape(-1).view(np.uint8) for slab in slabs(array))
+            yield from pieces(array)
             position = offset + array.nbytes
 
 
