@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from converter.diagnostics import Where
 from converter.errors import ConverterError, ReadError, WriteError
-from converter.files import SLAB, MappedFile, Output, side_file, slabs
+from converter.files import Output, side_file
+from converter.mapped import MappedFile
+from converter.pieces import SLAB, slabs
 from support import run_python
 
 
@@ -286,7 +288,9 @@ def test_slabs_across_the_order_of_memory(dtype: str, shape: tuple[int, ...], pe
 
 PEAK = """
 import sys
-from converter.files import MappedFile, Output, write_array
+from converter.files import Output
+from converter.mapped import MappedFile
+from converter.pieces import write_array
 source = MappedFile(sys.argv[1]).bytes.view("<f4").reshape(-1, 1024, 1024)
 with Output(sys.argv[2]) as out, out.open() as f:
     write_array(f, source)
