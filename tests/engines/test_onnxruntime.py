@@ -131,3 +131,12 @@ def test_refusals_name_the_reason() -> None:
         Model(model, "test").run({"x": np.zeros((3, 3), np.float32)})
     with pytest.raises(UsageError, match="missing"):
         Model(model, "test").run({})
+
+
+def test_a_transposed_matrix_times_a_vector() -> None:
+    """Fused by onnxruntime, the vector would be taken for a matrix."""
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [3, 2])
+    b.output(b.op("MatMul", b.op("Transpose", x, perm=[1, 0]), np.array([1, 10, 100], np.float32)))
+    (result,) = Model(model, "test").run({"x": np.arange(6, dtype=np.float32).reshape(3, 2)}).values()
+    np.testing.assert_array_equal(result, [420, 531])
