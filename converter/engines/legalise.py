@@ -111,9 +111,24 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
     return None
 
 
-def _lrn_of_even_window(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel takes odd windows only."""
-    return None if node.attributes["size"].as_int() % 2 else lrn(node, b)
+def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel takes odd windows only, and four axes."""
+    if node.attributes["size"].as_int() % 2 == 0:
+        return lrn(node, b)
+    x = node.inputs[0]
+    rank = None if x is None else rank_of(x)
+    if x is None or rank is None or rank == 4:
+        return None
+    flat = b.op("Reshape", x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
+    return b.op("Reshape", b.op("LRN", flat, **attrs_of(node)), b.op("Shape", x))
+
+
+def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
+    x, y = node.inputs[0], node.inputs[1]
+    if x is None or y is None or rank_of(y) != 1 or rank_of(x) in (None, 1):
+        return None
+    return b.op("Squeeze", b.op("MatMul", x, b.op("Unsqueeze", y, [1])), [-1])
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:
@@ -158,7 +173,8 @@ def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
 
 DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "ConvInteger": _conv_integer_of_many_zeros,
-    "LRN": _lrn_of_even_window,
+    "LRN": _lrn,
+    "MatMul": _matmul_of_vector,
     "MaxPool": _max_pool_of_wide_margins,
     "MaxUnpool": _unpool_to_a_size,
     "Mod": _mod,

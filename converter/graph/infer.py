@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.laws import broken
+from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -134,6 +135,8 @@ def _infer_standard(node: ir.Node) -> None:
             out.shape = ir.Shape(dims)
     if node.op_type == "GatherND" and node.outputs[0].shape is None:
         _infer_scalar(node)
+    if node.op_type in ROUNDED:
+        without_windows_in_padding(node)
 
 
 def _infer_scalar(node: ir.Node) -> None:
