@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.laws import broken
+from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -134,6 +135,8 @@ def _infer_standard(node: ir.Node) -> None:
             out.shape = ir.Shape(dims)
     if node.op_type == "GatherND" and node.outputs[0].shape is None:
         _infer_scalar(node)
+    if node.op_type in ROUNDED:
+        without_windows_in_padding(node)
 
 
 def _infer_scalar(node: ir.Node) -> None:
@@ -285,6 +288,8 @@ def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
     """Runs one standard node on arrays with onnx's reference; an empty list when the reference cannot."""
     from onnx.reference import ReferenceEvaluator
 
+    if node.op_type == "CumSum" and not node.domain and inputs[1] is not None:
+        inputs = [inputs[0], inputs[1].reshape(())]  # exporters write the axis as a list of one, which kernels take and the reference does not
     proto = onnx.NodeProto(op_type=node.op_type)
     proto.input.extend("" if v is None else f"i{i}" for i, v in enumerate(inputs))
     proto.output.extend(f"o{i}" for i in range(len(node.outputs)))

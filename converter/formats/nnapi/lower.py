@@ -114,6 +114,7 @@ def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -
     legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
+    legalise(graph, lambda n: turned_integers(n) and refused(n, level), rewrites(level), give_up if hurry else None)
     fold(graph)
     table, writer = Table(), Writer(level)
     writer.subgraph = table
@@ -121,6 +122,11 @@ def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
     return table, writer.narrowing.notes
+
+
+def turned_integers(node: ir.Node) -> bool:
+    """Whether the order of axes made a node of a kind that whole numbers and truth values do not have."""
+    return node.op_type == "Transpose" and not node.domain and node.outputs[0].dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
 
 
 def give_up(node: ir.Node) -> None:
