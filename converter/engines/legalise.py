@@ -16,7 +16,7 @@ from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.decompositions.quantisation import conv_integer
@@ -41,6 +41,7 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
             if node.domain == "":
                 _legalise(node, names)
     _boundary(model.graph, names)
+    tell_nodes_apart(model)
 
 
 def _legalise(node: ir.Node, names: Names) -> None:
@@ -110,9 +111,24 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
     return None
 
 
-def _lrn_of_even_window(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The kernel takes odd windows only."""
-    return None if node.attributes["size"].as_int() % 2 else lrn(node, b)
+def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel takes odd windows only, and four axes."""
+    if node.attributes["size"].as_int() % 2 == 0:
+        return lrn(node, b)
+    x = node.inputs[0]
+    rank = None if x is None else rank_of(x)
+    if x is None or rank is None or rank == 4:
+        return None
+    flat = b.op("Reshape", x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
+    return b.op("Reshape", b.op("LRN", flat, **attrs_of(node)), b.op("Shape", x))
+
+
+def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
+    x, y = node.inputs[0], node.inputs[1]
+    if x is None or y is None or rank_of(y) != 1 or rank_of(x) in (None, 1):
+        return None
+    return b.op("Squeeze", b.op("MatMul", x, b.op("Unsqueeze", y, [1])), [-1])
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:
@@ -141,9 +157,25 @@ def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
     return max_unpool(node, b) if len(node.inputs) > 2 else None
 
 
+def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel refuses margins as large as the window, which a dilated one can reach over; these are padded before."""
+    x, a = node.inputs[0], attrs_of(node)
+    if x is None or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16) or len(node.outputs) > 1 or "pads" not in a:
+        return None
+    window = np.array(a["kernel_shape"] * 2)
+    inner = np.minimum(a["pads"], window - 1)
+    outer = (np.array(a["pads"]) - inner).reshape(2, -1)
+    if not outer.any():
+        return None
+    wide = b.op("Pad", x, np.pad(outer, ((0, 0), (2, 0))).reshape(-1), b.like(x, -np.inf))
+    return b.op("MaxPool", wide, **{**a, "pads": inner.tolist()})
+
+
 DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "ConvInteger": _conv_integer_of_many_zeros,
-    "LRN": _lrn_of_even_window,
+    "LRN": _lrn,
+    "MatMul": _matmul_of_vector,
+    "MaxPool": _max_pool_of_wide_margins,
     "MaxUnpool": _unpool_to_a_size,
     "Mod": _mod,
     "Pad": _pad_every_axis,

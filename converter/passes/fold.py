@@ -33,12 +33,23 @@ def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] 
             if node.op_type == "DequantizeLinear" or (node.op_type not in _MEASURES and any(v in compact for v in node.inputs)):
                 compact.update(node.outputs)
                 continue
+            if node.op_type == "Concat" and not node.domain:
+                _leave_out_empty(node)
             if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             arrays = _values(node, limit)
             if arrays is not None:
                 _replace(node, arrays, names)
     tidy(model)
+
+
+def _leave_out_empty(node: ir.Node) -> None:
+    """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have such tensors."""
+    kept = [v for v in node.inputs if v is None or (shape := shape_of(v)) is None or 0 not in shape]
+    if 0 < len(kept) < len(node.inputs):
+        for i, v in enumerate(kept):
+            node.replace_input_with(i, v)
+        node.resize_inputs(len(kept))
 
 
 def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:

@@ -230,7 +230,7 @@ REFUSALS: list[tuple[Callable[[], Table], str]] = [
         lambda: _one("EQUAL", lambda t: [tensor(t, [2], Q8, scale=1.0), tensor(t, [2], Q8, scale=2.0)], Operand(OperandType.TENSOR_BOOL8, [2])),
         "its operands differ in scale",
     ),
-    (lambda: _one("DIV", lambda t: [tensor(t, [2], I32), tensor(t, [2], I32), scalar(t, 0)], Operand(I32, [2])), "integers are divided towards zero"),
+    (lambda: _one("DIV", lambda t: [tensor(t, [2], I32), tensor(t, [2], I32), scalar(t, 1)], Operand(I32, [2])), "integers has an activation"),
     (lambda: _one("CHANNEL_SHUFFLE", lambda t: [tensor(t, [2, 4]), scalar(t, 2), scalar(t, 1)], Operand(F32, [2, 4])), "it has no such operator"),
     (lambda: quantised(True), "per-channel scales with unsigned activations"),
 ]

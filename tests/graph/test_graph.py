@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -456,3 +457,16 @@ def test_one_element_that_is_looked_up_is_a_scalar() -> None:
     x, places = b.input("x", ir.DataType.FLOAT, [3, 4]), b.input("i", ir.DataType.INT64, [2])
     assert shape_of(b.op("GatherND", x, places)) == ()
     assert shape_of(b.op("GatherND", x, places, batch_dims=0)) == ()
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_that_begin_in_the_padding_at_the_end_are_not_counted(kind: str) -> None:
+    """onnxruntime is the witness of the sizes."""
+    for size, kernel, stride, begin, end in itertools.product(range(1, 6), (1, 2, 3), (1, 2, 3), (0, 1), (0, 1)):
+        if max(begin, end) >= kernel or size + begin + end < kernel:
+            continue
+        model, b = new_model()
+        y = b.op(kind, b.input("x", ir.DataType.FLOAT, [1, 1, size]), kernel_shape=[kernel], strides=[stride], pads=[begin, end], ceil_mode=1)
+        b.output(y)
+        (result,) = Model(model, "test").run({"x": np.ones((1, 1, size), np.float32)}).values()
+        assert shape_of(y) == result.shape

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.legalise_integers import INTEGER
+from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
 from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
@@ -270,13 +272,13 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
-    ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
+    ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): either(sign_of_integers, sign), ("", "Cos"): cos,
     ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
-    **{("", op): truth for op in ("Reshape", "Slice", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},
     **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
-    **{("", op): rewrite for op, rewrite in NUMBERS.items()},
+    **{("", op): rewrite for op, rewrite in (*NUMBERS.items(), *INTEGER.items())},
 }  # fmt: skip
 BELOW_3: dict[tuple[str, str], Rewrite] = {
     ("", "Clip"): clip, ("", "PRelu"): prelu,

@@ -14,8 +14,9 @@ import tflite as schema
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import MappedFile, Output
+from converter.files import Output
 from converter.formats.nnapi.table import Bytes, Value
+from converter.mapped import MappedFile
 
 # Fields of the option tables that rows may use, with the schema's defaults; any other table is read as having none.
 OPTIONS: dict[str, dict[str, Any]] = {

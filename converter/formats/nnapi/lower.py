@@ -10,7 +10,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
-from converter.formats.nnapi.boundary import narrow_boundary
+from converter.formats.nnapi.boundary import Shapes, narrow_boundary
 from converter.formats.nnapi.legalise import rewrites
 from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
@@ -69,20 +69,15 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
 
     `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
     """
-    graph = model.ir.clone()
-    fold(graph)
-    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
-    refuse(dynamic_values(graph))
-    shapes = narrow_boundary(graph) if records else ({}, {})
-    join_reshapes(graph, MOST)
-    highest = max(level for level in LEVELS if level <= limit)
-    table, warnings = at_level(graph, highest, io_layout)
-    older = [n for n in LEVELS if n < feature_level(table)[0]]
-    most = transposes(table)  # an older level is not worth moving data to and fro
+    graph, shapes = prepared(model, records)
+    table, warnings = at_level(graph, max(level for level in LEVELS if level <= limit), io_layout)
+    needed, most = feature_level(table)[0], transposes(table)  # an older level is not worth moving data to and fro
+    older = [level for level in LEVELS if level < needed]
+    graph = prepared(model, records)[0] if older else graph
     while older:  # what a level expresses, every newer level does
         middle = len(older) // 2
         try:
-            found = at_level(graph, older[middle], io_layout, hurry=True)
+            found = at_level(graph.clone(), older[middle], io_layout, hurry=True)
         except UnsupportedError:
             older = older[middle + 1 :]
             continue
@@ -96,16 +91,30 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     return table
 
 
+def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
+    """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
+    graph = model.ir.clone()
+    fold(graph)
+    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
+    refuse(dynamic_values(graph))
+    shapes = narrow_boundary(graph) if records else ({}, {})
+    join_reshapes(graph, MOST)
+    return graph, shapes
+
+
 def transposes(table: Table) -> int:
     return sum(o.type == "TRANSPOSE" for o in table.operations)
 
 
-def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
-    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it."""
-    graph = prepared.clone()
+def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
+    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
+
+    The graph is used up.
+    """
     legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
+    legalise(graph, lambda n: turned_integers(n) and refused(n, level), rewrites(level), give_up if hurry else None)
     fold(graph)
     table, writer = Table(), Writer(level)
     writer.subgraph = table
@@ -113,6 +122,11 @@ def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
     return table, writer.narrowing.notes
+
+
+def turned_integers(node: ir.Node) -> bool:
+    """Whether the order of axes made a node of a kind that whole numbers and truth values do not have."""
+    return node.op_type == "Transpose" and not node.domain and node.outputs[0].dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
 
 
 def give_up(node: ir.Node) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.formats.nnapi.levels import operation_level
+from converter.formats.nnapi.levels import bound_level
 from converter.formats.nnapi.ops.args import DATA_TYPES, QUANTISED
 from converter.formats.nnapi.rules_operations import check_operation
 from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
@@ -151,11 +151,11 @@ class Writer:
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
         subgraph.operations.append(operation)
         found = Findings("", "")
-        check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
+        binding = check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
         for finding in found:
             if finding.level == "error":
                 raise MappingError(f"{kind}: {finding.message}")
-        needed = operation_level(subgraph, len(subgraph.operations) - 1)
+        needed = bound_level(binding, subgraph) if binding is not None else 1
         if needed > self.level:
             raise MappingError(f"{kind} of this kind needs feature level {needed}, the limit is {self.level}", "X206")
 

@@ -12,11 +12,11 @@ from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError
-from converter.files import write_array
 from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
+from converter.pieces import write_array
 
 # Constants up to this size are compared by content; of larger ones only the same object is shared.
 _SMALL = 1 << 12

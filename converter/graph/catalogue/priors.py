@@ -25,10 +25,11 @@ def PriorBox(
     """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1 the variances.
 
     `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With scale_all_sizes 0 (the MXNet form)
-    min_size and step are relative to the image height, which then must be known; step -1 there means even spreading.
+    min_size and step are relative to the image height, which then must be known, and max_size is ignored; step -1 there means even spreading.
     """
     low, even = list(min_size), step == 0
     if not scale_all_sizes:
+        max_size = ()
         height = _height(image)
         low = [s * height for s in low]
         step = height / _height(layer) if step == -1 else step * height

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -48,6 +50,41 @@ def _bits(b: Builder, x: ir.Value) -> ir.Value:
     word = b.op("Cast", word, to=int(_T.UINT64))
     shifted = b.op("BitShift", word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
     return b.op("Cast", b.op("Mod", shifted, np.array(2, np.uint64)), to=int(_T.INT64))
+
+
+BITS: dict[str, Any] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
+
+
+def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31) -> ir.Value | None:
+    """For targets whose whole numbers have `4 * count` bits at most: four bits of either side at a time pick their result from a table.
+
+    The results are already at their places; the uppermost four bits are signed. No size in the tables is above `largest`, which no
+    result of such a target can be.
+    """
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype not in (_T.INT32, _T.INT64):
+        return None
+    total = None
+    for i, (first, second) in enumerate(zip(_digits(b, x, count), _digits(b, y, count), strict=True)):
+        lowest = -8 if i == count - 1 else 0
+        digits = np.arange(lowest, lowest + 16, dtype=np.int64)
+        table = BITS[node.op_type](digits[:, None], digits[None, :]) * 16**i
+        table[np.abs(table) > largest] = 0
+        index = b.op("Add", b.op("Mul", first, b.like(x, 16)), second)
+        index = b.op("Add", index, b.like(x, -17 * lowest)) if lowest else index
+        part = b.op("Gather", b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
+        total = part if total is None else b.op("Add", total, part)
+    return total
+
+
+def _digits(b: Builder, x: ir.Value, count: int) -> list[ir.Value]:
+    """The lowest first; the last one has the sign."""
+    found, array, sixteen = [], constant(x), b.like(x, 16)
+    for _ in range(count - 1):
+        rest = b.ext("FloorDiv", x, sixteen) if array is None else b.const(array // 16)
+        found.append(b.op("Sub", x, b.op("Mul", rest, sixteen)) if array is None else b.const(array % 16))
+        x, array = rest, None if array is None else array // 16
+    return [*found, x]
 
 
 @decomposes("BitwiseNot")

@@ -50,7 +50,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph)
     known = mapping_for_writing()
     slices_by_step(graph)
-    unroll(graph, lambda n: n.op_type == "Loop" and not counts(n))
+    unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     fuse(graph)
     legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
     legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree

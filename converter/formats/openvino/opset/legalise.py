@@ -9,6 +9,7 @@ from converter.formats.openvino.opset.legalise_recurrent import lstm
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrites
 
 T = ir.DataType
@@ -83,15 +84,6 @@ def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Cast", b.op("Equal", best, b.const(numbers)), to=int(x.dtype or T.FLOAT))
 
 
-def is_inf(node: ir.Node, b: Builder) -> ir.Value | None:
-    """For opsets without IsInf."""
-    x, a = node.inputs[0], attrs_of(node)
-    if x is None:
-        return None
-    parts = [b.op("Equal", x, b.like(x, s * float("inf"))) for s, k in ((1, "detect_positive"), (-1, "detect_negative")) if a.get(k, 1)]
-    return b.op("Or", *parts) if len(parts) == 2 else parts[0] if parts else None
-
-
 def is_nan(node: ir.Node, b: Builder) -> ir.Value:
     return b.op("Not", b.op("Equal", node.inputs[0], node.inputs[0]))
 
@@ -147,7 +139,13 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("GatherElements", x, indices, axis=axis)
 
 
+def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Before opset 13 by digits of 32 bits: the runtime has no unsigned numbers to take negative ones apart in."""
+    return by_digits(node, b) if node.inputs[0] is not None and node.inputs[0].dtype == T.INT32 else None
+
+
 REWRITES: Rewrites = {
+    **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
     ("", "LRN"): lrn,
     ("", "LSTM"): lstm,
@@ -157,7 +155,6 @@ REWRITES: Rewrites = {
     ("", "Trilu"): trilu,
     ("", "Compress"): compress,
     ("", "Hardmax"): hardmax,
-    ("", "IsInf"): is_inf,
     ("", "IsNaN"): is_nan,
     ("", "Softsign"): softsign,
 }

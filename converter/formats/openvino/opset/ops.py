@@ -7,7 +7,7 @@ the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) a
 from __future__ import annotations
 
 from converter.formats.openvino.opset.fields import NumpyBroadcast, flag
-from converter.graph.infer import shape_of
+from converter.graph.infer import rank_of, shape_of
 from converter.mapping.codecs import enum, int_text, number
 from converter.mapping.fields import Attr, Guard
 from converter.mapping.node import Node
@@ -56,6 +56,7 @@ SHAPES = [
         flag("align_corners", "align_corners", 0),
         Attr("mode", "mode", enum({"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}), far_default="linear"),
         Attr("padding_mode", "padding_mode", enum({"zeros": "zeros", "border": "border", "reflection": "reflection"}), far_default="zeros"),
+        Guard("samples of other than two axes", lambda near: near.inputs[0] is None or rank_of(near.inputs[0]) in (None, 4)),
         since=9,
         given="1,2,4,4 1,3,3,2",
     ),

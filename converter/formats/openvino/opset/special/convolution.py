@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.codes import AS_STORED, bits
-from converter.formats.openvino.opset.fields import explicit_pads, window
+from converter.formats.openvino.opset.fields import AUTO_PAD, explicit_pads, window
 from converter.formats.openvino.opset.special.base import (
     Emit,
     attributes,
@@ -81,36 +81,31 @@ def lift_transposed(layer: Layer, b: Builder) -> ir.Value:
     n = len(kernel)
     strides, dilations = a.strides or [1] * n, a.dilations or [1] * n
     extra = a.output_padding or [0] * n
-    begin, end = a.pads_begin or [0] * n, a.pads_end or [0] * n
-    if wanted is not None:
-        size = [int(d) for d in static(x)[2:]]
-        target = ints(wanted, "the output shape")[-n:]
-        begin, end, extra = _padding_for(size, target, kernel, strides, dilations, extra, a.auto_pad, begin)
-    elif a.auto_pad == "valid":
-        begin = end = [0] * n
-    elif a.auto_pad in ("same_upper", "same_lower"):  # without a wanted shape: the padding that makes the output input * stride
-        total = [max(0, (k - 1) * d + 1 - s) for k, d, s in zip(kernel, dilations, strides, strict=True)]
-        small = [t // 2 for t in total]
-        big = [t - s for t, s in zip(total, small, strict=True)]
-        begin, end = (small, big) if a.auto_pad == "same_upper" else (big, small)
-    elif a.auto_pad not in EXPLICIT:
+    if a.auto_pad not in AUTO_PAD:
         raise MappingError(f"auto_pad={a.auto_pad!r} is not known", "R110")
-    return b.op("ConvTranspose", x, w, strides=strides, dilations=dilations, pads=[*begin, *end], output_padding=extra, group=group, kernel_shape=kernel)
+    explicit = a.auto_pad in EXPLICIT
+    begin, end = (explicit and a.pads_begin) or [0] * n, (explicit and a.pads_end) or [0] * n
+    if wanted is not None:
+        full = [s * (d - 1) + (k - 1) * r + 1 for s, d, k, r in zip(strides, static(x)[2:], kernel, dilations, strict=True)]
+        excess = [f + e - t for f, e, t in zip(full, extra, ints(wanted, "the output shape")[-n:], strict=True)]
+        if a.auto_pad in ("same_upper", "same_lower"):  # the larger half goes from the begin for same_upper, unlike that of a convolution
+            begin = [max(0, e + (a.auto_pad == "same_upper")) // 2 for e in excess]
+        rest = [e - p for e, p in zip(excess, begin, strict=True)]  # the begin stands, the end is cut off or grows
+        end, extra = [max(0, r) for r in rest], [e + max(0, -r) for e, r in zip(extra, rest, strict=True)]
+    return _transposed(b, x, w, strides, dilations, begin, end, extra, group)
 
 
-def _padding_for(
-    size: list[int], target: list[int], kernel: list[int], strides: list[int], dilations: list[int], extra: list[int], auto: str, given_begin: list[int]
-) -> tuple[list[int], list[int], list[int]]:
-    begin, end, added = [], [], []
-    for i, (n, t, k, s, d) in enumerate(zip(size, target, kernel, strides, dilations, strict=True)):
-        total = s * (n - 1) + (k - 1) * d + 1 + extra[i] - t
-        more = max(0, -total)
-        total = max(0, total)
-        small, big = total // 2, total - total // 2
-        begin.append(small if auto in ("same_upper", *EXPLICIT, "valid") else big)
-        end.append(big if auto in ("same_upper", *EXPLICIT, "valid") else small)
-        added.append(extra[i] + more)
-    return begin, end, added
+def _transposed(
+    b: Builder, x: ir.Value, w: ir.Value, strides: list[int], dilations: list[int], begin: list[int], end: list[int], extra: list[int], group: int
+) -> ir.Value:
+    """ConvTranspose takes less than a stride of output padding; what is more cuts less off the end, or is zeros behind it."""
+    spare = [max(0, e - s + 1) for e, s in zip(extra, strides, strict=True)]
+    less = [min(e, r) for e, r in zip(end, spare, strict=True)]
+    zeros = [r - c for r, c in zip(spare, less, strict=True)]
+    pads = [*begin, *(e - c for e, c in zip(end, less, strict=True))]
+    extra = [e - r for e, r in zip(extra, spare, strict=True)]
+    y = b.op("ConvTranspose", x, w, strides=strides, dilations=dilations, pads=pads, output_padding=extra, group=group, kernel_shape=static(w)[2:])
+    return b.op("Pad", y, [0] * (len(zeros) + 4) + zeros) if any(zeros) else y
 
 
 @lowers("ConvTranspose")

@@ -18,6 +18,8 @@ T = ir.DataType
 def lift_matmul(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, transpose_a=False, transpose_b=False)
     x, y = operand(layer, 0), operand(layer, 1)
+    if a.transpose_a and rank_of(y) == 1 and rank(x) > 1:  # x' y = y x
+        return b.op("MatMul", y, x)
     return b.op("MatMul", turned(b, x) if a.transpose_a else x, turned(b, y) if a.transpose_b else y)
 
 
