@@ -44,9 +44,11 @@ def broken(node: ir.Node) -> str | None:
     if (reason := unknown_word(node)) is not None:
         return reason
     law = _LAWS.get(node.op_type)
-    if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
+    if law is not None and (reason := law(node)) is not None:
+        return reason
+    if law is None and in_body(node):  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
-    return law(node) or next(filter(None, map(impossible, node.outputs)), None)
+    return next(filter(None, map(impossible, node.outputs)), None)
 
 
 def impossible(value: ir.Value) -> str | None:

@@ -142,8 +142,11 @@ class NetWriter:
         made = {o: layer for layer in layers for o in layer.outputs}
         low = Lowering(mapping_for_writing(), self.net.version)
         done: set[ir.Value] = set()
-        for value in graph.outputs:
-            name = public_name(value)
+        names = [public_name(v) for v in graph.outputs]
+        if len(set(names)) < len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
+        for value, name in zip(graph.outputs, names, strict=True):
             producer = made.get(value)
             if name in states:
                 continue
