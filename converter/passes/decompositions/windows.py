@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
@@ -48,6 +48,7 @@ def average_pool(node: ir.Node, b: Builder) -> ir.Value | None:
     window = _window(node, shape, out) if shape is not None and out is not None else None
     if shape is None or out is None or window is None or x.dtype is None or not is_float(x):
         return None
+    demand_small(*window.kernel, *out[2:])  # of the work below
     counted = np.zeros([n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)])
     given = attrs_of(node).get("pads") or [0] * 2 * len(window.kernel)
     include = attrs_of(node).get("count_include_pad", 0)
@@ -118,6 +119,7 @@ def col_to_image(node: ir.Node, b: Builder) -> ir.Value | None:
     steps = [(w - r) // s + 1 for w, r, s in zip(whole, reach, strides, strict=True)]
     extra = [w - (n - 1) * s - r for w, n, s, r in zip(whole, steps, strides, reach, strict=True)]
     taps, channels = int(np.prod(kernel)), out[1]
+    demand_small(channels, taps, taps)
     filters = np.tile(np.eye(taps, dtype=x.dtype.numpy()).reshape(taps, 1, *kernel), (channels, *[1] * (len(kernel) + 1)))
     rows = b.op("Reshape", x, [shape[0], channels * taps, *steps])
     how: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra, "group": channels}
