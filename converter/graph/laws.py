@@ -16,7 +16,8 @@ from converter.graph.operands import Dims, attribute, differ, dims_of, in_body, 
 from converter.graph.words import unknown_word
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
-LARGEST = 1 << 31  # of one parameter of a window
+LARGEST = 1 << 31  # of one attribute that counts
+WIDEST = 1 << 24  # of a window, or of the padding under it: engines walk through both
 MOST_ENTRIES = 1 << 12  # of a constant that is looked into
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
@@ -68,9 +69,10 @@ def _window(node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shri
     strides, dilations, pads = (list(attribute(node, name, [d] * m)) for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n)))
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n or (size is not None and len(size) != n):
         return f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads" + (f", {len(size)} sizes" if size else "")
-    for name, values, least in (("kernel", kernel, 1), ("stride", strides, 1), ("dilation", dilations, 1), ("pad", pads, -LARGEST)):
+    limits = (("kernel", kernel, 1, WIDEST), ("stride", strides, 1, LARGEST), ("dilation", dilations, 1, LARGEST), ("pad", pads, -LARGEST, WIDEST))
+    for name, values, least, most in limits:
         for v in values:
-            if v is not None and not least <= v < LARGEST:
+            if v is not None and not least <= v < most:
                 return f"the {name} {v} is impossible"
     if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None

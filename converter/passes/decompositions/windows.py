@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
 MOST_TAPS = 64
+MOST_WORK = 1 << 30  # additions to count what is under each window
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,11 @@ def average_pool(node: ir.Node, b: Builder) -> ir.Value | None:
     window = _window(node, shape, out) if shape is not None and out is not None else None
     if shape is None or out is None or window is None or x.dtype is None or not is_float(x):
         return None
-    demand_small(*window.kernel, *out[2:])  # of the work below
-    counted = np.zeros([n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)])
+    if math.prod(window.kernel) * math.prod(out[2:]) > MOST_WORK:
+        return None
+    padded = [n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)]
+    demand_small(*padded)
+    counted = np.zeros(padded)
     given = attrs_of(node).get("pads") or [0] * 2 * len(window.kernel)
     include = attrs_of(node).get("count_include_pad", 0)
     edges = [slice(0 if include else p, p + n + (q if include else 0)) for n, p, q in zip(shape[2:], window.begins, given[len(window.kernel) :], strict=True)]

@@ -143,8 +143,7 @@ class NetWriter:
         low = Lowering(mapping_for_writing(), self.net.version)
         done: set[ir.Value] = set()
         names = [public_name(v) for v in graph.outputs]
-        if len(set(names)) < len(names):
-            twice = next(n for n in names if names.count(n) > 1)
+        for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
         for value, name in zip(graph.outputs, names, strict=True):
             producer = made.get(value)
@@ -152,13 +151,8 @@ class NetWriter:
                 continue
             if producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize"):
                 index = producer.outputs.index(value)
-                if len(producer.outputs) == 1:
-                    producer.name = name
-                    self.outputs.add(id(producer))
-                    done.add(value)
-                    continue
-                if name == f"{producer.name}.{index}" or name.endswith(f".{index}"):
-                    producer.name = name.removesuffix(f".{index}")
+                if len(producer.outputs) == 1 or name.endswith(f".{index}"):
+                    producer.name = name if len(producer.outputs) == 1 else name.removesuffix(f".{index}")
                     self.outputs.add(id(producer))
                     done.add(value)
                     continue
