@@ -18,7 +18,6 @@ from converter.graph.words import unknown_word
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one attribute that counts
 WIDEST = 1 << 24  # of a window, or of the padding under it: engines walk through both
-MOST_ENTRIES = 1 << 12  # of a constant that is looked into
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
@@ -152,10 +151,10 @@ def _depth(node: ir.Node) -> str | None:
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None or value.const_value is None or value.const_value.size > MOST_ENTRIES:
-        return None
-    return [int(n) for n in value.const_value.numpy().reshape(-1).tolist()]
+    from converter.graph.infer import known  # which asks these laws
+
+    found = known(node.inputs[index] if index < len(node.inputs) else None)
+    return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 
 
 def _reduction(node: ir.Node) -> str | None:
