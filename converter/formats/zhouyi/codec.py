@@ -14,7 +14,7 @@ from typing import Any
 import numpy.typing as npt
 
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import ReadError, WriteError, unreadable
+from converter.errors import ReadError, UnsupportedError, unreadable
 from converter.files import Output, side_file
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
@@ -110,7 +110,7 @@ def write_ir(document: Document, out: Output) -> None:
     """The text as the target of `out`, the constants beside it as `.bin`.
 
     A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as one constant is new, all are packed without gaps in
-    the order of the text, weights before biases, one at a time in memory. WriteError W330 for a value that no line can carry.
+    the order of the text, weights before biases, one at a time in memory. UnsupportedError W330 for a value that no line can carry.
     """
     keep = document.bin is not None and all(c.offset is not None for _, _, _, c in document.constants())
     if not keep:
@@ -143,7 +143,7 @@ def _numbers(constant: Constant) -> npt.NDArray[Any]:
 
 
 def print_ir(document: Document, stem: str = "model") -> str:
-    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. WriteError W330."""
+    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. UnsupportedError W330."""
     blocks = []
     for graph in document.graphs:
         header = dict(graph.header)
@@ -168,7 +168,7 @@ def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
     try:
         return _print_fresh(key, value)
     except ValueError as e:
-        raise WriteError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
+        raise UnsupportedError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
 
 
 def _means(key: str, spelled: str, value: Any) -> bool:

@@ -239,6 +239,10 @@ class Emit:
             return self.writer.add(Operand(kind, dims, lifetime=Lifetime.NO_VALUE))
         if given is None:
             given = argument.default
+        if kind.dtype is not None and kind.dtype.kind in "iu" and not kind.name.startswith("TENSOR_QUANT"):
+            bounds, found = np.iinfo(kind.dtype), np.asarray(given)
+            if found.size and not bounds.min <= found.min() <= found.max() <= bounds.max:
+                raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
         if kind.is_tensor:
             return self.writer.tensor(np.asarray(given, kind.dtype), kind)
         return self.writer.scalar(kind, given)
