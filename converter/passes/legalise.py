@@ -29,7 +29,7 @@ from converter.passes.tidy import tidy
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
 assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
-LARGE = 1 << 30  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
+LARGE = 1 << 27  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 

@@ -74,7 +74,7 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
         for node in list(graph):
             before = node.inputs[0].producer() if node.op_type in RESHAPES and not node.domain and node.inputs[0] is not None else None
             shape = shape_of(node.outputs[0])
-            if before is None or before.domain or before.op_type not in RESHAPES or before.graph is not node.graph or shape is None:
+            if before is None or before.domain or before.op_type not in RESHAPES or before.graph is not node.graph or shape is None or 0 in shape:
                 continue
             if (rank_of(before.outputs[0]) or 0) <= most:
                 continue

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, evaluate, known, shape_of
+from converter.graph.sizes import arange
 from converter.graph.walk import release, subgraphs
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import copy_body
@@ -116,7 +117,7 @@ def moved(node: ir.Node, b: Builder) -> ir.Value | None:
     others = [known(v) for v in node.inputs[1:]]
     if any(v is not None and a is None for v, a in zip(node.inputs[1:], others, strict=True)):
         return None
-    (index,) = evaluate(node, [np.arange(int(np.prod(shape))).reshape(shape), *others])
+    (index,) = evaluate(node, [arange(int(np.prod(shape))).reshape(shape), *others])
     return b.op("Reshape", b.op("Gather", b.op("Reshape", x, [-1]), index.reshape(-1), axis=0), list(out))
 
 
@@ -129,7 +130,7 @@ def joined(node: ir.Node, b: Builder) -> ir.Value | None:
     result, start = None, 0
     for value, shape in zip(node.inputs, shapes, strict=True):
         assert value is not None and shape is not None
-        place = np.arange(out[axis]) - start
+        place = arange(out[axis]) - start
         spread = b.op("Gather", value, np.clip(place, 0, shape[axis] - 1), axis=axis)
         here = (place >= 0) & (place < shape[axis])
         mask = np.ascontiguousarray(np.broadcast_to(here.reshape([-1 if i == axis else 1 for i in range(len(out))]), out))

@@ -19,8 +19,10 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
-from converter.files import MappedFile, Output, side_file, write_array
+from converter.files import Output, side_file
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
+from converter.mapped import MappedFile
+from converter.pieces import write_array
 
 INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
 ALIGNMENT = 64

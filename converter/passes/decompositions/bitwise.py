@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -35,10 +36,10 @@ def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
 def _number(b: Builder, bits: ir.Value, width: int) -> ir.Value:
     """The number with these bits, the lowest first; of 64 bits each half by itself, since engines add up in doubles."""
     if width < 64:
-        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << np.arange(width)), [-1], keepdims=0)
-    half = np.int64(1) << np.arange(32)
+        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << arange(width)), [-1], keepdims=0)
+    half = np.int64(1) << arange(32)
     low = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [0], [32], [-1]), half), [-1], keepdims=0)
-    top = np.where(np.arange(32) == 31, -half, half)  # the top one is the sign
+    top = np.where(arange(32) == 31, -half, half)  # the top one is the sign
     high = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [32], [64], [-1]), top), [-1], keepdims=0)
     return b.op("Add", low, b.op("Mul", high, b.const(np.int64(1 << 32))))
 
@@ -47,7 +48,7 @@ def _bits(b: Builder, x: ir.Value) -> ir.Value:
     assert x.dtype is not None
     word = b.op("Cast", b.op("Unsqueeze", x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
     word = b.op("Cast", word, to=int(_T.UINT64))
-    shifted = b.op("BitShift", word, np.arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
+    shifted = b.op("BitShift", word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
     return b.op("Cast", b.op("Mod", shifted, np.array(2, np.uint64)), to=int(_T.INT64))
 
 

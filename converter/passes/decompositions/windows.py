@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
@@ -133,7 +134,7 @@ def short_time_fourier(node: ir.Node, b: Builder) -> ir.Value | None:
     if shape is None or step is None or not size:
         return None
     jump = int(step.reshape(()))
-    places = np.arange(0, shape[1] - size + 1, jump)[:, None] + np.arange(size)
+    places = arange(0, shape[1] - size + 1, jump)[:, None] + arange(size)
     frames = b.op("Gather", x if len(shape) == 3 else b.op("Unsqueeze", x, [2]), places, axis=1)
     if window is not None:
         frames = b.op("Mul", frames, b.op("Reshape", window, [size, 1]))

@@ -9,6 +9,7 @@ from converter.formats.openvino.opset.legalise_recurrent import lstm
 from converter.formats.openvino.opset.special.resize import AT_ONCE
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrites
 
@@ -33,7 +34,7 @@ def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
     if x is None:
         return None
     shape = shape_of(x)
-    rows, columns = (b.const(np.arange(shape[-2])), b.const(np.arange(shape[-1]))) if shape is not None else (_numbers(b, x, -2), _numbers(b, x, -1))
+    rows, columns = (b.const(arange(shape[-2])), b.const(arange(shape[-1]))) if shape is not None else (_numbers(b, x, -2), _numbers(b, x, -1))
     distance = b.op("Sub", columns, b.op("Unsqueeze", rows, [1]))
     limit = b.const(np.int64(0)) if k is None else b.op("Reshape", k, np.zeros(0, np.int64))
     keep = b.op("GreaterOrEqual" if attrs_of(node).get("upper", 1) else "LessOrEqual", distance, limit)
@@ -80,7 +81,7 @@ def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     axis += len(shape) if axis < 0 else 0
     best = b.op("ArgMax", x, axis=axis, keepdims=1)
-    numbers = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    numbers = arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return b.op("Cast", b.op("Equal", best, b.const(numbers)), to=int(x.dtype or T.FLOAT))
 
 
@@ -134,10 +135,9 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     axis = attrs_of(node).get("axis", 0) % len(shape)
     for i, (size, whole) in enumerate(zip(sizes, shape, strict=True)):
-        if (
-            i != axis and isinstance(size, int) and size != whole
-        ):  # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
-            x = b.op("Gather", x, np.arange(size), axis=i)
+        if i != axis and isinstance(size, int) and size != whole:
+            # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
+            x = b.op("Gather", x, arange(size), axis=i)
     return b.op("GatherElements", x, indices, axis=axis)
 
 

@@ -12,6 +12,7 @@ from converter.formats.zhouyi.ops.fields import explicit_pads, kernel_of
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, static
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.drive import near_of
 from converter.mapping.node import MappingError, Node
 
@@ -70,7 +71,7 @@ def computed_kernel(node: ir.Node, b: Builder) -> ir.Value:
     x = b.op("Slice", x, cut, [c + o + r for c, o, r in zip(cut, out[2:], reach, strict=True)], list(range(2, rank + 2)))
     mirrored = w
     for axis, k in enumerate(kernel, 2):
-        mirrored = b.op("Gather", mirrored, np.arange(k)[::-1].copy(), axis=axis) if k > 1 else mirrored
+        mirrored = b.op("Gather", mirrored, arange(k)[::-1].copy(), axis=axis) if k > 1 else mirrored
     rows = b.op("Reshape", mirrored, [group, shape[1] // group, width, *kernel])
     rows = b.op("Transpose", rows, perm=[0, 2, 1, *range(3, rank + 3)])
     weights = b.op("Reshape", rows, [group * width, shape[1] // group, *kernel])
@@ -109,7 +110,7 @@ def best_places(node: ir.Node, b: Builder) -> tuple[ir.Value, ...] | None:
     if a.get("storage_order", 0) or (rank == 2 and not a.get("ceil_mode", 0)):
         return None
     strides, dilations, pads = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank, explicit_pads(near, kernel)
-    lines = [np.arange(o)[:, None] * s - p + np.arange(k) * d for o, s, p, k, d in zip(out[2:], strides, pads, kernel, dilations, strict=False)]
+    lines = [arange(o)[:, None] * s - p + arange(k) * d for o, s, p, k, d in zip(out[2:], strides, pads, kernel, dilations, strict=False)]
     inside = [(line >= 0) & (line < n) for line, n in zip(lines, shape[2:], strict=True)]
     if int(np.prod(out)) * int(np.prod(kernel)) > LARGEST:
         raise MappingError("the windows are too many to write each of their places down")
@@ -132,6 +133,6 @@ def _greatest(b: Builder, x: ir.Value, places: Array, missing: Array, out: Seque
     if missing.any():
         under = b.op("Where", b.const(np.broadcast_to(missing, [n, c, windows, k])), b.like(x, -np.inf), under)
     best = b.op("ArgMax", under, axis=3, keepdims=1)
-    first = np.arange(n * c).reshape(n, c, 1, 1) * size
+    first = arange(n * c).reshape(n, c, 1, 1) * size
     index = b.op("GatherElements", b.const(np.broadcast_to(first + places, [n, c, windows, k])), best, axis=3)
     return b.op("Reshape", b.op("ReduceMax", under, [3], keepdims=0), list(out)), b.op("Reshape", index, list(out))

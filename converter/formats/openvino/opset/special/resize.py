@@ -27,6 +27,7 @@ from converter.formats.openvino.opset.special.base import (
 from converter.formats.openvino.opset.special.resampling import resampled
 from converter.graph.build import Builder
 from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -137,7 +138,7 @@ def _nearest(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scal
         size = int(static(x)[axis])
         scale = float(value) if by_scales else int(value) / size
         out = int(np.floor(size * np.float32(scale))) if by_scales else int(value)
-        positions = source_positions(np.arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)
+        positions = source_positions(arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)
         picked = np.clip(_rounded(positions, a.nearest_mode, scale), 0, size - 1).astype(np.int64)
         x = b.op("Gather", x, picked, axis=axis)
     return x

@@ -134,6 +134,8 @@ def lift_split(layer: Layer, b: Builder) -> list[ir.Value]:
     a, x = attributes(layer, num_splits=int), operand(layer, 0)
     axis = int(scalar(operand(layer, 1), "the axis"))
     size = dim(x, near_axis(axis, rank(x)))
+    if a.num_splits != len(layer.outputs):
+        raise MappingError(f"num_splits={a.num_splits}, but there are {len(layer.outputs)} outputs", "R105")
     lengths = [size // a.num_splits] * a.num_splits if size is not None else None
     if size is not None and size % a.num_splits:
         raise MappingError(f"{size} cannot be split in {a.num_splits} equal parts", "R105")
