@@ -61,6 +61,7 @@ CASES: dict[str, tuple[Make, list[np.ndarray], Any]] = {
     "and": (lambda b, x: b.op("BitwiseAnd", x, SMALL[::-1].copy()), [SMALL], SMALL & SMALL[::-1]),
     "or": (lambda b, x, y: b.op("BitwiseOr", x, y), [SMALL, SMALL[::-1].copy()], SMALL | SMALL[::-1]),
     "xor": (lambda b, x: b.op("BitwiseXor", x, np.int32(12345)), [SMALL], SMALL ^ 12345),
+    "through 8 bits": (lambda b, x: b.op("Cast", b.op("Cast", x, to=int(ir.DataType.INT8)), to=FLOAT), [INTS * 5], (INTS * 5).astype(np.int8)),
     "sign": (lambda b, x: b.op("Sign", x), [INTS], np.sign(INTS)),
     "every second": (lambda b, x: b.op("Slice", x, [0, 6], [5, -100], [1, 2], [2, -3]), [INTS], INTS[:, ::2, 6::-3]),
     "sum": (reduction("ReduceSum", [0, -1], 0), [INTS], INTS.sum((0, 2))),
