@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter import conversion
 from converter.engines import litert
 from converter.errors import ConverterError
 from converter.graph.build import Builder, new_model
@@ -195,3 +196,33 @@ def test_scalars_that_become_vectors(target: str, tmp_path: Path) -> None:
     converter.save(Model(graph, "test"), path, target)
     first, second = converter.load(path).run({"x": np.float32([1, -2, -3])}).values()
     assert (float(np.asarray(first).item()), float(np.asarray(second).item())) == (-2, -4)
+
+
+def test_shapes_that_decide_a_choice(tmp_path: Path) -> None:
+    """The branch that is not taken squeezes an axis that is no longer 1."""
+    graph, b = new_model("decided")
+    x = b.input("x", ir.DataType.FLOAT, ["n", 4])
+    yes, no = b.body("yes"), b.body("no")
+    yes.output(yes.op("Squeeze", x, [0]))
+    no.output(no.op("Identity", x))
+    single = b.op("Equal", b.op("Gather", b.op("Shape", x), np.int64(0)), np.int64(1))
+    b.output(b.op("Neg", b.op("If", single, then_branch=yes.graph, else_branch=no.graph)))
+    converter.save(Model(graph, "test"), tmp_path / "net.onnx", "onnx")
+    for count, shape in ((3, (3, 4)), (1, (4,))):
+        model = conversion.read(conversion.Request(tmp_path / "net.onnx", tmp_path / "net.txt", shapes={"x": [count, 4]}))
+        assert model.outputs[0].shape == shape
+        converter.save(model, tmp_path / "net.txt", "zhouyi")
+        (found,) = converter.load(tmp_path / "net.txt").run({"x": np.ones((count, 4), np.float32)}).values()
+        assert found.shape == shape and (found == -1).all()
+
+
+@pytest.mark.parametrize(("shape", "wanted"), [((3, 1, 4), (3, 4)), ((3, 2, 4), (3, 2, 4))])
+def test_squeezing_beside_a_dimension_of_unknown_size(shape: tuple[int, ...], wanted: tuple[int, ...], tmp_path: Path) -> None:
+    """The file says how many axes are left: the runtime does not work on a number of axes that it does not know."""
+    graph, b = new_model("squeezed")
+    y = b.op("Squeeze", b.input("x", ir.DataType.FLOAT, ["n", *shape[1:]]))
+    y.shape = ir.Shape(["n", *wanted[1:]])
+    b.output(b.op("Neg", y))
+    converter.save(Model(graph, "test"), tmp_path / "net.xml", "openvino")
+    (found,) = converter.load(tmp_path / "net.xml").run({"x": np.ones(shape, np.float32)}, "openvino").values()
+    assert found.shape == wanted and (found == -1).all()

@@ -55,7 +55,7 @@ def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
     rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
     if not out.dtype.is_signed():
         return rest
-    return b.op("Where", b.op("Greater", rest, b.like(x, out.dtype.max)), b.op("Sub", rest, count), rest)
+    return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)
 
 
 INTEGER: dict[str, Rewrite] = {**dict.fromkeys(_JOINS, reduced), **dict.fromkeys(BITS, by_digits), "Cast": wrapped}
