@@ -58,11 +58,14 @@ def read(request: Request) -> Model:
                 Diagnostic("U501", f"--outputs names tensors that the model does not have: {', '.join(missing)}", where=Where(str(request.source)))
             )
     if request.shapes:
-        from converter.graph.shapes import fix_inputs
+        from converter.graph.shapes import fix_inputs, infer_all
+        from converter.passes.unroll import unroll
 
         if unknown := fix_inputs(model.ir, request.shapes):
             known = ", ".join(i.name for i in model.inputs)
             raise UsageError(Diagnostic("U501", f"--inputs names inputs that the model does not have: {', '.join(unknown)}", help=f"it has: {known}"))
+        if unroll(model.ir, lambda node: node.op_type == "If"):  # what the shapes decide is decided: the other branch need not fit them
+            infer_all(model.ir)
     return model
 
 

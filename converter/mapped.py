@@ -17,7 +17,8 @@ import numpy.typing as npt
 from converter.diagnostics import Where
 from converter.errors import unreadable
 
-_MAPS: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()  # mapped files: address, descriptor
+# descriptor of a mapped file -> its map, address and size. Threads look at copies of it: others may map files meanwhile.
+_MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int]] = {}
 
 
 class MappedFile:
@@ -52,9 +53,14 @@ class MappedFile:
 def _map(descriptor: int) -> mmap.mmap:
     made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     own = os.dup(descriptor)
-    weakref.finalize(made, os.close, own)
-    _MAPS[made] = _address(made), own
+    _MAPS[own] = weakref.ref(made), _address(made), len(made)
+    weakref.finalize(made, _forget, own)
     return made
+
+
+def _forget(descriptor: int) -> None:
+    del _MAPS[descriptor]
+    os.close(descriptor)
 
 
 def _address(buffer: Any) -> int:
@@ -69,8 +75,8 @@ def copied(data: memoryview, target: int) -> int:
     if not hasattr(os, "copy_file_range") or not data.nbytes:
         return 0
     low = _address(data)
-    for mapped, (start, source) in list(_MAPS.items()):
-        if start <= low and low + data.nbytes <= start + len(mapped):
+    for source, (_, start, size) in tuple(_MAPS.items()):
+        if start <= low and low + data.nbytes <= start + size:
             with contextlib.suppress(OSError):  # file systems that cannot; what is wrong with the target, writing will say
                 return os.copy_file_range(source, target, data.nbytes, low - start)
     return 0
@@ -79,5 +85,6 @@ def copied(data: memoryview, target: int) -> int:
 def release() -> None:
     """Gives the memory of all mapped pages back; one that is used again comes from the system's cache."""
     if hasattr(mmap, "MADV_DONTNEED"):
-        for mapped in list(_MAPS):
-            mapped.madvise(mmap.MADV_DONTNEED)
+        for reference, _, _ in tuple(_MAPS.values()):
+            if (mapped := reference()) is not None:
+                mapped.madvise(mmap.MADV_DONTNEED)

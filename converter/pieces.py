@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -83,7 +84,8 @@ class Sink(io.FileIO):
         self._mapped += written
         if self._waiting >= SLAB:
             if hasattr(os, "posix_fadvise"):  # of pages that are not yet on the disk, Linux begins to write them and keeps them
-                os.posix_fadvise(self.fileno(), self.tell() - self._waiting, self._waiting, os.POSIX_FADV_DONTNEED)
+                with contextlib.suppress(OSError):  # it is advice
+                    os.posix_fadvise(self.fileno(), self.tell() - self._waiting, self._waiting, os.POSIX_FADV_DONTNEED)
             self._waiting = 0
         if self._mapped >= _RELEASE:
             self._mapped = 0

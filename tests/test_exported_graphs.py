@@ -11,6 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter import conversion
 from converter.engines import litert
 from converter.errors import ConverterError
 from converter.graph.build import Builder, new_model
@@ -61,6 +62,7 @@ CASES: dict[str, tuple[Make, list[np.ndarray], Any]] = {
     "and": (lambda b, x: b.op("BitwiseAnd", x, SMALL[::-1].copy()), [SMALL], SMALL & SMALL[::-1]),
     "or": (lambda b, x, y: b.op("BitwiseOr", x, y), [SMALL, SMALL[::-1].copy()], SMALL | SMALL[::-1]),
     "xor": (lambda b, x: b.op("BitwiseXor", x, np.int32(12345)), [SMALL], SMALL ^ 12345),
+    "through 8 bits": (lambda b, x: b.op("Cast", b.op("Cast", x, to=int(ir.DataType.INT8)), to=FLOAT), [INTS * 5], (INTS * 5).astype(np.int8)),
     "sign": (lambda b, x: b.op("Sign", x), [INTS], np.sign(INTS)),
     "every second": (lambda b, x: b.op("Slice", x, [0, 6], [5, -100], [1, 2], [2, -3]), [INTS], INTS[:, ::2, 6::-3]),
     "sum": (reduction("ReduceSum", [0, -1], 0), [INTS], INTS.sum((0, 2))),
@@ -136,3 +138,91 @@ def test_indices_of_images_keep_their_order(tmp_path: Path) -> None:
     for engine in ["onnxruntime", *(["litert"] if litert.available() else [])]:
         (found,) = back.run({back.inputs[0].name: data}, engine).values()
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_more_axes_than_are_resized_at_once(tmp_path: Path) -> None:
+    graph, b = new_model("resized")
+    x = b.input("x", ir.DataType.FLOAT, [2, 3, 2, 2])
+    b.output(b.op("Resize", x, None, None, [4, 3, 4, 6], mode="nearest", nearest_mode="floor", coordinate_transformation_mode="asymmetric"))
+    data = RNG.normal(size=(2, 3, 2, 2)).astype(np.float32)
+    converter.save(Model(graph, "test"), tmp_path / "net.xml", "openvino")
+    (found,) = converter.load(tmp_path / "net.xml").run({"x": data}, "openvino").values()
+    np.testing.assert_array_equal(found, data.repeat(2, 0).repeat(2, 2).repeat(3, 3))
+
+
+def test_indices_that_are_fewer_than_a_batch_of_unknown_size(tmp_path: Path) -> None:
+    graph, b = new_model("picked")
+    x = b.input("x", ir.DataType.FLOAT, ["n", 4])
+    b.output(b.op("GatherElements", x, np.array([[3, 0], [1, 1]]), axis=1))
+    data = RNG.normal(size=(3, 4)).astype(np.float32)
+    converter.save(Model(graph, "test"), tmp_path / "net.xml", "openvino")
+    (found,) = converter.load(tmp_path / "net.xml").run({"x": data}, "openvino").values()
+    np.testing.assert_array_equal(found, [[data[0, 3], data[0, 0]], [data[1, 1], data[1, 1]]])
+
+
+def test_branches_of_other_ranks(tmp_path: Path) -> None:
+    """What a known choice gives has the axes of its branch; of the other one nothing is left."""
+    graph, b = new_model("ranks")
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    yes, no = b.body("yes"), b.body("no")
+    yes.output(yes.op("Squeeze", x))
+    no.output(no.op("Identity", x))
+    y = b.op("If", np.array(False), then_branch=yes.graph, else_branch=no.graph)
+    b.output(b.op("ScatterElements", y, np.array([[2]]), np.float32([[7]]), axis=1))
+    converter.save(Model(graph, "test"), tmp_path / "net.xml", "openvino")
+    (found,) = converter.load(tmp_path / "net.xml").run({"x": np.zeros((1, 4), np.float32)}).values()
+    np.testing.assert_array_equal(found, [[0, 0, 7, 0]])
+
+
+@pytest.mark.parametrize("shapes", [([2, 2, 2, 3, 4], [4]), ([4], [2, 2, 2, 4, 3])])
+def test_a_vector_times_matrices_on_many_axes(shapes: tuple[list[int], list[int]], tmp_path: Path) -> None:
+    left, right = (RNG.normal(size=s).astype(np.float32) for s in shapes)
+    graph, b = new_model("product")
+    b.output(b.op("Flatten", b.op("MatMul", b.input("x", ir.DataType.FLOAT, left.shape), right)))
+    converter.save(Model(graph, "test"), tmp_path / "net.nnapi.json", "nnapi")
+    back = converter.load(tmp_path / "net.nnapi.json")
+    (found,) = back.run({back.inputs[0].name: left}).values()
+    np.testing.assert_allclose(found, (left @ right).reshape(2, -1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["openvino+ir=7", "nnapi"])
+def test_scalars_that_become_vectors(target: str, tmp_path: Path) -> None:
+    """PRelu of one number, and its result once more: targets have no tensors without axes."""
+    graph, b = new_model("scalars")
+    x = b.input("x", ir.DataType.FLOAT, [3])
+    total = b.op("ReduceSum", x, keepdims=0)
+    b.output(b.op("PRelu", total, np.float32(0.5)), b.op("Expand", total, [1]))
+    path = tmp_path / f"net{FORMS[target]}"
+    converter.save(Model(graph, "test"), path, target)
+    first, second = converter.load(path).run({"x": np.float32([1, -2, -3])}).values()
+    assert (float(np.asarray(first).item()), float(np.asarray(second).item())) == (-2, -4)
+
+
+def test_shapes_that_decide_a_choice(tmp_path: Path) -> None:
+    """The branch that is not taken squeezes an axis that is no longer 1."""
+    graph, b = new_model("decided")
+    x = b.input("x", ir.DataType.FLOAT, ["n", 4])
+    yes, no = b.body("yes"), b.body("no")
+    yes.output(yes.op("Squeeze", x, [0]))
+    no.output(no.op("Identity", x))
+    single = b.op("Equal", b.op("Gather", b.op("Shape", x), np.int64(0)), np.int64(1))
+    b.output(b.op("Neg", b.op("If", single, then_branch=yes.graph, else_branch=no.graph)))
+    converter.save(Model(graph, "test"), tmp_path / "net.onnx", "onnx")
+    for count, shape in ((3, (3, 4)), (1, (4,))):
+        model = conversion.read(conversion.Request(tmp_path / "net.onnx", tmp_path / "net.txt", shapes={"x": [count, 4]}))
+        assert model.outputs[0].shape == shape
+        converter.save(model, tmp_path / "net.txt", "zhouyi")
+        (found,) = converter.load(tmp_path / "net.txt").run({"x": np.ones((count, 4), np.float32)}).values()
+        assert found.shape == shape and (found == -1).all()
+
+
+@pytest.mark.parametrize(("shape", "wanted"), [((3, 1, 4), (3, 4)), ((3, 2, 4), (3, 2, 4))])
+def test_squeezing_beside_a_dimension_of_unknown_size(shape: tuple[int, ...], wanted: tuple[int, ...], tmp_path: Path) -> None:
+    """The file says how many axes are left: the runtime does not work on a number of axes that it does not know."""
+    graph, b = new_model("squeezed")
+    y = b.op("Squeeze", b.input("x", ir.DataType.FLOAT, ["n", *shape[1:]]))
+    y.shape = ir.Shape(["n", *wanted[1:]])
+    b.output(b.op("Neg", y))
+    converter.save(Model(graph, "test"), tmp_path / "net.xml", "openvino")
+    (found,) = converter.load(tmp_path / "net.xml").run({"x": np.ones(shape, np.float32)}, "openvino").values()
+    assert found.shape == wanted and (found == -1).all()

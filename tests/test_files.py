@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, ReadError, WriteError
 from converter.files import Output, side_file
 from converter.mapped import MappedFile
-from converter.pieces import SLAB, slabs
+from converter.pieces import SLAB, slabs, write_array
 from support import run_python
 
 
@@ -329,6 +330,26 @@ def test_slabs_across_the_order_of_memory(dtype: str, shape: tuple[int, ...], pe
     for view in (array.transpose(perm), array[::-1].transpose(perm)):
         assert b"".join(piece.tobytes() for piece in slabs(view, 5000)) == view.tobytes()
         assert b"".join(piece.tobytes() for piece in slabs(view)) == view.tobytes()
+
+
+def test_files_are_mapped_while_others_are_written(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(bytes(100))
+    over = threading.Event()
+
+    def map_and_forget() -> None:
+        while not over.is_set():
+            MappedFile(tmp_path / "in")
+
+    other, array = threading.Thread(target=map_and_forget), np.zeros(SLAB // 4, np.uint8)
+    other.start()
+    try:
+        with Output(tmp_path / "out") as out, out.open() as f:
+            for _ in range(200):
+                write_array(f, array)
+    finally:
+        over.set()
+        other.join()
+    assert (tmp_path / "out").stat().st_size == 200 * array.nbytes
 
 
 PEAK = """

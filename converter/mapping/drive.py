@@ -12,7 +12,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder, attrs_of
-from converter.graph.channels_last import base_domain, is_last, ports
+from converter.graph.channels_last import base_domain, is_last
 from converter.graph.infer import InferenceError
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import Table
@@ -164,7 +164,3 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     where = Where(line=line, path=path, layer=props.get("netconv.layer") or node.name or "", kind=props.get("netconv.type") or node.op_type)
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     return Diagnostic(error.code, f"{node.op_type}: {error}", where=where, evidence=shapes, help=error.help)
-
-
-def layout_ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return ports(node) or ((), ())

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import InferenceError, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.fewer_axes import HANDLERS
@@ -30,7 +30,10 @@ def lower_ranks(model: ir.Model, most: int) -> None:
     high = [n for graph in all_graphs(model.graph) for n in graph if highest_rank(n) > most]
     for node in high:
         b = builder_before(node, names)
-        results = on_fewer_axes(node, b, most)
+        try:
+            results = on_fewer_axes(node, b, most)
+        except InferenceError:  # pieces that do not fit: what was written is dead
+            results = None
         if results is not None:
             replace(node, results, b)
     if high:

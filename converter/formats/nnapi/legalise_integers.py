@@ -11,6 +11,7 @@ from converter.graph.infer import known, shape_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
+_NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
 _JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
@@ -44,4 +45,17 @@ def sign(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Max", b.op("Min", x, b.like(x, 1)), b.like(x, -1)) if x.dtype in INTEGERS else None
 
 
-INTEGER: dict[str, Rewrite] = {**dict.fromkeys(_JOINS, reduced), **dict.fromkeys(BITS, by_digits)}
+def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A cast to a type that only casts read again: what it leaves of the number, which stays in its own type."""
+    x, out = operand(node), node.outputs[0]
+    users = [use.node for use in out.uses()]
+    if x.dtype not in INTEGERS or out.dtype not in _NARROW or out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users):
+        return None
+    count = b.like(x, 1 << out.dtype.bitwidth)
+    rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
+    if not out.dtype.is_signed():
+        return rest
+    return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)
+
+
+INTEGER: dict[str, Rewrite] = {**dict.fromkeys(_JOINS, reduced), **dict.fromkeys(BITS, by_digits), "Cast": wrapped}

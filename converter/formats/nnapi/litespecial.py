@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 Lower = Callable[[Lowering, Arguments, LiteOperator], None]
 SAME, VALID = 0, 1
 LSH_SPARSE, LSH_DENSE = 1, 2
-_BODIES = {
-    "IF": {"ThenSubgraphIndex": "then", "ElseSubgraphIndex": "else"},
-    "WHILE": {"CondSubgraphIndex": "condition", "BodySubgraphIndex": "body"},
-}
 _SIGNED = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 

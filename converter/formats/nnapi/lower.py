@@ -111,10 +111,11 @@ def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -
 
     The graph is used up.
     """
-    legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
+    dry = Writer(level, dry=True)
+    legalise(graph, lambda n: refused(n, dry), rewrites(level), give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
-    legalise(graph, lambda n: turned_integers(n) and refused(n, level), rewrites(level), give_up if hurry else None)
+    legalise(graph, lambda n: turned_integers(n) and refused(n, dry), rewrites(level), give_up if hurry else None)
     fold(graph)
     table, writer = Table(), Writer(level)
     writer.subgraph = table
@@ -135,19 +136,22 @@ def give_up(node: ir.Node) -> None:
         raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
 
 
-def refused(node: ir.Node, level: int) -> bool:
-    """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+def refused(node: ir.Node, dry: Writer) -> bool:
+    """Whether the node by itself cannot be written at the level of `dry`. A dry run of the same code that writes."""
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
-    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
+    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry.level):
         return False
     x = node.inputs[0] if node.inputs else None
     if node.op_type == "MaxPool" and node.domain == "" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
         return False  # the scale, which the operation keeps, is known when what comes before is written
+    mark = dry.mark()
     try:
-        Writer(level, dry=True).lower(node)
+        dry.lower(node)
     except MappingError:
         return True
+    finally:
+        dry.undo(mark)
     return False
 
 

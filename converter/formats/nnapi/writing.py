@@ -28,6 +28,7 @@ from converter.mapping.node import MappingError
 
 T = OperandType
 NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
+_LARGEST = 2**31 - 1  # of a dimension
 TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}
 
 
@@ -111,7 +112,7 @@ class Writer:
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes that are not empty", "X203")
-        if max(shape, default=0) > np.iinfo(np.int32).max:
+        if max(shape, default=0) > _LARGEST:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have 32 bits", "X204")
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:

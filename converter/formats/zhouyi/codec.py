@@ -23,8 +23,6 @@ from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
 from converter.mapped import MappedFile
 
-TEXT_SUFFIX = ".txt"
-
 
 def read_ir(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Document:
     """The document of `path`, with its constants as views of the .bin.

@@ -10,7 +10,7 @@ from converter.formats.nnapi.ops.emit import Emit, lowers, only_user
 from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape
 from converter.formats.nnapi.table import OperandType as T
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import known
+from converter.graph.infer import known, rank_of
 from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
 
@@ -22,7 +22,9 @@ def gather(a: Args) -> ir.Value:
 
 @lifts("TILE")
 def tile(a: Args) -> ir.Value:
-    return a.b.op("Tile", a.real("input"), int64(a, "multiples"))
+    """What has no axes in the graph has one here."""
+    x = a.real("input")
+    return a.b.op("Tile", a.b.op("Reshape", x, [1]) if rank_of(x) == 0 else x, int64(a, "multiples"))
 
 
 @lifts("REVERSE")

@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.legalise_recurrent import lstm
+from converter.formats.openvino.opset.special.resize import AT_ONCE
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrites
@@ -129,12 +130,13 @@ def lrn(node: ir.Node, b: Builder) -> ir.Value | None:
 def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     """The opsets want data and indices of the same sizes but along the axis: the rest of the data is cut off."""
     x, indices = node.inputs[0], node.inputs[1]
-    sizes, shape = (shape_of(v) if v is not None else None for v in (indices, x))
+    sizes, shape = (None if v is None or v.shape is None else list(v.shape) for v in (indices, x))
     if sizes is None or shape is None:
         return None
     axis = attrs_of(node).get("axis", 0) % len(shape)
     for i, (size, whole) in enumerate(zip(sizes, shape, strict=True)):
-        if i != axis and size < whole:  # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
+        if i != axis and isinstance(size, int) and size != whole:
+            # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
             x = b.op("Gather", x, arange(size), axis=i)
     return b.op("GatherElements", x, indices, axis=axis)
 
@@ -144,7 +146,25 @@ def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
     return by_digits(node, b) if node.inputs[0] is not None and node.inputs[0].dtype == T.INT32 else None
 
 
+def resize_in_turn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """More axes than the runtime takes at once: the last ones first, then the others."""
+    x, attrs = node.inputs[0], attrs_of(node)
+    shape, rank = (None, 0) if x is None else (shape_of(x), rank_of(x) or 0)
+    index = next((i for i in (3, 2) if i < len(node.inputs) and node.inputs[i] is not None), 0)
+    wanted, axes = known(node.inputs[index]) if index else None, [a % rank for a in attrs.get("axes") or range(rank)]
+    if wanted is None or shape is None or wanted.size != len(axes) or rank not in AT_ONCE or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    changed = [i for i, (a, v) in enumerate(zip(axes, wanted, strict=True)) if v != (shape[a] if index == 3 else 1)]
+    if len(changed) <= AT_ONCE[rank]:
+        return None
+    for part in (changed[-AT_ONCE[rank] :], changed[: -AT_ONCE[rank]]):
+        target = [None, None, wanted[part]] if index == 3 else [None, wanted[part]]
+        x = b.op("Resize", x, *target, **{**attrs, "axes": [axes[i] for i in part]})
+    return x
+
+
 REWRITES: Rewrites = {
+    ("", "Resize"): resize_in_turn,
     **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
     ("", "LRN"): lrn,

@@ -19,6 +19,7 @@ from converter.mapping.pairs import Pairs
 PAIRS = Pairs()
 LIFT, LOWER, lifts, lowers = PAIRS.lift, PAIRS.lower, PAIRS.lifts, PAIRS.lowers
 Array = np.ndarray[Any, np.dtype[Any]]
+SIGNED = {getattr(ir.DataType, f"INT{n}"): getattr(ir.DataType, f"UINT{n}") for n in (8, 16, 32, 64)}  # the unsigned type of as many bits
 
 
 class FloatList(list[float]):
