@@ -16,8 +16,8 @@ from converter.graph.operands import Dims, attribute, differ, dims_of, in_body, 
 from converter.graph.words import unknown_word
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
-LARGEST = 1 << 31  # of one parameter of a window
-MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+LARGEST = 1 << 31  # of one attribute that counts
+WIDEST = 1 << 24  # of a window, or of the padding under it: engines walk through both
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
@@ -44,9 +44,11 @@ def broken(node: ir.Node) -> str | None:
     if (reason := unknown_word(node)) is not None:
         return reason
     law = _LAWS.get(node.op_type)
-    if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
+    if law is not None and (reason := law(node)) is not None:
+        return reason
+    if law is None and in_body(node):  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
-    return law(node) or next(filter(None, map(impossible, node.outputs)), None)
+    return next(filter(None, map(impossible, node.outputs)), None)
 
 
 def impossible(value: ir.Value) -> str | None:
@@ -66,9 +68,10 @@ def _window(node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shri
     strides, dilations, pads = (list(attribute(node, name, [d] * m)) for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n)))
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n or (size is not None and len(size) != n):
         return f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads" + (f", {len(size)} sizes" if size else "")
-    for name, values, least in (("kernel", kernel, 1), ("stride", strides, 1), ("dilation", dilations, 1), ("pad", pads, -LARGEST)):
+    limits = (("kernel", kernel, 1, WIDEST), ("stride", strides, 1, LARGEST), ("dilation", dilations, 1, LARGEST), ("pad", pads, -LARGEST, WIDEST))
+    for name, values, least, most in limits:
         for v in values:
-            if v is not None and not least <= v < LARGEST:
+            if v is not None and not least <= v < most:
                 return f"the {name} {v} is impossible"
     if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
@@ -149,10 +152,10 @@ def _depth(node: ir.Node) -> str | None:
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None or value.const_value is None or value.const_value.size > MOST_ENTRIES:
-        return None
-    return [int(n) for n in value.const_value.numpy().reshape(-1).tolist()]
+    from converter.graph.infer import known  # which asks these laws
+
+    found = known(node.inputs[index] if index < len(node.inputs) else None)
+    return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 
 
 def _reduction(node: ir.Node) -> str | None:

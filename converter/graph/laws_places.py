@@ -62,6 +62,14 @@ def _gathered(node: ir.Node) -> str | None:
     return None if x is None else _inside(node, [x[axis]])
 
 
+def _one_hot(node: ir.Node) -> str | None:
+    """The new axis is one of the result, the values are two."""
+    x, values, axis = dims_of(node, 0), sizes_of(node.inputs[2]), int(attribute(node, "axis", -1))
+    if x is not None and not -len(x) - 1 <= axis <= len(x):
+        return f"there is no new axis {axis} for the shape {x}"
+    return f"values of the shape {values} instead of off and on" if values is not None and values != [2] else None
+
+
 def _clip(node: ir.Node) -> str | None:
     sizes = [s for v in node.inputs[1:] if (s := sizes_of(v)) is not None]
     if any(math.prod(s) != 1 for s in sizes):
@@ -111,6 +119,14 @@ def _turned(node: ir.Node) -> str | None:
 
 LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Gather": _gathered, "GatherElements": _elements, "ScatterElements": _elements, "GatherND": nested, "ScatterND": nested},
-    **{"Clip": _clip, "Celu": _celu, "Einsum": _einsum, "ReverseSequence": _turned, "NonMaxSuppression": _suppression, "LayerNormalization": _layers},
+    **{
+        "OneHot": _one_hot,
+        "Clip": _clip,
+        "Celu": _celu,
+        "Einsum": _einsum,
+        "ReverseSequence": _turned,
+        "NonMaxSuppression": _suppression,
+        "LayerNormalization": _layers,
+    },
     **{op: axis_exists for op in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "ArgMax", "ArgMin")},
 }

@@ -39,8 +39,8 @@ def lift(table: Table, file: str = "") -> Model:
         b.output(lifting.values[i])
         set_public_name(b.graph.outputs[-1], lifting.name(i))
     tidy(model)
-    permutations = {lifting.name(i): p for i in [*table.inputs, *table.outputs] if (p := table.operands[i].permutation)}
-    restore_boundary(model, permutations)
+    permutations = [{lifting.name(i): p for i in side if (p := table.operands[i].permutation)} for side in (table.inputs, table.outputs)]
+    restore_boundary(model, permutations[0], permutations[1])
     recorded = [{lifting.name(i): tuple(s) for i in side if (s := table.operands[i].source_shape)} for side in (table.inputs, table.outputs)]
     widen_boundary(model, recorded[0], recorded[1])
     to_first(model)

@@ -303,6 +303,8 @@ class _Builder:
         return int(b.EndVector())
 
     def _ints(self, values: list[int]) -> int:
+        if beyond := [v for v in values if not -(1 << 31) <= v < 1 << 31]:
+            raise UnsupportedError(Diagnostic("X204", f"the format has sizes of 32 bits, {beyond[0]} is beyond"))
         return int(self.b.CreateNumpyVector(np.asarray(values, "<i4")))
 
     def _buffer(self, data: Array | None) -> int:

@@ -21,6 +21,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 from converter.files import Output, side_file
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
+from converter.limits import MOST_AXES
 from converter.mapped import MappedFile
 from converter.pieces import write_array
 
@@ -95,8 +96,8 @@ class Weights:
         dtype, shape = _TYPES.get(proto.data_type), [int(d) for d in proto.dims]
         if dtype is None:
             raise unreadable("R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where)
-        if min(shape, default=0) < 0:
-            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {shape}", where)
+        if min(shape, default=0) < 0 or len(shape) > MOST_AXES:
+            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where)
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
         if proto.HasField("raw_data"):

@@ -59,8 +59,10 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has") from None
     if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
         value.type = declared
-    if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
+    if shape is None:
         return
+    if any(isinstance(d, int) and d < 0 for d in shape):  # how some exporters spell that a size is not known
+        shape = ir.Shape([None if isinstance(d, int) and d < 0 else d for d in shape])
     if value.shape is None:
         value.shape = shape
     elif shape_of(value) is None and len(value.shape) == len(shape):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.node import MappingError
 
 
@@ -51,6 +51,7 @@ def AdaptiveMaxPool(b: Builder, x: ir.Value, *, output_size: list[int]) -> tuple
     index = arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
     bins = [_bins(s, o) for s, o in zip(spatial, output_size, strict=True)]
     widest = int(np.prod([max(e - s for s, e in axis) for axis in bins]))
+    demand_small(*output_size, widest)
     table = np.zeros((int(np.prod(output_size)), widest), np.int64)
     for row, place in enumerate(np.ndindex(*output_size)):
         found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(place))].reshape(-1)

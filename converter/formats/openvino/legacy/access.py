@@ -76,9 +76,14 @@ def number(layer: Layer, key: str, default: float | None = None) -> float:
 
 def integer(layer: Layer, key: str, default: int | None = None) -> int:
     value = number(layer, key, default)
-    if not math.isfinite(value) or value != int(value):
+    if not _whole(value):
         raise MappingError(f"{key}={text(layer, key)!r} is not an integer", "R110")
     return int(value)
+
+
+def _whole(value: float) -> bool:
+    """Whether a float is an integer, exactly."""
+    return math.isfinite(value) and value == int(value) and abs(value) <= 1 << 53
 
 
 def flag(layer: Layer, key: str, default: bool = False) -> bool:
@@ -101,7 +106,7 @@ def numbers(layer: Layer, key: str, default: Sequence[float] | None = None) -> l
 
 def integers(layer: Layer, key: str, default: Sequence[int] | None = None) -> list[int]:
     found = numbers(layer, key, default)
-    if any(not math.isfinite(v) or v != int(v) for v in found):
+    if not all(map(_whole, found)):
         raise MappingError(f"{key}={text(layer, key)!r} is not a list of integers", "R110")
     return [int(v) for v in found]
 

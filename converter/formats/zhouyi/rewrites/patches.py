@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from converter.mapping.drive import near_of
 from converter.mapping.node import MappingError, Node
 
 LARGEST = 1 << 24  # elements of a table of places
+MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
 
 
 def filled(node: ir.Node) -> Node:
@@ -27,6 +29,8 @@ def filled(node: ir.Node) -> Node:
 
 def _pieces(b: Builder, x: ir.Value, kernel: Sequence[int], dilations: Sequence[int], strides: Sequence[int], out: Sequence[int]) -> list[ir.Value]:
     """For each place of the window the elements under it: [N, C, *out] each."""
+    if math.prod(kernel) > MOST_PLACES:
+        raise MappingError(f"a window of {' x '.join(map(str, kernel))} places is too large to be written out")
     pieces = []
     for place in np.ndindex(*kernel):
         first = [int(i) * d for i, d in zip(place, dilations, strict=True)]
