@@ -75,8 +75,9 @@ def _window(node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shri
                 return f"the {name} {v} is impossible"
     if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
+    rounded_up = bool(attribute(node, "ceil_mode", 0))  # then a window may reach over the end by less than a stride
     for i, (s, k) in enumerate(zip(size, kernel, strict=True)):
-        if s and k is not None and s + pads[i] + pads[n + i] < (k - 1) * dilations[i] + 1:
+        if s and k is not None and s + pads[i] + pads[n + i] + (strides[i] - 1 if rounded_up else 0) < (k - 1) * dilations[i] + 1:
             return f"the window {(k - 1) * dilations[i] + 1} is larger than the padded input {s + pads[i] + pads[n + i]}"
     return None
 

@@ -124,6 +124,8 @@ def lower_squeeze(node: Node, low: Lowering) -> None:
     e, x, axes = Emit(node, low), node.input(0), node.input(1)
     before, after = (None if v is None or v.shape is None else list(v.shape) for v in (x, node.outputs[0]))
     ones = None if axes is not None or before is None else [i for i, d in enumerate(before) if d == 1]
+    if axes is None and after is None:
+        raise MappingError("which axes have one entry depends on the data", "X203", help="fix the shapes with --inputs")
     if ones and before is not None and after is not None and len(before) - len(ones) == len(after):
         e.out(node.op, x, ones)
     elif ones == [] and after is not None and before is not None and len(before) == len(after):
