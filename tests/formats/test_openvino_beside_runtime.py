@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import converter
+from converter.errors import UnsupportedError
 
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8  # noqa: E402
@@ -68,3 +69,13 @@ def test_prior_boxes_in_the_manner_of_mxnet_have_no_largest_size(tmp_path: Path)
     ov.serialize(ov.Model([y], [], "one"), tmp_path / "one.xml")
     (ours,) = converter.load(tmp_path / "one.xml").run({}).values()
     assert ours.shape == tuple(y.output(0).shape) == (2, 2 * 3 * 2 * 4)
+
+
+def test_an_average_over_nothing_but_padding(tmp_path: Path) -> None:
+    """Rounding up, a last window begins behind the padding: the legacy format cannot say it, the others do."""
+    x = opset1.parameter([1, 2, 5, 2], F)
+    y = opset1.avg_pool(x, [2, 3], [1, 0], [2, 1], [3, 2], True, "ceil")
+    feed = RNG.standard_normal((1, 2, 5, 2)).astype(F)
+    agree(tmp_path / "one.xml", ov.Model([y], [x], "one"), [feed])
+    with pytest.raises(UnsupportedError, match="a pad as large as the window"):
+        converter.convert(tmp_path / "one.xml", tmp_path / "old.xml", target="openvino+ir=7")
