@@ -19,7 +19,10 @@ from converter.model import Model
 
 @dataclass(frozen=True)
 class Request:
-    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an input), `dequantize` as in `load`."""
+    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an input), `dequantize` as in `load`.
+
+    `with_map`: also OUT.map.json, which says what comes from where.
+    """
 
     source: Path
     target: Path
@@ -31,11 +34,12 @@ class Request:
     io_layout: str = ""
     force: bool = False
     dequantize: bool = False
+    with_map: bool = False
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a conversion made: its files (the target first), the model that was written, warnings."""
+    """What a conversion made: its files (the target first, without the map), the model that was written, warnings."""
 
     model: Model
     flavour: Flavour
@@ -54,11 +58,14 @@ def read(request: Request) -> Model:
                 Diagnostic("U501", f"--outputs names tensors that the model does not have: {', '.join(missing)}", where=Where(str(request.source)))
             )
     if request.shapes:
-        from converter.graph.shapes import fix_inputs
+        from converter.graph.shapes import fix_inputs, infer_all
+        from converter.passes.unroll import unroll
 
         if unknown := fix_inputs(model.ir, request.shapes):
             known = ", ".join(i.name for i in model.inputs)
             raise UsageError(Diagnostic("U501", f"--inputs names inputs that the model does not have: {', '.join(unknown)}", help=f"it has: {known}"))
+        if unroll(model.ir, lambda node: node.op_type == "If"):  # what the shapes decide is decided: the other branch need not fit them
+            infer_all(model.ir)
     return model
 
 
@@ -69,8 +76,22 @@ def convert(request: Request) -> Written:
     model = read(request)
     with Output(request.target, check=lambda files: _refuse_overwriting(files, request)) as out:
         notes = _write(model, out.made, flavour, request.source)
-    files = sorted(out.files, key=lambda p: p != request.target)
+        if request.with_map:
+            _write_map(model, out, flavour)
+    files = sorted((p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target)
     return Written(model, flavour, tuple(files), (*model.notes, *notes))
+
+
+def map_of(target: Path) -> Path:
+    return target.with_name(f"{target.name}.map.json")
+
+
+def _write_map(model: Model, out: Output, flavour: Flavour) -> None:
+    from converter import provenance
+
+    data = provenance.provenance_map(model, api.load(out.made, flavour.format))
+    with out.open(map_of(out.target).name.removeprefix(out.stem)) as f:
+        f.write(provenance.text_of(data).encode())
 
 
 def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:

@@ -43,8 +43,10 @@ def write(results: Results, path: Path, force: bool) -> None:
         raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))) from None
 
 
-def describe(array: Array) -> dict[str, Any]:
+def describe(array: Array | None) -> dict[str, Any]:
     """Type, shape and, for numbers, the range and mean of what is finite."""
+    if array is None:  # an optional output that holds nothing
+        return {"type": "none", "shape": []}
     base: dict[str, Any] = {"type": "string" if array.dtype.kind in "OUS" else str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind in "OUS" or not array.size:
         return base
@@ -55,11 +57,11 @@ def describe(array: Array) -> dict[str, Any]:
     return {**base, "min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean()), "finite": int(finite.size)}
 
 
-def line(array: Array) -> str:
+def line(array: Array | None) -> str:
     d = describe(array)
     text = f"{d['type']}[{','.join(map(str, d['shape']))}]"
     if "min" in d:
         text += f"  min {d['min']:.6g}  mean {d['mean']:.6g}  max {d['max']:.6g}"
-    if d.get("finite", array.size) < array.size:
+    if array is not None and d.get("finite", array.size) < array.size:
         text += f"  {array.size - d['finite']} not finite"
     return text

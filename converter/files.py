@@ -1,138 +1,24 @@
-"""Bytes in and bytes out: mapped input files with checked slices, and outputs that appear complete or not at all."""
+"""Outputs that appear complete or not at all, and the names of side files."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import io
-import mmap
 import os
 import stat
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-import numpy as np
 import numpy.typing as npt
 
 from converter import publish
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
-
-SLAB = 1 << 24  # bytes that are made for writing at once
-_PIECE = 1 << 19  # bytes of one write; larger ones make Linux look for larger pages, which takes several times as long
-_MAPS: weakref.WeakKeyDictionary[mmap.mmap, tuple[int, int]] = weakref.WeakKeyDictionary()  # mapped files: address, descriptor
-_LINE, _FAR = 64, 256  # bytes of a cache line; distance of neighbours from which each costs one
-
-
-class MappedFile:
-    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map alive."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        try:
-            if not stat.S_ISREG(os.stat(self.path).st_mode):  # opening a pipe would wait for its other end
-                raise OSError(errno.EINVAL, "not a regular file")
-            with open(self.path, "rb") as f:
-                size = os.fstat(f.fileno()).st_size
-                self._bytes = np.frombuffer(_map(f.fileno()) if size else b"", np.uint8)  # an empty file cannot be mapped
-        except (OSError, ValueError) as e:
-            raise unreadable("R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))) from None
-
-    def __len__(self) -> int:
-        return int(self._bytes.size)
-
-    @property
-    def bytes(self) -> npt.NDArray[np.uint8]:
-        """The whole file as uint8, not copied."""
-        return self._bytes
-
-    def slice(self, offset: int, size: int, where: Where | None = None) -> npt.NDArray[np.uint8]:
-        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the file."""
-        if offset < 0 or size < 0 or offset + size > len(self):
-            raise unreadable("R102", f"bytes {offset}..{offset + size} are outside {self.path.name}, which has {len(self)}", where or Where(str(self.path)))
-        return self._bytes[offset : offset + size]
-
-
-def _map(descriptor: int) -> mmap.mmap:
-    made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    own = os.dup(descriptor)
-    weakref.finalize(made, os.close, own)
-    _MAPS[made] = _address(made), own
-    return made
-
-
-def _address(buffer: Any) -> int:
-    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
-
-
-def _copied(data: memoryview, target: int) -> int:
-    """How many bytes of `data` the system itself copied to the descriptor, because they are those of a mapped file; 0 when it cannot.
-
-    Nothing is mapped for that, which takes longer than the copying.
-    """
-    if not hasattr(os, "copy_file_range") or not data.nbytes:
-        return 0
-    low = _address(data)
-    for mapped, (start, source) in list(_MAPS.items()):
-        if start <= low and low + data.nbytes <= start + len(mapped):
-            with contextlib.suppress(OSError):  # file systems that cannot; what is wrong with the target, writing will say
-                return os.copy_file_range(source, target, data.nbytes, low - start)
-    return 0
-
-
-def _release() -> None:
-    """Gives the memory of all mapped pages back; one that is used again comes from the system's cache."""
-    if hasattr(mmap, "MADV_DONTNEED"):
-        for mapped in list(_MAPS):
-            mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any]]:
-    """The array in C order in contiguous pieces; a permuted view is copied a few rows at a time, never whole."""
-    if array.flags.c_contiguous:
-        yield np.ascontiguousarray(array)
-    elif array.nbytes <= size:
-        yield _packed(array)
-    elif array[0].nbytes > size:
-        for row in array:
-            yield from slabs(row, size)
-    else:
-        rows = max(1, size // array[0].nbytes)
-        for i in range(0, len(array), rows):
-            yield from slabs(array[i : i + rows], size)
-
-
-def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache line holds: several times faster."""
-    if abs(array.strides[-1]) <= _FAR:
-        return np.ascontiguousarray(array)
-    copy, width = np.empty(array.shape, array.dtype), max(1, _LINE // array.itemsize)
-    for i in range(0, array.shape[-1], width):
-        copy[..., i : i + width] = array[..., i : i + width]
-    return copy
-
-
-def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
-    """Writes the elements in C order, as they are in memory; the number of bytes."""
-    return sum(f.write(slab.reshape(-1).view(np.uint8).data) for slab in slabs(array))
-
-
-class _Sink(io.FileIO):
-    """Writes slab by slab and gives the pages of mapped inputs back in between: weights that go by do not gather in memory."""
-
-    _since = 0
-
-    def write(self, data: Any) -> int:
-        slab = memoryview(data)[:SLAB]
-        written = _copied(slab, self.fileno()) or super().write(slab[:_PIECE])
-        self._since += written
-        if self._since >= SLAB:
-            self._since = 0
-            _release()
-        return written
+from converter.pieces import Sink, write_array
 
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
@@ -167,6 +53,9 @@ class Output:
         self._check = check
         self._open = contextlib.ExitStack()
         self._work = Path()
+        self._threads: ThreadPoolExecutor | None = None
+        self._jobs: list[Future[None]] = []
+        self._over = False
 
     @property
     def made(self) -> Path:
@@ -178,19 +67,38 @@ class Output:
 
     @contextlib.contextmanager
     def open(self, suffix: str = "") -> Iterator[BinaryIO]:
+        """A new file, that is on the disk when the Output ends."""
         final = self.path(suffix)
         try:
             _replaceable(final)
-            file = io.BufferedWriter(_Sink(self._work / final.name, "xb"), 1 << 20)
+            file = io.BufferedWriter(Sink(self._work / final.name, "xb"), 1 << 20)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
         try:
-            with file:
+            with contextlib.ExitStack() as unfinished:
+                unfinished.enter_context(file)
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                unfinished.pop_all()
         except OSError as e:
             raise _unwritable(final, e) from None
+        self._meanwhile(_settle, file, final)
+
+    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+        """A new file of these arrays, which are made and written while the caller goes on."""
+        self._meanwhile(self._stream, suffix, pieces)
+
+    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+        with self.open(suffix) as f:
+            for piece in pieces:
+                if self._over:  # given up
+                    return
+                write_array(f, piece)
+
+    def _meanwhile(self, work: Callable[..., None], *arguments: Any) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(2)
+        self._jobs.append(self._threads.submit(work, *arguments))
 
     def adopt(self, made: Path) -> None:
         """Takes a file that is complete, under its own name."""
@@ -221,6 +129,15 @@ class Output:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._open:
+            try:
+                if kind is None:
+                    for job in self._jobs:  # a file that ends adds one
+                        job.result()
+            finally:
+                self._over = True
+                if self._threads is not None:
+                    with publish.uninterrupted():
+                        self._threads.shutdown()
             if kind is None and self._work != self.target.parent:
                 self._publish()
 
@@ -236,6 +153,14 @@ class Output:
                 publish.publish(self._work, names, self.target)
         except OSError as e:
             raise _unwritable(self.target, e) from None
+
+
+def _settle(file: BinaryIO, final: Path) -> None:
+    try:
+        with file:
+            os.fsync(file.fileno())
+    except OSError as e:
+        raise _unwritable(final, e) from None
 
 
 def _replaceable(final: Path) -> None:

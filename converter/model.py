@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
 from converter.errors import UsageError
+from converter.graph.infer import InferenceError
 from converter.graph.names import public_name
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class Model:
         from converter.engines import get
 
         if engine not in self._prepared:
-            self._prepared[engine] = get(engine).prepare(self)
+            try:
+                self._prepared[engine] = get(engine).prepare(self)
+            except InferenceError as e:  # a network that no engine could execute, which only its execution shows
+                raise UsageError(Diagnostic("N403", str(e))) from None
         results: dict[str, Array] = self._prepared[engine].run(self.check_feeds(feeds))
         return results
 

@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from converter.crosscheck.align import align
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError, WriteError, unreadable
-from converter.files import Output
+from converter.errors import UsageError, unreadable
 from converter.graph.names import public_name
 from converter.model import Model
 
@@ -50,11 +49,8 @@ def _public(model: Model, name: str) -> str:
     return next((public_name(v) for v in [*model.ir.graph.inputs, *model.ir.graph.outputs] if str(v.name) == name), name)
 
 
-def write_map(data: dict[str, Any], path: Path, force: bool = False) -> None:
-    if path.exists() and not force:
-        raise WriteError(Diagnostic("W302", "the map exists", where=Where(str(path)), help="--force overwrites it"))
-    with Output(path) as out, out.open() as f:
-        f.write((json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+def text_of(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_map(path: Path) -> dict[str, str]:

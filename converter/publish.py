@@ -33,7 +33,7 @@ except ImportError:  # not POSIX: nothing is locked, and nothing that was left b
 
 PREFIX = ".netconv-"
 _OLD = ".old"  # folder in a workspace: publishing has begun; holds what was replaced
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))  # requests to end
 Lock: TypeAlias = int
 
 
@@ -211,7 +211,7 @@ def uninterrupted() -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         arrived.append(number)
 
-    before = {n: handler for n in _SIGNALS if (handler := signal.getsignal(n)) is not None}
+    before = {n: handler for n in SIGNALS if (handler := signal.getsignal(n)) is not None}
     try:
         for number in before:
             signal.signal(number, note)

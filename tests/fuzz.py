@@ -52,11 +52,18 @@ def of_file(path: Path, seed: int, count: int, actions: list[str], keep: Path | 
 
 def _mutants(path: Path, count: int, seed: int) -> Iterator[tuple[str, Files]]:
     originals = {p.name: p.read_bytes() for p in mutations.files_of(path)}
-    changes = list(structure.sample(path, count - count // 2, seed))
-    for description, make in changes:
-        yield description, {**originals, path.name: make()}
-    for n, files in enumerate(mutations.mutants(path, count - len(changes), seed)):
+    sides = {n: structure.beside(d) for n, d in originals.items() if n != path.name}
+    given = 0
+    for name, found in ((path.name, structure.sample(path, count // 2, seed)), *((n, _some(f, count // 8, seed)) for n, f in sides.items())):
+        for description, make in found:
+            given += 1
+            yield f"{name}: {description}", {**originals, name: make()}
+    for n, files in enumerate(mutations.mutants(path, count - given, seed)):
         yield f"bytes {n}", files
+
+
+def _some(changes: list[structure.Change], count: int, seed: int) -> list[structure.Change]:
+    return random.Random(seed).sample(changes, min(count, len(changes)))
 
 
 def _judge(path: Path, title: str, seed: int, count: int, actions: list[str], keep: Path | None, source: str = "") -> Answers:
@@ -149,12 +156,15 @@ def main() -> int:
     totals: dict[str, collections.Counter[str]] = {}
     faults: dict[str, str] = {}
     with concurrent.futures.ProcessPoolExecutor(given.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        for task in concurrent.futures.as_completed(list(_tasks(given, pool))):
-            title, answers, found = task.result()
-            totals.setdefault(title, collections.Counter()).update(answers)
-            for kind in found.keys() - faults.keys():
-                print(f"fault: {kind}\n    {found[kind]}", flush=True)
-            faults.update(found)
+        try:
+            for task in concurrent.futures.as_completed(list(_tasks(given, pool))):
+                title, answers, found = task.result()
+                totals.setdefault(title, collections.Counter()).update(answers)
+                for kind in found.keys() - faults.keys():
+                    print(f"fault: {kind}\n    {found[kind]}", flush=True)
+                faults.update(found)
+        except KeyboardInterrupt:  # what was judged so far is told
+            pool.shutdown(wait=False, cancel_futures=True)
     for title in sorted(totals):
         print(f"{title:26} " + "  ".join(f"{k} {n}" for k, n in sorted(totals[title].items())))
     print(f"{sum(sum(c.values()) for c in totals.values())} cases, {len(faults)} kinds of fault")

@@ -6,6 +6,7 @@ more than `LIMIT` seconds, or a file left behind after a refusal is a fault and 
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -93,7 +94,77 @@ def renumber(data: bytes, rng: random.Random) -> bytes:
     return data[:start] + rng.choice(NUMBERS).encode() + data[end:]
 
 
-MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (flip, flip, truncate, swap, repeat, renumber, renumber)
+def overwrite(data: bytes, rng: random.Random) -> bytes:
+    """One word becomes a float or an integer that nobody expects."""
+    word = rng.choice(WORDS)
+    at = rng.randrange(len(data)) & -rng.choice((1, 2, 4, 8))
+    return (data[:at] + word + data[at + len(word) :])[: max(len(data), len(word))]
+
+
+def blank(data: bytes, rng: random.Random) -> bytes:
+    """A run of bytes becomes a run of one byte."""
+    a, b = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    return data[:a] + rng.choice((b"\0", b"\xff", b" ", b"\n", b"1", b"[")) * (b - a) + data[b:]
+
+
+def insert(data: bytes, rng: random.Random) -> bytes:
+    """Something that text must not hold, or much of it."""
+    a = rng.choice((0, rng.randrange(len(data) + 1), len(data)))
+    return data[:a] + rng.choice(INSERTED) + data[a:]
+
+
+def recode(data: bytes, rng: random.Random) -> bytes:
+    """The whole file in another code, or packed."""
+    return rng.choice(RECODINGS)(data)
+
+
+WORDS = (
+    *(np.float32(v).tobytes() for v in (np.nan, np.inf, -np.inf, 0, -0.0, 1e-42, 3e38)),
+    *(n.to_bytes(4, "little", signed=True) for n in (-1, 1 << 16, (1 << 31) - 1, -(1 << 31))),
+    *(n.to_bytes(8, "little", signed=True) for n in (0, -1, 1 << 16, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))),
+)
+INSERTED = (
+    b"\xef\xbb\xbf",
+    b"\0",
+    b"\0" * 5000,
+    b"\xff\xfe",
+    b"\x80",
+    b" " * 100_000,
+    b"\n" * 100_000,
+    b"<!-- -->",
+    b"&#0;",
+    b"&amp;",
+    b"\\u0000",
+    b"9" * 5000,
+)
+RECODINGS: tuple[Callable[[bytes], bytes], ...] = (
+    lambda d: gzip.compress(d, mtime=0),
+    lambda d: d.decode("latin-1").encode("utf-16"),
+    lambda d: d.decode("latin-1").encode("utf-16-be"),
+    lambda d: d.replace(b"\n", b"\r\n"),
+    lambda d: d.replace(b"\n", b"\r"),
+    lambda d: d.replace(b"\n", b""),
+    lambda d: d + d,
+    lambda d: d[::-1],
+    lambda d: d.upper(),
+    lambda d: d.replace(b"=", b""),
+    lambda d: bytes(len(d)),
+    lambda d: b"",
+)
+MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+    flip,
+    flip,
+    truncate,
+    swap,
+    repeat,
+    renumber,
+    renumber,
+    overwrite,
+    overwrite,
+    blank,
+    insert,
+    recode,
+)
 
 
 def mutants(path: Path, count: int, seed: int) -> Iterator[dict[str, bytes]]:

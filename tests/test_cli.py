@@ -16,9 +16,10 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter import provenance
 from converter.cli import app, console
 from converter.cli.app import COMMANDS
-from converter.errors import ExitCode
+from converter.errors import ExitCode, unreadable
 from converter.graph.build import new_model
 from converter.model import Model
 from converter.resources import schema_path
@@ -268,3 +269,13 @@ def test_the_content_decides_and_a_wrong_suffix_is_a_warning(call: Call, nets: P
     assert "warning[R108]" in capsys.readouterr().err
     assert call("inspect", "good.xml", "--strict") == ExitCode.FINDING
     assert call("inspect", "good.xml", "--strict", "-f", "onnx") == 0
+
+
+def test_nothing_is_left_when_the_map_cannot_be_made(call: Call, nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise unreadable("R105", "what was written cannot be read")
+
+    monkeypatch.setattr(provenance, "provenance_map", refuse)
+    before = sorted(nets.iterdir())
+    assert call("convert", "good.onnx", "-o", "out.xml", "--inputs", "x:1,3,8,8", "--map") == ExitCode.UNREADABLE
+    assert sorted(nets.iterdir()) == before

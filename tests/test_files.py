@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converter.diagnostics import Where
+from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, ReadError, WriteError
-from converter.files import SLAB, MappedFile, Output, side_file, slabs
+from converter.files import Output, side_file
+from converter.mapped import MappedFile
+from converter.pieces import SLAB, slabs, write_array
 from support import run_python
 
 
@@ -263,6 +267,50 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
     assert listing(tmp_path) == {}
 
 
+# --- files that are made while the caller goes on
+
+
+def test_a_streamed_file_is_its_arrays_one_after_the_other(tmp_path: Path) -> None:
+    parts = [np.arange(6, dtype="<i2").reshape(2, 3).T, np.zeros(0), np.arange(5, dtype=np.uint8)]
+    with Output(tmp_path / "net.xml") as out:
+        out.stream(".bin", iter(parts))
+        with out.open() as f:
+            f.write(b"<net/>")
+    assert listing(tmp_path) == {"net.xml": b"<net/>", "net.bin": b"".join(p.tobytes() for p in parts)}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ZeroDivisionError("made wrong"), WriteError(Diagnostic("W330", "no"))])
+def test_an_error_in_a_stream_is_that_of_the_output(error: Exception, tmp_path: Path) -> None:
+    def parts() -> Iterator[Any]:
+        yield np.zeros(10)
+        raise error
+
+    with pytest.raises(WriteError if isinstance(error, OSError) else type(error)) as found, Output(tmp_path / "net.xml") as out:
+        out.stream(".bin", parts())
+        with out.open() as f:
+            f.write(b"<net/>")
+    assert listing(tmp_path) == {}
+    assert not isinstance(error, OSError) or ("No space left on device at" in str(found.value) and str(found.value).rstrip().endswith("net.bin"))
+
+
+def test_an_error_of_the_caller_ends_a_stream(tmp_path: Path) -> None:
+    made = 0
+
+    def endless() -> Iterator[Any]:
+        nonlocal made
+        while True:
+            made += 1
+            yield np.zeros(1)
+
+    with pytest.raises(ZeroDivisionError), Output(tmp_path / "net.xml") as out:
+        out.stream(".bin", endless())
+        while made < 10:
+            pass
+        raise ZeroDivisionError
+    before = made
+    assert listing(tmp_path) == {} and made == before
+
+
 # --- large arrays
 
 
@@ -284,9 +332,31 @@ def test_slabs_across_the_order_of_memory(dtype: str, shape: tuple[int, ...], pe
         assert b"".join(piece.tobytes() for piece in slabs(view)) == view.tobytes()
 
 
+def test_files_are_mapped_while_others_are_written(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(bytes(100))
+    over = threading.Event()
+
+    def map_and_forget() -> None:
+        while not over.is_set():
+            MappedFile(tmp_path / "in")
+
+    other, array = threading.Thread(target=map_and_forget), np.zeros(SLAB // 4, np.uint8)
+    other.start()
+    try:
+        with Output(tmp_path / "out") as out, out.open() as f:
+            for _ in range(200):
+                write_array(f, array)
+    finally:
+        over.set()
+        other.join()
+    assert (tmp_path / "out").stat().st_size == 200 * array.nbytes
+
+
 PEAK = """
 import sys
-from converter.files import MappedFile, Output, write_array
+from converter.files import Output
+from converter.mapped import MappedFile
+from converter.pieces import write_array
 source = MappedFile(sys.argv[1]).bytes.view("<f4").reshape(-1, 1024, 1024)
 with Output(sys.argv[2]) as out, out.open() as f:
     write_array(f, source)
@@ -298,7 +368,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")
 def test_what_was_written_does_not_stay_in_memory(tmp_path: Path) -> None:
     """384 MiB through a process whose own share is some 30 MiB: pages of the mapped input that went by are given back."""
-    size = 24 * SLAB
+    size = 96 * SLAB
     with (tmp_path / "source").open("wb") as f:
         f.truncate(size)
         f.seek(1234 * 4096)

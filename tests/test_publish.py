@@ -12,10 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import converter
-from converter import files, publish
+from converter import files, pieces, publish
 from converter.errors import ConverterError
 from converter.files import Output
 from mutations import network
@@ -32,7 +33,8 @@ def seen(folder: Path) -> Listing:
 
 def write(target: Path, text: bytes) -> None:
     with Output(target) as out:
-        for suffix in (".bin", ".map", ""):
+        out.stream(".bin", [np.frombuffer(text, np.uint8)])
+        for suffix in (".map", ""):
             with out.open(suffix) as f:
                 f.write(text)
 
@@ -83,7 +85,7 @@ def interrupted_at(step: int, number: int, call: Callable[[], None]) -> bool:
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal count
-        if frame.f_code.co_filename not in (files.__file__, publish.__file__):
+        if frame.f_code.co_filename not in (files.__file__, pieces.__file__, publish.__file__):
             return None
         if event == "line":
             count += 1

@@ -16,6 +16,7 @@ import converter
 from converter.cli import console
 from converter.diagnostics import Diagnostic
 from converter.errors import ConverterError, ExitCode, UsageError, WriteError
+from converter.publish import SIGNALS
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
 COMMANDS = {
@@ -63,9 +64,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-_REQUESTS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="netconv COMMAND --help explains a command.")
 @click.version_option(converter.__version__, prog_name="netconv")
 def app() -> None:
@@ -74,7 +72,7 @@ def app() -> None:
 
 def run() -> NoReturn:
     """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
-    for number in _REQUESTS:
+    for number in SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
@@ -88,7 +86,7 @@ def run() -> NoReturn:
 
 def _ignore_requests() -> None:
     """What ends already needs no more requests to end: Python would die of them while it cleans up."""
-    for number in _REQUESTS:
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from converter.crosscheck.noise import jitter
 from converter.diagnostics import Diagnostic, Where
 from converter.engines.legalise import legalise_for_onnxruntime
-from converter.engines.onnxruntime import refuse_opaque
+from converter.engines.onnxruntime import opened, refuse_opaque
 from converter.errors import UnsupportedError
 from converter.graph.extensions import bind
 from converter.graph.infer import Array
@@ -147,7 +147,7 @@ class Session:
             self._keep = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays]
             options.add_external_initializers(list(names), self._keep)
         try:
-            return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            return opened(proto.SerializeToString(), options)
         except Exception as e:  # onnxruntime raises its own RuntimeError family
             raise CannotRun(first_line(e)) from None
 

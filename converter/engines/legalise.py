@@ -16,7 +16,7 @@ from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.decompositions.quantisation import conv_integer
@@ -41,6 +41,7 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
             if node.domain == "":
                 _legalise(node, names)
     _boundary(model.graph, names)
+    tell_nodes_apart(model)
 
 
 def _legalise(node: ir.Node, names: Names) -> None:
@@ -156,10 +157,25 @@ def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
     return max_unpool(node, b) if len(node.inputs) > 2 else None
 
 
+def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel refuses margins as large as the window, which a dilated one can reach over; these are padded before."""
+    x, a = node.inputs[0], attrs_of(node)
+    if x is None or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16) or len(node.outputs) > 1 or "pads" not in a:
+        return None
+    window = np.array(a["kernel_shape"] * 2)
+    inner = np.minimum(a["pads"], window - 1)
+    outer = (np.array(a["pads"]) - inner).reshape(2, -1)
+    if not outer.any():
+        return None
+    wide = b.op("Pad", x, np.pad(outer, ((0, 0), (2, 0))).reshape(-1), b.like(x, -np.inf))
+    return b.op("MaxPool", wide, **{**a, "pads": inner.tolist()})
+
+
 DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "ConvInteger": _conv_integer_of_many_zeros,
     "LRN": _lrn,
     "MatMul": _matmul_of_vector,
+    "MaxPool": _max_pool_of_wide_margins,
     "MaxUnpool": _unpool_to_a_size,
     "Mod": _mod,
     "Pad": _pad_every_axis,

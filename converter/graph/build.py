@@ -13,8 +13,9 @@ import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.infer import KNOWN_LIMIT, Array, InferenceError, infer, known, schema_of, set_known, set_type
-from converter.graph.laws import BODY, VARIADIC
+from converter.graph.laws import VARIADIC
 from converter.graph.names import Names
+from converter.graph.operands import BODY
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]

@@ -18,7 +18,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.laws import broken
+from converter.graph.laws import broken, wild
 from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.walk import subgraphs
 
@@ -89,12 +89,16 @@ def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
 def infer(node: ir.Node) -> None:
     """Sets type and shape of the outputs (in place), as far as the inputs tell."""
     if node.op_type in ("If", "Loop", "Scan") and node.domain == "":
-        _infer_control_flow(node)
+        from converter.graph import infer_control
+
+        infer_control.infer(node)
     elif node.domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
         from converter.graph import extensions
 
         extensions.infer(node)
     else:
+        if node.domain == "" and (reason := wild(node)) is not None:
+            raise InferenceError(f"{node.op_type}: {reason}")
         _infer_standard(node)
         if node.domain == "" and (reason := broken(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
@@ -207,45 +211,6 @@ def _answer(proto: onnx.TypeProto | None) -> tuple[ir.TypeProtocol | None, list[
         return None, None
     shape = ir.serde.deserialize_type_proto_for_shape(proto)
     return ir.serde.deserialize_type_proto_for_type(proto), None if shape is None else list(shape)
-
-
-def _infer_control_flow(node: ir.Node) -> None:
-    bodies = {a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH}
-    if node.op_type == "If":
-        for out, a, b in zip(node.outputs, bodies["then_branch"].outputs, bodies["else_branch"].outputs, strict=True):
-            out.type = a.type or b.type
-            set_type(out, None, _merge(a.shape, b.shape))
-    elif node.op_type == "Loop":
-        body = bodies["body"]
-        carried = max(len(node.inputs) - 2, 0)
-        trips = known(node.inputs[0])
-        stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
-        fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
-        for i, out in enumerate(node.outputs):
-            inner = body.outputs[i + 1]
-            if i < carried:
-                initial = node.inputs[i + 2]
-                out.type = inner.type or (initial.type if initial is not None else None)
-                set_type(out, None, _merge(inner.shape, initial.shape if initial is not None else inner.shape))
-            elif inner.shape is not None:
-                set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
-            else:
-                set_type(out, inner.dtype, None)
-
-
-def _goes_on(body: ir.Graph) -> bool:
-    """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
-    condition: ir.Value | None = body.outputs[0]
-    while condition is not None and (producer := condition.producer()) is not None and producer.op_type == "Identity":
-        condition = producer.inputs[0]
-    found = known(condition)
-    return condition is body.inputs[1] if found is None else bool(found.all())
-
-
-def _merge(a: ir.Shape | None, b: ir.Shape | None) -> list[Any] | None:
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return [x if x == y else None for x, y in zip(a, b, strict=True)]
 
 
 def _evaluate(node: ir.Node) -> None:

@@ -8,30 +8,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
+from converter.graph.laws_places import LAWS, nested
+from converter.graph.operands import Dims, attribute, differ, dims_of, in_body, sizes_of
+from converter.graph.words import unknown_word
+
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
-LARGEST = 1 << 31  # of one parameter of a window
-BODY = "netconv.body"  # key of the meta data of a graph inside a node
-MOST_ENTRIES = 1 << 12  # of a constant that is looked into
+LARGEST = 1 << 31  # of one attribute that counts
+WIDEST = 1 << 24  # of a window, or of the padding under it: engines walk through both
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
 VARIADIC = frozenset(("Concat", "Sum", "Max", "Min", "Mean"))  # operators of any number of operands, all of which count
-Dims = list[int | None]
+_ANY_NUMBER = frozenset(("Constant", "Shape", "StringSplit", "TfIdfVectorizer"))  # whose attributes are values, or may count to any end
+
+
+def wild(node: ir.Node) -> str | None:
+    """Why onnx's own inference must not even be asked: it does not survive some numbers; or None."""
+    if node.op_type not in _ANY_NUMBER:
+        for a in node.attributes.values():
+            if a.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not a.is_ref():
+                beyond = [n for n in (a.value if a.type == ir.AttributeType.INTS else [a.value]) if not -LARGEST <= n < LARGEST]
+                if beyond:
+                    return f"{a.name} is {beyond[0]}"
+    return nested(node) if node.op_type == "GatherND" else None
 
 
 def broken(node: ir.Node) -> str | None:
     """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their types and shapes."""
     for name in FLAGS.intersection(node.attributes):
-        if _attr(node, name, 0) not in (0, 1):
-            return f"{name} is {_attr(node, name, 0)}, not 0 or 1"
+        if attribute(node, name, 0) not in (0, 1):
+            return f"{name} is {attribute(node, name, 0)}, not 0 or 1"
+    if (reason := unknown_word(node)) is not None:
+        return reason
     law = _LAWS.get(node.op_type)
-    if law is None:  # the branch of an If that is never taken may hold any nonsense of shapes
+    if law is not None and (reason := law(node)) is not None:
+        return reason
+    if law is None and in_body(node):  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
-    return law(node) or next(filter(None, map(impossible, node.outputs)), None)
+    return next(filter(None, map(impossible, node.outputs)), None)
 
 
 def impossible(value: ir.Value) -> str | None:
@@ -45,86 +62,75 @@ def impossible(value: ir.Value) -> str | None:
     return f"{value.name!r} would have {size} elements" if size > MOST else None
 
 
-def _dims(node: ir.Node, index: int) -> Dims | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return None if value is None or value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
-
-
-def _attr(node: ir.Node, name: str, default: Any) -> Any:
-    return node.attributes[name].value if name in node.attributes and not node.attributes[name].is_ref() else default
-
-
-def _differ(a: int | None, b: int | None) -> bool:
-    return a is not None and b is not None and a != b
-
-
 def _window(node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shrinks: bool = True) -> str | None:
     """Kernel, strides, dilations and pads fit each other and, for an operator that shrinks, the input."""
     n = len(kernel)
-    strides, dilations, pads = (list(_attr(node, name, [d] * m)) for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n)))
+    strides, dilations, pads = (list(attribute(node, name, [d] * m)) for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n)))
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n or (size is not None and len(size) != n):
         return f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads" + (f", {len(size)} sizes" if size else "")
-    for name, values, least in (("kernel", kernel, 1), ("stride", strides, 1), ("dilation", dilations, 1), ("pad", pads, -LARGEST)):
+    limits = (("kernel", kernel, 1, WIDEST), ("stride", strides, 1, LARGEST), ("dilation", dilations, 1, LARGEST), ("pad", pads, -LARGEST, WIDEST))
+    for name, values, least, most in limits:
         for v in values:
-            if v is not None and not least <= v < LARGEST:
+            if v is not None and not least <= v < most:
                 return f"the {name} {v} is impossible"
-    if not shrinks or size is None or _attr(node, "auto_pad", "NOTSET") != "NOTSET":
+    if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
+    rounded_up = bool(attribute(node, "ceil_mode", 0))  # then a window may reach over the end by less than a stride
     for i, (s, k) in enumerate(zip(size, kernel, strict=True)):
-        if s and k is not None and s + pads[i] + pads[n + i] < (k - 1) * dilations[i] + 1:
+        if s and k is not None and s + pads[i] + pads[n + i] + (strides[i] - 1 if rounded_up else 0) < (k - 1) * dilations[i] + 1:
             return f"the window {(k - 1) * dilations[i] + 1} is larger than the padded input {s + pads[i] + pads[n + i]}"
     return None
 
 
 def _convolution(node: ir.Node) -> str | None:
-    x, w, bias, group = _dims(node, 0), _dims(node, 1), _dims(node, 2), int(_attr(node, "group", 1))
+    x, w, bias, group = dims_of(node, 0), dims_of(node, 1), dims_of(node, 2), int(attribute(node, "group", 1))
     if w is None or len(w) < 2:
         return "the weights have no channels" if w is not None else None
-    kernel: Dims = list(_attr(node, "kernel_shape", w[2:]))
-    if len(kernel) != len(w) - 2 or any(_differ(k, d) for k, d in zip(kernel, w[2:], strict=True)):
+    kernel: Dims = list(attribute(node, "kernel_shape", w[2:]))
+    if len(kernel) != len(w) - 2 or any(differ(k, d) for k, d in zip(kernel, w[2:], strict=True)):
         return f"the kernel {kernel} is not that of the weights {w}"
     transposed = node.op_type == "ConvTranspose"
     inside, outside = (w[0], w[1]) if transposed else (w[1], w[0])
     if group < 1 or (w[0] is not None and w[0] % group):
         return f"{w[0]} channels cannot be divided into {group} groups"
-    if x is not None and len(x) > 1 and _differ(x[1], inside if transposed or inside is None else inside * group):
+    if x is not None and len(x) > 1 and differ(x[1], inside if transposed or inside is None else inside * group):
         return f"the weights {w} in {group} groups do not fit the {x[1]} channels of the input"
-    if bias is not None and (len(bias) != 1 or _differ(bias[0], outside * group if transposed and outside is not None else outside)):
+    if bias is not None and (len(bias) != 1 or differ(bias[0], outside * group if transposed and outside is not None else outside)):
         return f"the bias {bias} does not fit the weights {w}"
     return _window(node, kernel, None if x is None else x[2:], not transposed)
 
 
 def _pool(node: ir.Node) -> str | None:
-    x = _dims(node, 0)
-    return _window(node, list(_attr(node, "kernel_shape", ())), None if x is None else x[2:])
+    x = dims_of(node, 0)
+    return _window(node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:])
 
 
 def _channels(node: ir.Node) -> str | None:
     """Normalisations: one scale, bias, mean and variance for each channel."""
-    x = _dims(node, 0)
+    x = dims_of(node, 0)
     channels = x[1] if x is not None and len(x) > 1 else 1 if x is not None and node.op_type == "BatchNormalization" else None
     for i in range(1, len(node.inputs)):
-        given = _dims(node, i)
-        if given is not None and (len(given) != 1 or _differ(given[0], channels)):
+        given = dims_of(node, i)
+        if given is not None and (len(given) != 1 or differ(given[0], channels)):
             return f"input {i} has the shape {given}, the data has {channels} channels"
     return None
 
 
 def _recurrent(node: ir.Node) -> str | None:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[node.op_type]
-    ways = 2 if _attr(node, "direction", "forward") == "bidirectional" else 1
-    x, hidden = _dims(node, 0), _attr(node, "hidden_size", None)
+    ways = 2 if attribute(node, "direction", "forward") == "bidirectional" else 1
+    x, hidden = dims_of(node, 0), attribute(node, "hidden_size", None)
     features = x[2] if x is not None and len(x) == 3 else None
     for i, wanted in ((1, (ways, gates, features)), (2, (ways, gates, hidden)), (3, (ways, 2 * gates))):
-        given = _dims(node, i)
+        given = dims_of(node, i)
         exact = None if given is None else [wanted[0], None if hidden is None else wanted[1] * int(hidden), *wanted[2:]]
-        if given is not None and exact is not None and (len(given) != len(exact) or any(_differ(a, b) for a, b in zip(given, exact, strict=True))):
+        if given is not None and exact is not None and (len(given) != len(exact) or any(differ(a, b) for a, b in zip(given, exact, strict=True))):
             return f"input {i} has the shape {given} instead of {exact}"
     return None
 
 
 def _blocks(node: ir.Node) -> str | None:
-    x, size = _dims(node, 0), int(_attr(node, "blocksize", 1))
+    x, size = dims_of(node, 0), int(attribute(node, "blocksize", 1))
     if size < 1:
         return f"the block size {size} is impossible"
     parts = [] if x is None or len(x) != 4 else [(x[1], size * size)] if node.op_type == "DepthToSpace" else [(x[2], size), (x[3], size)]
@@ -133,32 +139,27 @@ def _blocks(node: ir.Node) -> str | None:
 
 
 def _slope(node: ir.Node) -> str | None:
-    x, slope = _dims(node, 0), _dims(node, 1)
+    x, slope = dims_of(node, 0), dims_of(node, 1)
     if x is None or slope is None:
         return None
-    fits = len(slope) <= len(x) and not any(s not in (1, None) and _differ(s, d) for s, d in zip(slope[::-1], x[::-1], strict=False))
+    fits = len(slope) <= len(x) and not any(s not in (1, None) and differ(s, d) for s, d in zip(slope[::-1], x[::-1], strict=False))
     return None if fits else f"the slope {slope} does not fit the shape {x}"
 
 
 def _depth(node: ir.Node) -> str | None:
-    size = int(_attr(node, "size", 1))
+    size = int(attribute(node, "size", 1))
     return None if 0 < size < LARGEST else f"the size {size} is impossible"
 
 
-def _elements(node: ir.Node) -> str | None:
-    x, index = _dims(node, 0), _dims(node, 1)
-    return None if x is None or index is None or len(x) == len(index) else f"indices of {len(index)} axes into data of {len(x)}"
-
-
 def _constant(node: ir.Node, index: int) -> list[int] | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None or value.const_value is None or value.const_value.size > MOST_ENTRIES:
-        return None
-    return [int(n) for n in value.const_value.numpy().reshape(-1).tolist()]
+    from converter.graph.infer import known  # which asks these laws
+
+    found = known(node.inputs[index] if index < len(node.inputs) else None)
+    return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 
 
 def _reduction(node: ir.Node) -> str | None:
-    x, axes = _dims(node, 0), _constant(node, 1)
+    x, axes = dims_of(node, 0), _constant(node, 1)
     if x is None or axes is None:
         return None
     fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes) if x else not axes
@@ -167,7 +168,7 @@ def _reduction(node: ir.Node) -> str | None:
 
 def _slice(node: ir.Node) -> str | None:
     """Starts, ends, axes and steps: as many of one as of the other, no step of 0."""
-    x, given = _dims(node, 0), [d for i in range(1, len(node.inputs)) if (d := _dims(node, i)) is not None]
+    x, given = dims_of(node, 0), [d for i in range(1, len(node.inputs)) if (d := dims_of(node, i)) is not None]
     if any(len(d) != 1 for d in given) or len({d[0] for d in given if d[0] is not None}) > 1:
         return f"starts, ends, axes and steps of the shapes {given} do not fit each other"
     if x is not None and any(d[0] is not None and d[0] > len(x) for d in given):
@@ -176,70 +177,44 @@ def _slice(node: ir.Node) -> str | None:
 
 
 def _tile(node: ir.Node) -> str | None:
-    x, repeats = _dims(node, 0), _constant(node, 1)
+    x, repeats = dims_of(node, 0), _constant(node, 1)
     return None if x is None or repeats is None or (len(repeats) == len(x) and min(repeats, default=0) >= 0) else f"{repeats} repeats for the shape {x}"
 
 
 def _reshape(node: ir.Node) -> str | None:
     """In the branch of an If that is never taken sizes may well contradict each other."""
-    before, after = (_sizes(v) for v in (node.inputs[0], node.outputs[0]))
-    inside = isinstance(node.graph, ir.Graph) and BODY in node.graph.meta
-    if inside or before is None or after is None or math.prod(before) == math.prod(after):
+    before, after = (sizes_of(v) for v in (node.inputs[0], node.outputs[0]))
+    if in_body(node) or before is None or after is None or math.prod(before) == math.prod(after):
         return None
     return f"{math.prod(before)} elements of the shape {before} do not fit the shape {after}"
 
 
-def _sizes(value: ir.Value | None) -> list[int] | None:
-    if value is None or value.shape is None or not all(isinstance(d, int) for d in value.shape):
-        return None
-    return [int(d) for d in value.shape if isinstance(d, int)]
-
-
-def _axis(node: ir.Node) -> str | None:
-    x, axis = _dims(node, 0), int(_attr(node, "axis", -1))
-    return None if x is None or not x or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
-
-
-def _gathered(node: ir.Node) -> str | None:
-    x, axis = _dims(node, 0), int(_attr(node, "axis", 0))
-    return None if x is None or -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
-
-
 def _transpose(node: ir.Node) -> str | None:
-    x, perm = _dims(node, 0), _attr(node, "perm", None)
+    x, perm = dims_of(node, 0), attribute(node, "perm", None)
     return None if x is None or perm is None or sorted(perm) == list(range(len(x))) else f"{list(perm)} is not an order of the {len(x)} axes of the input"
 
 
 def _quantised(node: ir.Node) -> str | None:
     """One scale and zero point for all, or one for each place along `axis`."""
-    x, scale, zero, axis = _dims(node, 0), _dims(node, 1), _dims(node, 2), int(_attr(node, "axis", 1))
+    x, scale, zero, axis = dims_of(node, 0), dims_of(node, 1), dims_of(node, 2), int(attribute(node, "axis", 1))
     one: tuple[Dims, Dims] = ([], [1])  # one scale for all
-    if zero is not None and scale is not None and not (zero in one and scale in one) and (len(zero) != len(scale) or any(map(_differ, zero, scale))):
+    if zero is not None and scale is not None and not (zero in one and scale in one) and (len(zero) != len(scale) or any(map(differ, zero, scale))):
         return f"the zero points {zero} do not fit the scales {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
         return None
-    if not -len(x) <= axis < len(x) or _differ(x[axis], scale[0]):
+    if not -len(x) <= axis < len(x) or differ(x[axis], scale[0]):
         return f"{scale[0]} scales along axis {axis} do not fit the shape {x}"
     return None
 
 
 _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
+    **LAWS,
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
-    **{
-        "Transpose": _transpose,
-        "Softmax": _axis,
-        "LogSoftmax": _axis,
-        "Hardmax": _axis,
-        "LpNormalization": _axis,
-        "ArgMax": _axis,
-        "ArgMin": _axis,
-        "Gather": _gathered,
-    },
+    "Transpose": _transpose,
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     **{"Reshape": _reshape},
     **{"Slice": _slice, "Tile": _tile},
-    **{"GatherElements": _elements, "ScatterElements": _elements},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import onnx_ir as ir
 
 from converter.graph.walk import all_graphs
@@ -30,6 +32,21 @@ class Names:
         self._next[hint] = count
         self._taken.add(name)
         return name
+
+
+def tell_nodes_apart(model: ir.Model) -> None:
+    """No two nodes of a graph have one name, which runtimes refuse; what a node is called in its source file is kept first."""
+    for graph in all_graphs(model.graph):
+        own = {n.name for n in graph if n.name == n.metadata_props.get("netconv.layer")}
+        taken = {n.name for n in graph}
+        seen: set[str] = set()
+        for node in graph:
+            name = node.name or ""
+            if name and (name in seen or (name in own and name != node.metadata_props.get("netconv.layer"))):
+                name = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
+                node.name = name
+                taken.add(name)
+            seen.add(name)
 
 
 def public_name(value: ir.Value) -> str:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
 from converter.errors import UsageError
-from converter.graph.infer import InferenceError, infer, shape_of
+from converter.graph.infer import InferenceError, infer, known, shape_of
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 
@@ -24,11 +24,21 @@ def infer_graph(graph: ir.Graph) -> None:
             _infer_loop_body(node)
         else:
             for inner in subgraphs(node):
-                infer_graph(inner)
+                try:
+                    infer_graph(inner)
+                except InferenceError:
+                    if not _passed_over(node, inner):
+                        raise
         declared = [(o.type, o.shape) for o in node.outputs]
         infer(node)
         for out, (type_, shape) in zip(node.outputs, declared, strict=True):
             _keep_better(out, type_, shape)
+
+
+def _passed_over(node: ir.Node, branch: ir.Graph) -> bool:
+    """Whether a choice whose condition is known never takes a branch: what is in there need not fit."""
+    condition = known(node.inputs[0]) if node.op_type == "If" and not node.domain else None
+    return condition is not None and node.attributes["else_branch" if bool(condition.all()) else "then_branch"].as_graph() is branch
 
 
 def _infer_loop_body(node: ir.Node) -> None:

@@ -27,3 +27,10 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         for inner in subgraphs(node):
             yield from all_nodes(inner)
         yield node
+
+
+def release(node: ir.Node) -> None:
+    """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users of outer values."""
+    for body in subgraphs(node):
+        for inner in all_nodes(body):
+            inner.resize_inputs(0)

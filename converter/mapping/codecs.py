@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,21 +30,40 @@ def number_text(value: float) -> str:
     return text.removesuffix(".0")
 
 
+_INTEGER = re.compile(r"\s*[-+]?[0-9]{1,19}\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*|\s*[-+]?(nan|inf|infinity)\s*", re.ASCII | re.IGNORECASE)
+
+
+def int_of(value: Any) -> int:
+    """An integer of 64 bits. ValueError for a text that only Python takes for one: underscores, digits of other scripts."""
+    found = int(value) if not isinstance(value, str) or _INTEGER.fullmatch(value) else None
+    if found is None or not -(1 << 63) <= found < 1 << 63:
+        raise ValueError(f"{str(value)[:60]!r} is not an integer of 64 bits")
+    return found
+
+
+def float_of(value: Any) -> float:
+    """A number; texts as strictly as int_of."""
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        raise ValueError(f"{value[:60]!r} is not a number")
+    return float(value)
+
+
 def _floats(text: Any) -> list[float]:
-    return [float(v) for v in str(text).replace(" ", "").split(",") if v]
+    return [float_of(v) for v in str(text).replace(" ", "").split(",") if v]
 
 
 def _ints(text: Any) -> list[int]:
-    return [int(v) for v in str(text).replace(" ", "").split(",") if v]
+    return [int_of(v) for v in str(text).replace(" ", "").split(",") if v]
 
 
 same = Codec(lambda v: v, lambda v: v)
-integer = Codec(int, int)
+integer = Codec(int_of, int)
 flag = Codec(lambda v: int(bool(v)), lambda v: bool(v))
 csv = Codec(_ints, lambda v: ",".join(str(int(x)) for x in v))
 csv_floats = Codec(_floats, lambda v: ",".join(number_text(x) for x in v))
-number = Codec(float, number_text)
-int_text = Codec(lambda v: int(str(v)), lambda v: str(int(v)))
+number = Codec(float_of, number_text)
+int_text = Codec(lambda v: int_of(str(v)), lambda v: str(int(v)))
 
 
 def enum(table: Mapping[Any, Any]) -> Codec:

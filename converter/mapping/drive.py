@@ -12,15 +12,15 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder, attrs_of
-from converter.graph.channels_last import base_domain, is_last, ports
+from converter.graph.channels_last import base_domain, is_last
 from converter.graph.infer import InferenceError
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.table import Table
+from converter.mapping.trouble import TROUBLE, told
 
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
 # what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
-MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,9 @@ class Lifting:
                     results = special(layer, b)
                     return [results] if isinstance(results, ir.Value) else list(results)
                 return list(self._row(layer))
-            except MappingError as e:
-                self.refuse(layer, str(e), e.code, e.help)
-            except InferenceError as e:
-                self.refuse(layer, f"inputs do not fit: {e}", "R105")
-            except MALFORMED as e:
-                self.refuse(layer, f"the layer does not make sense ({type(e).__name__}: {str(e)[:200]})", "R110")
+            except TROUBLE as e:
+                code, message, help = told(e)
+                self.refuse(layer, message, code, help)
         return None
 
     def _row(self, layer: Layer) -> Sequence[ir.Value]:
@@ -127,7 +124,12 @@ class Lowering:
 
     def lower(self, node: ir.Node) -> None:
         self._name = node.metadata_props.get("netconv.layer") or node.name or node.op_type
-        self.lower_near(near_of(node))
+        try:
+            self.lower_near(near_of(node))
+        except InferenceError as e:  # a table that would be too large, mostly
+            raise MappingError(str(e)) from None
+        except MemoryError:
+            raise MappingError("what stands for it is too large to be written out") from None
 
     def lower_near(self, near: Node) -> None:
         """Appends the layers of an operator that need not stand in any graph."""
@@ -162,7 +164,3 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     where = Where(line=line, path=path, layer=props.get("netconv.layer") or node.name or "", kind=props.get("netconv.type") or node.op_type)
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     return Diagnostic(error.code, f"{node.op_type}: {error}", where=where, evidence=shapes, help=error.help)
-
-
-def layout_ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return ports(node) or ((), ())

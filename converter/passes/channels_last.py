@@ -40,11 +40,13 @@ def to_first(model: ir.Model) -> None:
     _turn(model, last=False, native=False)
 
 
-def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]]) -> None:
+def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]], of_outputs: Mapping[str, Sequence[int]] | None = None) -> None:
     """Undoes io_layout "native": inputs and outputs (by public name) become canonical again, behind Transposes.
 
-    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have are passed over.
+    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have are passed over. `of_outputs`: those
+    of the outputs, where an output may have the name of an input.
     """
+    of_outputs = permutations if of_outputs is None else of_outputs
     names = Names(model)
     graph = model.graph
     for i, stored in enumerate(list(graph.inputs)):
@@ -60,7 +62,7 @@ def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]])
             stored.replace_all_uses_with(turned)
             take_name(value, stored, names)
     for i, stored in enumerate(list(graph.outputs)):
-        perm = permutations.get(public_name(stored))
+        perm = of_outputs.get(public_name(stored))
         if perm is not None:
             graph.outputs[i] = value = Builder(graph, names).op("Transpose", stored, perm=axes.inverse(perm))
             take_name(value, stored, names)

@@ -217,13 +217,16 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
 
 
 def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
-    """Matrices in one axis of batches."""
-    batch = _shape(node.outputs[0])[:-2]
+    """Matrices in one axis of batches; a vector is a row before a matrix, a column after it."""
+    vectors = [len(_shape(v)) == 1 for v in node.inputs]
+    out = _shape(node.outputs[0])
+    batch = out[: len(out) - 2 + sum(vectors)]
     operands = []
-    for v in node.inputs:
-        shape = _shape(v)
-        if len(shape) < 2 or v is None:
+    for v, is_vector, place in zip(node.inputs, vectors, (0, 1), strict=True):
+        if v is None:
             return None
+        v = b.op("Unsqueeze", v, [place]) if is_vector else v
+        shape = _shape(v)
         own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
         if own != batch and math.prod(own) != 1:
             v, own = b.op("Expand", v, [*batch, *shape[-2:]]), batch

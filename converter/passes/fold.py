@@ -33,12 +33,23 @@ def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] 
             if node.op_type == "DequantizeLinear" or (node.op_type not in _MEASURES and any(v in compact for v in node.inputs)):
                 compact.update(node.outputs)
                 continue
+            if node.op_type == "Concat" and not node.domain:
+                _leave_out_empty(node)
             if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             arrays = _values(node, limit)
             if arrays is not None:
                 _replace(node, arrays, names)
     tidy(model)
+
+
+def _leave_out_empty(node: ir.Node) -> None:
+    """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have such tensors."""
+    kept = [v for v in node.inputs if v is None or (shape := shape_of(v)) is None or 0 not in shape]
+    if 0 < len(kept) < len(node.inputs):
+        for i, v in enumerate(kept):
+            node.replace_input_with(i, v)
+        node.resize_inputs(len(kept))
 
 
 def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
@@ -51,6 +62,8 @@ def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
     sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else limit + 1 for o in node.outputs]
     if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)) or not node.inputs or max(sizes) > limit:
         return None
+    if node.op_type == "CumSum":  # exporters write the axis as a list of one, which kernels take and the reference does not
+        inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]
     return evaluate(node, inputs) or None
 
 

@@ -29,7 +29,7 @@ from converter.passes.tidy import tidy
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
 assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
-LARGE = 1 << 30  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
+LARGE = 1 << 27  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
@@ -59,19 +59,25 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
         if step is None:
             continue
         b = _Recording(graph, names, node)
-        try:
-            results = step(node, b)
-        except (MappingError, InferenceError, KeyError, MemoryError):
-            results = None
-        if results is not None and not _whole(node, results):
-            results = None
+        results = _attempt(step, node, b)
         if results is None:
-            for made in reversed(b.made):
-                graph.remove(made, safe=True)
             continue
         replace(node, [results] if isinstance(results, ir.Value) else list(results), b)
         return [n for n in b.made if n.graph is not None]
     return []
+
+
+def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
+    """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it does not apply."""
+    try:
+        results = step(node, b)
+    except (MappingError, InferenceError, KeyError, MemoryError):
+        results = None
+    if results is None or not _whole(node, results):
+        for made in reversed(b.made):
+            b.graph.remove(made, safe=True)
+        return None
+    return results
 
 
 def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
@@ -84,7 +90,7 @@ def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     b = _Recording(graph, names, node)
-    results = rewrite(node, b)
+    results = _attempt(rewrite, node, b)
     if results is None:
         return []
     replace(node, [results] if isinstance(results, ir.Value) else list(results), b)

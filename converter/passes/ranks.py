@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import InferenceError, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.fewer_axes import HANDLERS
@@ -30,7 +30,10 @@ def lower_ranks(model: ir.Model, most: int) -> None:
     high = [n for graph in all_graphs(model.graph) for n in graph if highest_rank(n) > most]
     for node in high:
         b = builder_before(node, names)
-        results = on_fewer_axes(node, b, most)
+        try:
+            results = on_fewer_axes(node, b, most)
+        except InferenceError:  # pieces that do not fit: what was written is dead
+            results = None
         if results is not None:
             replace(node, results, b)
     if high:
@@ -71,7 +74,7 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
         for node in list(graph):
             before = node.inputs[0].producer() if node.op_type in RESHAPES and not node.domain and node.inputs[0] is not None else None
             shape = shape_of(node.outputs[0])
-            if before is None or before.domain or before.op_type not in RESHAPES or before.graph is not node.graph or shape is None:
+            if before is None or before.domain or before.op_type not in RESHAPES or before.graph is not node.graph or shape is None or 0 in shape:
                 continue
             if (rank_of(before.outputs[0]) or 0) <= most:
                 continue

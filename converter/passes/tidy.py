@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, release
 
 
 def tidy(model: ir.Model) -> None:
     for graph in reversed(list(all_graphs(model.graph))):
         for node in reversed(list(graph)):
             if not any(o.uses() or o.is_graph_output() for o in node.outputs):
+                release(node)
                 graph.remove(node, safe=True)
         for name, value in list(graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():

@@ -14,7 +14,7 @@ from converter.graph.build import Builder, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, known
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, release, subgraphs
 
 LONGEST = 256  # turns
 LARGEST = 20_000  # nodes that may come out of one loop
@@ -45,6 +45,7 @@ def _write_out(node: ir.Node, b: Builder, longest: int) -> bool:
         results = None
     if results is None:
         return False
+    release(node)
     replace(node, results, b)
     return True
 

@@ -133,6 +133,21 @@ def test_refusals_name_the_reason() -> None:
         Model(model, "test").run({})
 
 
+def test_what_the_optimiser_cannot_take_is_computed_as_it_is() -> None:
+    """Its fusion of Relu and Clip knows no doubles."""
+    model, b = new_model()
+    x = b.input("x", T.DOUBLE, [3])
+    b.output(b.op("Clip", b.op("Relu", x), np.float64(-1), np.float64(1)))
+    (result,) = Model(model, "test").run({"x": np.array([-2.0, 0.5, 4.0])}).values()
+    np.testing.assert_array_equal(result, [0, 0.5, 1])
+
+
+def test_a_dilated_window_may_reach_over_its_own_size() -> None:
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+    found = run("MaxPool", x, kernel_shape=[2], dilations=[3], pads=[2, 3])
+    np.testing.assert_array_equal(found, [[[1, 2, 3, 1, 2, 3]]])
+
+
 def test_a_transposed_matrix_times_a_vector() -> None:
     """Fused by onnxruntime, the vector would be taken for a matrix."""
     model, b = new_model()

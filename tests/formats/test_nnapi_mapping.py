@@ -48,6 +48,7 @@ def conv(b: Builder, x: ir.Value, w: np.ndarray, **attributes: object) -> ir.Val
 # name -> (how the graph is built, input shapes, the feature level that it needs, whether LiteRT has everything of it)
 CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
     "conv": (lambda b, x: b.op("Relu", conv(b, x, random(4, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])), [[1, 3, 9, 8]], 1, True),
+    "along one number": (lambda b, x: b.op("ReduceMax", b.op("Reshape", b.op("ReduceSum", x, keepdims=0), [1]), [0], keepdims=1), [[2, 3, 4]], 3, True),
     "conv asymmetric": (lambda b, x: conv(b, x, random(4, 3, 3, 2), pads=[0, 1, 2, 0]), [[1, 3, 9, 8]], 1, True),
     "depthwise": (lambda b, x: conv(b, x, random(6, 1, 3, 3), group=3), [[1, 3, 9, 8]], 1, True),
     "grouped": (lambda b, x: conv(b, x, random(4, 2, 3, 3), group=2), [[1, 4, 9, 8]], 3, True),

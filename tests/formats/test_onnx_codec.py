@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -315,3 +316,16 @@ def test_damaged_operators_are_read_or_refused(name: str, tmp_path: Path) -> Non
         (tmp_path / "model.onnx").write_bytes(bytes(data))
         with contextlib.suppress(ConverterError):
             READ(tmp_path / "model.onnx", None)
+
+
+def test_nodes_that_are_made_take_no_name_of_the_file(tmp_path: Path) -> None:
+    """An operator that becomes another one gets a name; that of a node further on stays with it, and runtimes take the file."""
+    nodes = [helper.make_node("CastLike", ["x", "x"], ["a"], name="like"), helper.make_node("Cast", ["a"], ["y"], name="node_Cast_0", to=TensorProto.FLOAT)]
+    model = READ(saved(model_of(nodes, {"x": [2, 64]}, ["y"]), tmp_path), None)
+    clash = model.ir.graph[0]
+    clash.name = "node_Cast_0"
+    model.save(tmp_path / "again.onnx", "onnx")
+    names = [n.name for n in onnx.load(tmp_path / "again.onnx").graph.node]
+    assert names[1] == "node_Cast_0" and len(set(names)) == 2
+    onnxruntime.InferenceSession(str(tmp_path / "again.onnx"))
+    np.testing.assert_array_equal(model.run({"x": X})["y"], X)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import converter
 from converter.errors import ConverterError, ExitCode
+from converter.graph.words import WORDS
 
 F = np.float32
 # operator, shape of its input, constants, attributes
@@ -37,6 +38,26 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "starts and ends": ("Slice", [2, 3], [np.array([0, 0]), np.array([2])], {}),
     "ranks": ("GatherElements", [2, 3], [np.array([0])], {}),
     "recurrent weights": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 3), F)], {"hidden_size": 4}),
+    "index": ("Gather", [2, 3], [np.array([0, 3])], {"axis": 1}),
+    "index of an element": ("GatherElements", [2, 3], [np.array([[0], [-4]])], {"axis": 1}),
+    "index of a place": ("GatherND", [2, 3], [np.array([[1, 3]])], {}),
+    "depth of indices": ("GatherND", [2, 3], [np.zeros((1, 3), np.int64)], {}),
+    "axes of a batch": ("GatherND", [2, 3], [np.zeros((2, 1), np.int64)], {"batch_dims": 2}),
+    "index of an update": ("ScatterElements", [2, 3], [np.array([[2]]), np.ones((1, 1), F)], {}),
+    "index of updated rows": ("ScatterND", [2, 3], [np.array([[-3]]), np.ones((1, 3), F)], {}),
+    "equation": ("Einsum", [2, 3], [], {"equation": "ij->ij->ji"}),
+    "label that no operand has": ("Einsum", [2, 3], [], {"equation": "ij->ik"}),
+    "label twice": ("Einsum", [2, 3], [], {"equation": "ij->jj"}),
+    "scores": ("NonMaxSuppression", [1, 6, 4], [np.ones((1, 1, 5), F)], {}),
+    "limit of boxes": ("NonMaxSuppression", [1, 6, 4], [np.ones((1, 1, 6), F), np.array([1, 1])], {}),
+    "scale of a layer": ("LayerNormalization", [2, 3], [np.ones(2, F)], {}),
+    "new axis": ("OneHot", [2, 3], [np.array(4), np.array([0, 1], F)], {"axis": 3}),
+    "off and on": ("OneHot", [2, 3], [np.array(4), np.array([0, 1, 2], F)], {}),
+    "padding away": ("Pad", [2, 3], [np.array([0, -4, 0, 0])], {}),
+    "order of blocks": ("DepthToSpace", [1, 4, 2, 2], [], {"blocksize": 2, "mode": "RDC"}),
+    "mode": ("Resize", [1, 1, 2, 2], [None, np.array([1, 1, 2, 2], F)], {"mode": "lanczos"}),
+    "way": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 4), F)], {"hidden_size": 4, "direction": "backward"}),
+    "axes of time": ("ReverseSequence", [2, 3], [np.array([1, 1])], {"batch_axis": 0, "time_axis": 0}),
     "operands": ("Concat", [2, 3], [None], {"axis": 0}),
 }
 
@@ -103,3 +124,34 @@ def test_a_model_without_outputs(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ConverterError, match="no outputs"):
         converter.load(path)
+
+
+@pytest.mark.parametrize("word", ["", "mean", "ADD"])
+def test_a_reduction_that_no_operator_has(tmp_path: Path, word: str) -> None:
+    """onnxruntime takes it for none."""
+    with pytest.raises(ConverterError, match="not one of none, add, mul, max, min"):
+        converter.load(written(tmp_path, "ScatterElements", [2, 3], [np.array([[0]]), np.ones((1, 1), F)], {"reduction": word}))
+
+
+@pytest.mark.parametrize("bound", [1, 2])
+def test_a_bound_is_a_number(tmp_path: Path, bound: int) -> None:
+    """Engines differ in what they make of one that is not."""
+    bounds: list[Any] = [np.array(0, F), np.array(1, F)]
+    bounds[bound - 1] = np.array(np.nan, F)
+    with pytest.raises(ConverterError, match="not a number"):
+        converter.load(written(tmp_path, "Clip", [2, 3], bounds, {}))
+
+
+def test_the_words_are_those_of_the_operators() -> None:
+    """Every default of onnx's schemas is one of them, and every attribute exists."""
+    for op, attributes in WORDS.items():
+        schema = onnx.defs.get_schema(op, 21)
+        for name, known in attributes.items():
+            default = helper.get_attribute_value(schema.attributes[name].default_value) if schema.attributes[name].default_value.name else known[0]
+            assert (default.decode() if isinstance(default, bytes) else default) in known, (op, name)
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("GatherND", {"batch_dims": -(1 << 63)}), ("GatherND", {"batch_dims": -1}), ("Gather", {"axis": 1 << 62})])
+def test_numbers_that_engines_and_inference_do_not_survive(tmp_path: Path, op: str, attributes: dict[str, Any]) -> None:
+    with pytest.raises(ConverterError):
+        converter.load(written(tmp_path, op, [2, 3], [np.zeros((2, 1), np.int64)], attributes))

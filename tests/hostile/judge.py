@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "convert map": ("convert", "{file}", "-o", "{folder}/out.xml", "--map"),
 }
 # exit codes of a command besides 0, 1, 3, 4 and 6
-_ALSO = {"verify": (2, 5), "run": (2, 5), "roundtrip": (2, 5), "convert": (5,), "convert map": (5,)}
+_ALSO = {"verify": (2, 5), "run": (2, 5), "roundtrip": (2, 5)}
 _REFUSALS = (ExitCode.UNREADABLE, ExitCode.UNSUPPORTED)
 _MOST = 4000  # characters of a message
 _ELEMENTS = 300_000  # of all inputs, for models that are executed
@@ -45,8 +45,7 @@ _ELEMENTS = 300_000  # of all inputs, for models that are executed
 
 def refused(error: ConverterError) -> str:
     """ "refused", when it is a refusal as users shall see it."""
-    written = all(d.code in ("W303", "W330") for d in error.diagnostics)  # a text that the target cannot hold
-    if error.exit_code not in _REFUSALS and not written:
+    if error.exit_code not in _REFUSALS:
         raise Fault(f"exit code {error.exit_code}: {error}")
     if not error.diagnostics:
         raise Fault("a refusal without a reason")

@@ -18,12 +18,12 @@ from typing import Any
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from lxml import etree
 
 Change = tuple[str, Callable[[], bytes]]
 NUMBERS = (
-    *("0", "-1", "1", "2", "7", "2147483647", "2147483648", "-2147483649", "4294967296", "9223372036854775807", "9223372036854775808"),
+    *("0", "-1", "1", "2", "7", "65536", "100000000", "2147483647", "2147483648", "-2147483649", "4294967296", "9223372036854775807", "9223372036854775808"),
     *("-9223372036854775808", "18446744073709551616", "1e999", "-1e999", "1e-999", "1e30", "nan", "-inf", "0.5", "1.5"),
 )
 TEXTS = (
@@ -36,27 +36,57 @@ FLOATS = (0.0, -0.0, -1.0, 1e30, 3.4e38, 1e-40, math.nan, math.inf, -math.inf)
 
 def changes(path: Path) -> list[Change]:
     """Every change of the file itself (not of its side files)."""
-    data = path.read_bytes()
-    if path.suffix == ".onnx":
+    return changes_of(path.read_bytes(), path.suffix)
+
+
+def changes_of(data: bytes, suffix: str) -> list[Change]:
+    if suffix == ".onnx":
         return list(_protobuf(onnx.ModelProto.FromString(data)))
-    if path.suffix == ".mlmodel":
+    if suffix == ".mlmodel":
         from converter.formats.coreml.proto import Model_pb2
 
         return list(_protobuf(Model_pb2.Model.FromString(data)))
-    if path.suffix == ".xml":
+    if suffix == ".xml":
         return list(_xml(data))
-    if path.suffix == ".txt":
+    if suffix == ".txt":
         return list(_lines(data.decode()))
-    if path.suffix == ".json":
+    if suffix == ".json":
         return list(_json(json.loads(data)))
     return list(_words(data))
 
 
+def beside(data: bytes) -> list[Change]:
+    """Changes of a side file: what may be an integer of a shape, an axis, an index, and the first numbers of every kind."""
+    found: list[Change] = []
+    for size in (8, 4):
+        for at in range(0, min(len(data), 40_000) - size + 1, size):
+            if at < 256 or -64 <= int.from_bytes(data[at : at + size], "little", signed=True) <= 4096:
+                for new in (0, 1, -1, 2, 5, 1 << 16, (1 << 31) - 1, -(1 << 31), *((1 << 40, (1 << 63) - 1, -(1 << 63)) if size == 8 else ())):
+                    word = new.to_bytes(size, "little", signed=True)
+                    found.append((f"{size} bytes at {at} = {new}", lambda at=at, word=word: data[:at] + word + data[at + len(word) :]))
+    return found
+
+
 def sample(path: Path, count: int, seed: int) -> Iterator[Change]:
-    """`count` of the changes, drawn without repetition as long as there are enough."""
+    """`count` of the changes, drawn without repetition as long as there are enough; a quarter has a second one upon it."""
     found = changes(path)
     rng = random.Random(f"{path.name} {seed}")
-    yield from rng.sample(found, min(count, len(found)))
+    for i, (description, make) in enumerate(rng.sample(found, min(count, len(found)))):
+        yield (description, make) if i % 4 else _twice(description, make, path.suffix, rng.random())
+
+
+def _twice(description: str, make: Callable[[], bytes], suffix: str, which: float) -> Change:
+    def both() -> bytes:
+        data = make()
+        if len(data) > 60_000:
+            return data
+        try:
+            found = changes_of(data, suffix)
+        except (DecodeError, ValueError):  # the first change made it unreadable to the tool as well
+            return data
+        return found[int(which * len(found))][1]() if found else data
+
+    return f"{description}, and one more", both
 
 
 # --- protobuf: a place is a field of a message, reached by a path of (field, index)

@@ -50,6 +50,7 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             io_layout=options["io_layout"] or "",
             force=options["force"],
             dequantize=options["dequantize"],
+            with_map=options["with_map"] and output != DASH,
         )
         written = conversion.convert(request)
         console.report(written.notes)
@@ -58,7 +59,7 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             return None
         _tell(console, written, file)
         if options["with_map"]:
-            _map(console, written, target, options["force"])
+            console.say(f"{conversion.map_of(target).name} written")
         return _verify(console, written, file) if options["with_verify"] else None
 
 
@@ -68,14 +69,6 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
     names = " + ".join(p.name for p in written.files)
     total = sum(p.stat().st_size for p in written.files)
     console.say(f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})")
-
-
-def _map(console: Console, written: Any, output: Path, force: bool) -> None:
-    from converter import api, provenance
-
-    path = output.with_name(output.name + ".map.json")
-    provenance.write_map(provenance.provenance_map(written.model, api.load(output, written.flavour.format)), path, force)
-    console.say(f"{path.name} written")
 
 
 def _verify(console: Console, written: Any, shown: Path) -> ExitCode | None:

@@ -13,11 +13,12 @@ from google.protobuf.message import DecodeError
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import MappedFile, Output
+from converter.files import Output
 from converter.formats.coreml.damage import path_at, undecodable
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml.proto import Model_pb2
 from converter.formats.coreml.wire import LEN, VARINT, WireError, fields, varint
+from converter.mapped import MappedFile
 
 # the highest specificationVersion whose meaning is known here; the network itself is unchanged since 5
 NEWEST_VERSION = 9

@@ -11,6 +11,7 @@ from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrites
 
 Value = ir.Value
@@ -113,13 +114,6 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Reshape", _x(node), [1, -1] if axis == 0 else [-1, 1])
 
 
-def is_inf(node: ir.Node, b: Builder) -> Value:
-    attrs, x = attrs_of(node), _x(node)
-    if attrs.get("detect_positive", 1) and attrs.get("detect_negative", 1):
-        return b.op("Equal", b.op("Abs", x), float("inf"))
-    return b.op("Equal", x, float("inf") if attrs.get("detect_positive", 1) else float("-inf"))
-
-
 def dynamic_clip(node: ir.Node, b: Builder) -> Value:
     """Limits that are not constant."""
     y = _x(node)
@@ -188,7 +182,13 @@ def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Cast", b.op("Sub", y, b.op("Mul", turns, count)), to=int(out.dtype))
 
 
+def bitwise(node: ir.Node, b: Builder) -> Value | None:
+    """Of numbers that a float holds exactly."""
+    return by_digits(node, b, count=7, largest=1 << 24)
+
+
 REWRITES: Rewrites = {
+    **{("", op): bitwise for op in BITS},
     ("", "Cast"): wrapped_cast,
     ("", "ReverseSequence"): reverse_sequence,
     ("", "BatchNormalization"): batch_norm,
@@ -200,7 +200,6 @@ REWRITES: Rewrites = {
     ("", "InstanceNormalization"): instance_norm,
     ("", "Reshape"): reshape_with_copies,
     ("", "Flatten"): flatten,
-    ("", "IsInf"): is_inf,
     ("", "Clip"): dynamic_clip,
     ("", "RNN"): split_directions,
     ("", "NonMaxSuppression"): non_max_suppression,

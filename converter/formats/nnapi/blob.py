@@ -23,11 +23,12 @@ import numpy.typing as npt
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError, unreadable
-from converter.files import MappedFile, Output
+from converter.files import Output
 from converter.formats.nnapi.codec import view
 from converter.formats.nnapi.layout import lay_out, value_bytes
 from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, names_by_code, operations
 from converter.formats.nnapi.table import Bytes, Lifetime, Operand, OperandType, Operation, Table
+from converter.mapped import MappedFile
 
 VERSION = 1
 IMMEDIATE, BUFFER = 0, 2
@@ -167,8 +168,7 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
         f.writelines(_words(o.inputs + o.outputs) for o in table.operations)
         f.write(_words(table.inputs + table.outputs))
     if large:
-        with out.open(".weights" if out.stem.endswith(".nnapi") else ".nnapi.weights") as f:
-            f.writelines(chunk.data for chunk in layout.pool())
+        out.stream(".weights" if out.stem.endswith(".nnapi") else ".nnapi.weights", layout.pool())
     return warnings
 
 

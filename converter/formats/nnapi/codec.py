@@ -22,7 +22,7 @@ import numpy as np
 
 from converter.diagnostics import Where
 from converter.errors import unreadable
-from converter.files import MappedFile, Output
+from converter.files import Output
 from converter.formats.nnapi.fields import Fields, parse_object, pool_path
 from converter.formats.nnapi.layout import Layout, lay_out
 from converter.formats.nnapi.levels import feature_level
@@ -41,6 +41,7 @@ from converter.formats.nnapi.table import (
     Value,
 )
 from converter.limits import MOST_AXES
+from converter.mapped import MappedFile
 
 FORMAT = "nnapi-operand-table"
 VERSION = 1
@@ -207,8 +208,8 @@ def write_table(table: Table, out: Output) -> None:
     """Write a table as the target of `out`, and its pools beside it (`NAME.nnapi.bin`).
 
     A table that was read is written back as it was (pool files follow the name of the new table); for a new one lifetimes, locations,
-    consumer counts and the feature level are computed and large values are streamed one after the other. ValueError when a value does
-    not have the size that its operand states.
+    consumer counts and the feature level are computed and large values are streamed one after the other, while the text is made. ValueError
+    when a value does not have the size that its operand states.
     """
     layout = lay_out(table) if table.stored is None else None
     if table.stored is not None:
@@ -220,10 +221,8 @@ def write_table(table: Table, out: Output) -> None:
         suffixes = [_suffix(out, ".nnapi.bin")] if layout.chunks else []
         pools = {suffix: layout.pool() for suffix in suffixes}
         values = layout.values
-    for suffix, chunks in pools.items():
-        with out.open(suffix) as f:
-            for chunk in chunks:
-                f.write(chunk.data)
+    for suffix, pool in pools.items():
+        out.stream(suffix, pool)
     names = [out.path(suffix).name for suffix in suffixes]
     with out.open() as f:
         f.writelines(line.encode() for line in _document(table, layout, base64.b64encode(values).decode(), names))

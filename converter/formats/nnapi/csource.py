@@ -35,8 +35,7 @@ def write_c(table: Table, out: Output) -> list[Diagnostic]:
     name = identifier(out.stem.removesuffix(".nnapi"))
     suffix = ".c.bin" if out.stem.endswith(".nnapi") else ".nnapi.c.bin"
     if layout.chunks:
-        with out.open(suffix) as f:
-            f.writelines(chunk.data for chunk in layout.pool())
+        out.stream(suffix, layout.pool())
     with out.open() as f:
         f.writelines(line.encode() for line in _source(clean, layout, name, out.path(suffix).name))
     return []

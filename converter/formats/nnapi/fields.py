@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from converter.diagnostics import Where
 from converter.errors import ReadError, unreadable
-from converter.files import MappedFile, side_file
+from converter.files import side_file
+from converter.mapped import MappedFile
 
 T = TypeVar("T")
 _MISSING: Any = object()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.files import slabs
 from converter.formats.nnapi.table import Array, Bytes, Lifetime, Location, Operand, Table
 
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver (Android's default request alignment).
@@ -24,14 +23,14 @@ class Layout:
     chunks: list[tuple[int, Operand]] = field(default_factory=list)
     pool_size: int = 0
 
-    def pool(self) -> Iterator[Bytes]:
-        """The pool's bytes, value after value with the gaps between them; each value is produced only now, a large one in pieces."""
+    def pool(self) -> Iterator[Array]:
+        """What makes up the pool: value after value with the gaps between them, each value made only now."""
         position = 0
         for offset, operand in self.chunks:
             if offset > position:
                 yield np.zeros(offset - position, np.uint8)
             array = _checked(operand)
-            yield from (slab.reshape(-1).view(np.uint8) for slab in slabs(array))
+            yield array
             position = offset + array.nbytes
 
 

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.legalise_integers import INTEGER
+from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
 from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
 
@@ -223,7 +226,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
     mode = attrs_of(node).get("mode", "constant")
     if shape is None or amounts is None:
         return None
-    given = known(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else np.arange(len(shape))
+    given = known(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else arange(len(shape))
     if given is None:
         return None
     pairs = {int(a) % len(shape): (int(p), int(q)) for a, p, q in zip(given, *amounts.reshape(2, -1), strict=True)}
@@ -232,7 +235,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
         return cropped(node, b, x, shape, pairs)
     numpy_mode: Any = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode]
     for axis, (before, after) in pairs.items():
-        order = np.pad(np.arange(shape[axis]), (max(before, 0), max(after, 0)), numpy_mode)
+        order = np.pad(arange(shape[axis]), (max(before, 0), max(after, 0)), numpy_mode)
         order = order[max(-before, 0) : len(order) - max(-after, 0)]
         if len(order) != shape[axis] or before:
             x = b.op("Gather", x, order.astype(np.int64), axis=axis)
@@ -254,7 +257,7 @@ def crd(node: ir.Node, b: Builder) -> ir.Value | None:
     shape, block = shape_of(x_of(node)), attrs_of(node)["blocksize"]
     if shape is None or attrs_of(node).get("mode", "DCR") == "DCR":
         return None
-    order = np.arange(shape[1]).reshape(-1, block * block).T.reshape(-1)
+    order = arange(shape[1]).reshape(-1, block * block).T.reshape(-1)
     return b.op("DepthToSpace", b.op("Gather", x_of(node), order, axis=1), blocksize=block, mode="DCR")
 
 
@@ -269,13 +272,13 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
-    ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): sign, ("", "Cos"): cos,
+    ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): either(sign_of_integers, sign), ("", "Cos"): cos,
     ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
-    **{("", op): truth for op in ("Reshape", "Slice", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},
     **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
-    **{("", op): rewrite for op, rewrite in NUMBERS.items()},
+    **{("", op): rewrite for op, rewrite in (*NUMBERS.items(), *INTEGER.items())},
 }  # fmt: skip
 BELOW_3: dict[tuple[str, str], Rewrite] = {
     ("", "Clip"): clip, ("", "PRelu"): prelu,

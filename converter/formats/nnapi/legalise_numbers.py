@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, shape_of
-from converter.graph.walk import subgraphs
+from converter.graph.infer import constant, evaluate, known, shape_of
+from converter.graph.sizes import arange
+from converter.graph.walk import release, subgraphs
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import copy_body
 
@@ -97,6 +98,7 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     results = [copy_body(body, {}, b) for body in bodies]
     if any(shape_of(x) is None or shape_of(x) != shape_of(y) or x.dtype != y.dtype for x, y in zip(*results, strict=True)):
         return None
+    release(node)
     condition = b.op("Reshape", operand(node), [1])
     found = []
     for x, y in zip(*results, strict=True):
@@ -108,11 +110,14 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def moved(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Whole numbers are picked one by one from the flattened operand: Transpose has no such type."""
+    """Whole numbers are picked one by one from the flattened operand: Transpose and steps have no such type."""
     x, shape, out = operand(node), shape_of(operand(node)), shape_of(node.outputs[0])
-    if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or np.prod(shape) > LARGEST_TABLE or len(shape) < 2:
+    if x.dtype not in INTEGERS or shape is None or out is None or 0 in (*shape, *out) or np.prod(shape) > LARGEST_TABLE:
         return None
-    index = np.arange(int(np.prod(shape))).reshape(shape).transpose(attrs_of(node).get("perm") or range(len(shape))[::-1])
+    others = [known(v) for v in node.inputs[1:]]
+    if any(v is not None and a is None for v, a in zip(node.inputs[1:], others, strict=True)):
+        return None
+    (index,) = evaluate(node, [arange(int(np.prod(shape))).reshape(shape), *others])
     return b.op("Reshape", b.op("Gather", b.op("Reshape", x, [-1]), index.reshape(-1), axis=0), list(out))
 
 
@@ -125,7 +130,7 @@ def joined(node: ir.Node, b: Builder) -> ir.Value | None:
     result, start = None, 0
     for value, shape in zip(node.inputs, shapes, strict=True):
         assert value is not None and shape is not None
-        place = np.arange(out[axis]) - start
+        place = arange(out[axis]) - start
         spread = b.op("Gather", value, np.clip(place, 0, shape[axis] - 1), axis=axis)
         here = (place >= 0) & (place < shape[axis])
         mask = np.ascontiguousarray(np.broadcast_to(here.reshape([-1 if i == axis else 1 for i in range(len(out))]), out))
@@ -135,4 +140,4 @@ def joined(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 NUMBERS: dict[str, Rewrite] = {"Div": quotient, "Atan": atan, "Asin": asin, "Acos": asin, "If": choice}
-MOVES: dict[str, Rewrite] = {"Transpose": moved, "Concat": joined}
+MOVES: dict[str, Rewrite] = {"Transpose": moved, "Slice": moved, "Concat": joined}

@@ -32,13 +32,15 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit."""
+    """Whether a loop has a known number of turns that all fit, or a choice a known condition."""
+    if node.op_type == "If":
+        return known(node.inputs[0]) is not None
     trips = known(node.inputs[0]) if node.op_type == "Loop" else None
     return trips is not None and 0 < int(trips.reshape(-1)[0]) <= LARGEST // max(1, len(next(subgraphs(node))))
 
 
 def prepare(model: ir.Model) -> None:
-    """What is done once, whatever the level: loops unrolled, high ranks lowered."""
+    """What is done once, whatever the level: loops and choices written out, high ranks lowered."""
     unroll(model, _countable, LARGEST)
     fold(model)
     plain_weights(model, _plain)

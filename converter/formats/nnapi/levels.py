@@ -41,6 +41,11 @@ def operation_level(subgraph: Subgraph, index: int) -> int:
         binding = bind(operation, subgraph)
     except NoMatch:
         return operations()[operation.type].level
+    return bound_level(binding, subgraph)
+
+
+def bound_level(binding: Binding, subgraph: Subgraph) -> int:
+    """The level that an operation with a signature needs."""
     return max(binding.level, 3 if _needs_level_3(binding, subgraph) else 1)
 
 

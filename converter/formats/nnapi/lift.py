@@ -15,10 +15,11 @@ from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate import check_structure
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import InferenceError, known, set_type, shape_of
+from converter.graph.infer import known, set_type, shape_of
 from converter.graph.names import public_name, set_public_name
-from converter.mapping.drive import MALFORMED, refuse
+from converter.mapping.drive import refuse
 from converter.mapping.node import MappingError
+from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.channels_last import restore_boundary, to_first
 from converter.passes.fold import fold
@@ -38,8 +39,8 @@ def lift(table: Table, file: str = "") -> Model:
         b.output(lifting.values[i])
         set_public_name(b.graph.outputs[-1], lifting.name(i))
     tidy(model)
-    permutations = {lifting.name(i): p for i in [*table.inputs, *table.outputs] if (p := table.operands[i].permutation)}
-    restore_boundary(model, permutations)
+    permutations = [{lifting.name(i): p for i in side if (p := table.operands[i].permutation)} for side in (table.inputs, table.outputs)]
+    restore_boundary(model, permutations[0], permutations[1])
     recorded = [{lifting.name(i): tuple(s) for i in side if (s := table.operands[i].source_shape)} for side in (table.inputs, table.outputs)]
     widen_boundary(model, recorded[0], recorded[1])
     to_first(model)
@@ -53,11 +54,7 @@ DATA_DEPENDENT = ("BOX_WITH_NMS_LIMIT", "GENERATE_PROPOSALS", "SLICE")
 
 def _reason(e: Exception) -> tuple[str, str, str]:
     """Code, message and help of what went wrong in one operation."""
-    if isinstance(e, MappingError):
-        return e.code, str(e), e.help
-    if isinstance(e, NoMatch | InferenceError):
-        return "R105", str(e), ""
-    return "R110", f"the operation does not make sense ({type(e).__name__}: {str(e)[:200]})", ""
+    return ("R105", str(e), "") if isinstance(e, NoMatch) else told(e)
 
 
 class SubgraphLift:
@@ -99,7 +96,7 @@ class SubgraphLift:
         try:
             with self.b.provenance(format="nnapi", layer=where.layer, type=operation.type, where=where.path):
                 results = self._results(operation)
-        except (MappingError, NoMatch, InferenceError, *MALFORMED) as e:
+        except (NoMatch, *TROUBLE) as e:
             code, message, help = _reason(e)
             self.problems.append(Diagnostic(code, message, where=where, help=help))
             self.refused.update(operation.outputs)
@@ -108,6 +105,12 @@ class SubgraphLift:
             self.values[index] = value
             if value.producer() is not None and known(value) is None:
                 value.name = self.b.names.fresh(self.name(index))
+
+    def _vector(self, value: ir.Value, index: int) -> ir.Value:
+        """NNAPI has no tensors without axes: one number has the shape [1], and an operation that reads it may name that axis."""
+        operand = self.subgraph.operands[index]
+        inner = operand.type.is_tensor and index not in self.subgraph.outputs
+        return self.b.op("Reshape", value, [1]) if inner and shape_of(value) == () and list(operand.dimensions) == [1] else value
 
     def _results(self, operation: Operation) -> list[ir.Value]:
         if operation.type in ("IF", "WHILE"):
@@ -124,6 +127,7 @@ class SubgraphLift:
                 set_type(value, None, operand.dimensions)
         if operation.type not in RAW:
             results = [quantise(self.b, v, o) for v, o in zip(results, operands, strict=False)]
+        results = [self._vector(v, i) for v, i in zip(results, operation.outputs, strict=False)]
         for value, operand in zip(results, operands, strict=False):
             if value.shape is None and operand.dimensions and all(operand.dimensions):
                 set_type(value, None, operand.dimensions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import flatbuffers
 import numpy as np
@@ -14,8 +15,12 @@ import tflite as schema
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import MappedFile, Output
-from converter.formats.nnapi.table import Bytes, Value
+from converter.files import Output
+from converter.formats.nnapi.table import Array, Bytes, Value
+from converter.mapped import MappedFile
+from converter.pieces import write_array
+
+_ROOM = 1 << 26  # bytes for everything but weights; more are found when they are needed
 
 # Fields of the option tables that rows may use, with the schema's defaults; any other table is read as having none.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -226,18 +231,34 @@ def write_flat(model: LiteModel, out: Output) -> None:
     size = sum(t.data.nbytes for g in model.graphs for t in g.tensors if t.data is not None)
     if size > 2**31 - 2**27:
         raise UnsupportedError(Diagnostic("X204", f"a TensorFlow Lite file holds less than 2 GiB, the weights alone have {size} bytes"))
-    content = _Builder(size).model(model)
+    builder = _Builder(size)
+    builder.model(model)
     with out.open() as f:
-        f.write(content)
+        builder.write(f)
 
 
 class _Builder:
-    """Flatbuffers grow from the back: children before parents, vectors backwards."""
+    """Flatbuffers grow from the back: children before parents, vectors backwards.
+
+    The buffer takes memory only where something was written to it; weights just have their places there until the file is written.
+    """
 
     def __init__(self, size: int) -> None:
-        self.b: Any = flatbuffers.Builder(size + (size >> 4) + 65536)
+        self.b: Any = flatbuffers.Builder(0)
+        self.b.Bytes = mmap.mmap(-1, size + (size >> 2) + _ROOM)
+        self.b.head = len(self.b.Bytes)
+        self.weights: list[tuple[int, Array]] = []  # distance of the first byte from the end, array
 
-    def model(self, model: LiteModel) -> memoryview:
+    def write(self, f: BinaryIO) -> None:
+        """The finished buffer, weights in their places."""
+        content, position = memoryview(self.b.Bytes), self.b.Head()
+        for distance, array in reversed(self.weights):
+            start = len(content) - distance
+            f.write(content[position:start])
+            position = start + write_array(f, array)
+        f.write(content[position:])
+
+    def model(self, model: LiteModel) -> None:
         b = self.b
         buffers = [self._buffer(None)]
         graphs = []
@@ -260,7 +281,6 @@ class _Builder:
         if metadata:
             fields["Metadata"] = self._offsets(metadata)
         b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
-        return memoryview(b.Bytes)[b.Head() :]
 
     def _table(self, kind: str, **fields: Any) -> int:
         """Add a table; the generated functions are called KindStart, KindAddField and KindEnd."""
@@ -275,17 +295,19 @@ class _Builder:
             self.b.PrependUOffsetTRelative(offset)
         return int(self.b.EndVector())
 
-    def _bytes(self, data: Bytes, alignment: int) -> int:
+    def _bytes(self, array: Array, alignment: int) -> int:
         b = self.b
-        b.StartVector(1, data.size, alignment)
-        b.head -= data.size
-        np.frombuffer(b.Bytes, np.uint8)[b.head : b.head + data.size] = data
+        b.StartVector(1, array.nbytes, alignment)
+        b.head -= array.nbytes
+        self.weights.append((b.Offset(), array))
         return int(b.EndVector())
 
     def _ints(self, values: list[int]) -> int:
+        if beyond := [v for v in values if not -(1 << 31) <= v < 1 << 31]:
+            raise UnsupportedError(Diagnostic("X204", f"the format has sizes of 32 bits, {beyond[0]} is beyond"))
         return int(self.b.CreateNumpyVector(np.asarray(values, "<i4")))
 
-    def _buffer(self, data: Bytes | None) -> int:
+    def _buffer(self, data: Array | None) -> int:
         # kernels may rely on 16 bytes of alignment (schema.fbs, Buffer.data)
         return self._table("Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {}))
 
@@ -307,8 +329,7 @@ class _Builder:
         b = self.b
         fields: dict[str, Any] = {"Shape": self._ints(tensor.shape), "Type": tensor.type, "Name": b.CreateString(tensor.name)}
         if tensor.data is not None:
-            array = tensor.data if isinstance(tensor.data, np.ndarray) else tensor.data.numpy()
-            buffers.append(self._buffer(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+            buffers.append(self._buffer(tensor.data if isinstance(tensor.data, np.ndarray) else tensor.data.numpy()))
             fields["Buffer"] = len(buffers) - 1
         if tensor.scales:
             scales = b.CreateNumpyVector(np.asarray(tensor.scales, "<f4"))

@@ -120,6 +120,8 @@ ROWS = (
 BY_OPERATION = {r.operation: r for r in ROWS}
 # GROUPED_CONV_2D is a CONV_2D there; reading tells them apart by the depth of the filter
 BY_BUILTIN = {r.builtin: r for r in reversed(ROWS)} | {"CONV_2D": BY_OPERATION["CONV_2D"], "SELECT": BY_OPERATION["SELECT"]}
+# DIV of integers rounds down in NNAPI and towards zero there
+BY_BUILTIN["FLOOR_DIV"] = row("DIV", "FLOOR_DIV", "a b", only={"activation": 0})
 
 # Why the operations without a row have none.
 STATEFUL = "its state is an operand, in TensorFlow Lite a hidden variable"

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 Lower = Callable[[Lowering, Arguments, LiteOperator], None]
 SAME, VALID = 0, 1
 LSH_SPARSE, LSH_DENSE = 1, 2
-_BODIES = {
-    "IF": {"ThenSubgraphIndex": "then", "ElseSubgraphIndex": "else"},
-    "WHILE": {"CondSubgraphIndex": "condition", "BodySubgraphIndex": "body"},
-}
 _SIGNED = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
 
 
@@ -108,11 +104,13 @@ def one_quantisation(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
 
 
 def divide(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """Integers are divided towards zero by DIV there, and towards minus infinity by another operator."""
     if x.binding.types["T"] is OperandType.TENSOR_INT32:
-        raise Refused(_ROUNDING)
+        if x.scalar("activation") != 0:
+            raise Refused("the quotient of integers has an activation")
+        lite.builtin, lite.kind, lite.options = "FLOOR_DIV", "", {}
 
 
-_ROUNDING = "integers are divided towards zero there, towards minus infinity in NNAPI"
 _COMPARISONS = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 
 
@@ -378,8 +376,11 @@ def stored_alike(r: Lifting, lite: LiteOperator, x: Lift) -> None:
 
 
 def divided(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    if r.operand(x.args["a"]).type is OperandType.TENSOR_INT32:
-        raise Refused(_ROUNDING)
+    whole = r.operand(x.args["a"]).type is OperandType.TENSOR_INT32
+    if whole and lite.builtin == "DIV":
+        raise Refused("integers are divided towards zero there, towards minus infinity in NNAPI")
+    if not whole and lite.builtin == "FLOOR_DIV":
+        raise Refused("quotients that are rounded down are those of integers in NNAPI")
 
 
 LIFT: dict[str, tuple[Callable[[Lifting, LiteOperator, Lift], None], ...]] = {

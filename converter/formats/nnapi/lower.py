@@ -10,7 +10,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
-from converter.formats.nnapi.boundary import narrow_boundary
+from converter.formats.nnapi.boundary import Shapes, narrow_boundary
 from converter.formats.nnapi.legalise import rewrites
 from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
@@ -69,20 +69,15 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
 
     `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
     """
-    graph = model.ir.clone()
-    fold(graph)
-    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
-    refuse(dynamic_values(graph))
-    shapes = narrow_boundary(graph) if records else ({}, {})
-    join_reshapes(graph, MOST)
-    highest = max(level for level in LEVELS if level <= limit)
-    table, warnings = at_level(graph, highest, io_layout)
-    older = [n for n in LEVELS if n < feature_level(table)[0]]
-    most = transposes(table)  # an older level is not worth moving data to and fro
+    graph, shapes = prepared(model, records)
+    table, warnings = at_level(graph, max(level for level in LEVELS if level <= limit), io_layout)
+    needed, most = feature_level(table)[0], transposes(table)  # an older level is not worth moving data to and fro
+    older = [level for level in LEVELS if level < needed]
+    graph = prepared(model, records)[0] if older else graph
     while older:  # what a level expresses, every newer level does
         middle = len(older) // 2
         try:
-            found = at_level(graph, older[middle], io_layout, hurry=True)
+            found = at_level(graph.clone(), older[middle], io_layout, hurry=True)
         except UnsupportedError:
             older = older[middle + 1 :]
             continue
@@ -96,16 +91,31 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     return table
 
 
+def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
+    """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
+    graph = model.ir.clone()
+    fold(graph)
+    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
+    refuse(dynamic_values(graph))
+    shapes = narrow_boundary(graph) if records else ({}, {})
+    join_reshapes(graph, MOST)
+    return graph, shapes
+
+
 def transposes(table: Table) -> int:
     return sum(o.type == "TRANSPOSE" for o in table.operations)
 
 
-def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
-    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it."""
-    graph = prepared.clone()
-    legalise(graph, lambda n: refused(n, level), rewrites(level), give_up if hurry else None)
+def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
+    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
+
+    The graph is used up.
+    """
+    dry = Writer(level, dry=True)
+    legalise(graph, lambda n: refused(n, dry), rewrites(level), give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
+    legalise(graph, lambda n: turned_integers(n) and refused(n, dry), rewrites(level), give_up if hurry else None)
     fold(graph)
     table, writer = Table(), Writer(level)
     writer.subgraph = table
@@ -115,25 +125,33 @@ def at_level(prepared: ir.Model, level: int, io_layout: str, hurry: bool = False
     return table, writer.narrowing.notes
 
 
+def turned_integers(node: ir.Node) -> bool:
+    """Whether the order of axes made a node of a kind that whole numbers and truth values do not have."""
+    return node.op_type == "Transpose" and not node.domain and node.outputs[0].dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
+
+
 def give_up(node: ir.Node) -> None:
     """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants computed."""
     if node.op_type not in RESHAPES and any(o.uses() or o.is_graph_output() for o in node.outputs) and any(known(o) is None for o in node.outputs):
         raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
 
 
-def refused(node: ir.Node, level: int) -> bool:
-    """Whether the node by itself cannot be written at that level. A dry run of the same code that writes."""
+def refused(node: ir.Node, dry: Writer) -> bool:
+    """Whether the node by itself cannot be written at the level of `dry`. A dry run of the same code that writes."""
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
-    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], level):
+    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry.level):
         return False
     x = node.inputs[0] if node.inputs else None
     if node.op_type == "MaxPool" and node.domain == "" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
         return False  # the scale, which the operation keeps, is known when what comes before is written
+    mark = dry.mark()
     try:
-        Writer(level, dry=True).lower(node)
+        dry.lower(node)
     except MappingError:
         return True
+    finally:
+        dry.undo(mark)
     return False
 
 

@@ -49,6 +49,10 @@ class Signature:
     level: int = 1
     counts: tuple[int, ...] = ()
 
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(a.name for a in self.inputs)
+
 
 @dataclass(frozen=True)
 class OperationSpec:
@@ -65,6 +69,11 @@ class OperationSpec:
     output_counts: tuple[int, ...] = ()
     layout: str = ""
     channel_dim: int | None = None
+
+    @functools.cached_property
+    def rows(self) -> list[dict[str, OperandType]]:
+        """Each row of `types` by variable."""
+        return [dict(zip(self.variables, row, strict=True)) for row, _ in self.types]
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ def check_operations(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime]
         _Check(table, subgraph, lifetimes, found, operation, f"operations[{i}]").run()
 
 
-def check_operation(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings, operation: Operation) -> None:
-    """The checks of one operation by itself, as it is about to be written."""
-    _Check(table, subgraph, lifetimes, found, operation, "").run()
+def check_operation(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings, operation: Operation) -> Binding | None:
+    """The checks of one operation by itself, as it is about to be written, and its signature if it has one."""
+    return _Check(table, subgraph, lifetimes, found, operation, "").run()
 
 
 class _Check:
@@ -48,15 +48,15 @@ class _Check:
         at = f"{self.place}.{place}" if place else self.place
         self.found.add(at, message, code, "warning" if warning else "error", name, self.operation.type)
 
-    def run(self) -> None:
+    def run(self) -> Binding | None:
         if self.operation.type == OEM_OPERATION:
             self.add("", "OEM_OPERATION means what one driver says; nothing about it can be checked", warning=True)
-            return
+            return None
         try:
             binding = bind(self.operation, self.subgraph)
         except NoMatch as e:
             self.add(e.place, e.message)
-            return
+            return None
         before = len(self.found)
         for place, argument, index in arguments_of(binding):
             self._argument(binding, place, argument, index)
@@ -65,6 +65,7 @@ class _Check:
             self._subgraphs(binding)
         if len(self.found) == before:
             self._shapes(binding)
+        return binding
 
     def _argument(self, binding: Binding, place: str, argument: Argument, index: int) -> None:
         operand, missing = self.subgraph.operands[index], self.lifetimes[index] is Lifetime.NO_VALUE

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.formats.nnapi.levels import operation_level
+from converter.formats.nnapi.levels import bound_level
 from converter.formats.nnapi.ops.args import DATA_TYPES, QUANTISED
 from converter.formats.nnapi.rules_operations import check_operation
 from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
@@ -28,6 +28,7 @@ from converter.mapping.node import MappingError
 
 T = OperandType
 NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
+_LARGEST = 2**31 - 1  # of a dimension
 TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}
 
 
@@ -111,7 +112,7 @@ class Writer:
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes that are not empty", "X203")
-        if max(shape, default=0) > np.iinfo(np.int32).max:
+        if max(shape, default=0) > _LARGEST:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have 32 bits", "X204")
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
@@ -151,11 +152,11 @@ class Writer:
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
         subgraph.operations.append(operation)
         found = Findings("", "")
-        check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
+        binding = check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
         for finding in found:
             if finding.level == "error":
                 raise MappingError(f"{kind}: {finding.message}")
-        needed = operation_level(subgraph, len(subgraph.operations) - 1)
+        needed = bound_level(binding, subgraph) if binding is not None else 1
         if needed > self.level:
             raise MappingError(f"{kind} of this kind needs feature level {needed}, the limit is {self.level}", "X206")
 

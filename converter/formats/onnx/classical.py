@@ -12,6 +12,7 @@ import onnx_ir as ir
 from converter.formats.onnx.op import Op, Results, Rows, missing
 from converter.formats.onnx.schema import check
 from converter.graph.build import Builder
+from converter.graph.infer import set_type
 from converter.graph.walk import all_nodes
 from converter.mapping.node import MappingError
 
@@ -40,7 +41,21 @@ def kept(graph: ir.Graph) -> bool:
 
 
 def _kept(op: Op, b: Builder) -> Sequence[ir.Value]:
-    return b.ops(op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs)
+    """With the shapes that onnx's inference does not give: one row for each sample."""
+    results = b.ops(op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs)
+    x = op.inputs[0] if op.inputs else None
+    if x is None or x.shape is None or results[0].shape is not None:
+        return results
+    rows = x.shape[0] if len(x.shape) > 1 else 1
+    if op.kind in ("Normalizer", "Imputer"):
+        set_type(results[0], None, list(x.shape))
+    elif op.kind in ("SVMRegressor", "LinearRegressor"):
+        set_type(results[0], None, [rows, int(op.attrs.get("targets", 1))])
+    elif op.kind in ("SVMClassifier", "LinearClassifier"):
+        set_type(results[0], None, [rows])
+        if len(results) > 1 and results[1].shape is None:
+            set_type(results[1], None, [rows, None])
+    return results
 
 
 def _real(b: Builder, x: ir.Value) -> ir.Value:

@@ -19,8 +19,11 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
-from converter.files import MappedFile, Output, side_file, write_array
+from converter.files import Output, side_file
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
+from converter.limits import MOST_AXES
+from converter.mapped import MappedFile
+from converter.pieces import write_array
 
 INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
 ALIGNMENT = 64
@@ -93,8 +96,8 @@ class Weights:
         dtype, shape = _TYPES.get(proto.data_type), [int(d) for d in proto.dims]
         if dtype is None:
             raise unreadable("R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where)
-        if min(shape, default=0) < 0:
-            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {shape}", where)
+        if min(shape, default=0) < 0 or len(shape) > MOST_AXES:
+            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where)
         if proto.data_location == onnx.TensorProto.EXTERNAL:
             return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
         if proto.HasField("raw_data"):

@@ -19,7 +19,7 @@ from converter.formats.onnx.older import REWRITES, bytes_for_nibbles
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
-from converter.graph.names import Names, public_name, set_public_name
+from converter.graph.names import Names, public_name, set_public_name, tell_nodes_apart
 from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import MappingError
 from converter.model import Model
@@ -39,6 +39,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
     else:
         _respell(clone, version)
     _public_names(clone)
+    tell_nodes_apart(clone)
     for node in all_nodes(clone.graph):
         if node.domain == EXTENSION_DOMAIN and not can_expand(node):
             where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)

@@ -12,6 +12,7 @@ from converter.formats.onnx.microsoft import ROWS, activated, fast_gelu, fused_c
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _FLOAT = ir.DataType.FLOAT
@@ -167,7 +168,7 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
     rank, size, step = op.rank(0), int(op.attrs["size"]), int(op.attrs.get("step", 1))
     axis = int(op.attrs.get("dim", -1)) % rank
     extent = op.shape(0)[axis]
-    places = np.arange(0, extent - size + 1, step)[:, None] + np.arange(size)
+    places = arange(0, extent - size + 1, step)[:, None] + arange(size)
     y = b.op("Gather", op.need(0), places, axis=axis)
     return b.op("Transpose", y, perm=[*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
@@ -233,7 +234,7 @@ def relative_position_bias(op: Op, b: Builder) -> Results:
     """T5: [1, heads, Q, K] from a table [buckets, heads]; half of the buckets are single distances, the others grow up to max_distance."""
     queries, keys = (int(op.constant(i).reshape(())) for i in (1, 2))
     buckets, both = op.shape(0)[0], bool(op.attrs.get("is_bidirectional", 0))
-    distance = np.arange(keys)[None, :] - np.arange(queries)[:, None]
+    distance = arange(keys)[None, :] - arange(queries)[:, None]
     base = np.zeros_like(distance)
     if both:
         buckets //= 2

@@ -12,6 +12,7 @@ from converter.formats.onnx.microsoft import ROWS
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -147,7 +148,7 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
     """The last axis of bytes as numbers of `bits` bits, lowest first."""
     if bits == 8:
         return data
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    shifts = arange(0, 8, bits, dtype=np.uint8)
     return ((data[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*data.shape[:-1], -1)
 
 

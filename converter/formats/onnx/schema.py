@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import onnx
+import onnx.checker
 import onnx.defs
 import onnx_ir as ir
 
@@ -26,6 +27,17 @@ def check(op: Op, schema: Any) -> None:
         raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
     if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
         raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
+    for name, value in op.attrs.items():
+        if isinstance(value, onnx.GraphProto):  # kept as it is; If, Loop and Scan have been read before
+            _check_body(op, name, value)
+
+
+def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
+    """A body that is carried must be whole in itself: values from outside it would be lost."""
+    try:
+        onnx.checker.check_graph(graph)
+    except (onnx.checker.ValidationError, ValueError) as e:
+        raise MappingError(f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", code="R105") from None
 
 
 @functools.lru_cache(1024)

@@ -50,7 +50,7 @@ def check_widened(op: Op) -> None:
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
     """Takes over what a file declares about a value where inference does not know better."""
-    if proto.WhichOneof("value") is None:
+    if proto.WhichOneof("value") is None or has_maps(proto):
         return
     try:
         declared = ir.serde.deserialize_type_proto_for_type(proto)
@@ -59,18 +59,31 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has") from None
     if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
         value.type = declared
-    if shape is None or any(isinstance(d, int) and d < 0 for d in shape):
+    if shape is None:
         return
+    if any(isinstance(d, int) and d < 0 for d in shape):  # how some exporters spell that a size is not known
+        shape = ir.Shape([None if isinstance(d, int) and d < 0 else d for d in shape])
     if value.shape is None:
         value.shape = shape
     elif shape_of(value) is None and len(value.shape) == len(shape):
         value.shape = ir.Shape([k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)])
 
 
+def has_maps(proto: onnx.TypeProto) -> bool:
+    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph has no place for."""
+    kind = proto.WhichOneof("value")
+    if kind == "sequence_type":
+        return has_maps(proto.sequence_type.elem_type)
+    return kind == "map_type" or (kind == "optional_type" and has_maps(proto.optional_type.elem_type))
+
+
 def too_new(proto: onnx.TypeProto) -> str | None:
-    """The name of a tensor type that came after opset 21; weights of such a type are widened, activations cannot be."""
+    """The name of a type that the graph does not have: maps, and those of tensors that came after opset 21.
+
+    Weights of such a type are widened, activations cannot be.
+    """
     found = [t.name for t in _HOLDS if proto.tensor_type.elem_type == t]
-    return found[0] if found else None
+    return found[0] if found else "map" if has_maps(proto) else None
 
 
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
-from converter.files import MappedFile, Output
+from converter.files import Output
 from converter.formats.openvino.check import check_net
 from converter.formats.openvino.ir import Net
 from converter.formats.openvino.reader import read_net
 from converter.formats.openvino.validate import validate_legacy
 from converter.formats.openvino.writer import write_bin, write_xml
 from converter.formats.openvino.xml import parse_xml
+from converter.mapped import MappedFile
 
 
 def read_ir(path: Path | str, weights: Path | None = None) -> Net:

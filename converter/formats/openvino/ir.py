@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.diagnostics import Where
-from converter.files import MappedFile
+from converter.mapped import MappedFile
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from converter.errors import unreadable
-from converter.files import MappedFile
 from converter.formats.openvino.ir import (
     BackEdge,
     Blob,
@@ -27,6 +26,7 @@ from converter.formats.openvino.ir import (
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import Reader, XmlElement, attributes, children, elements, free_tree, line, shown, split_names
 from converter.limits import MOST_AXES
+from converter.mapped import MappedFile
 
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import WriteError
-from converter.files import write_array
+from converter.errors import UnsupportedError
 from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
+from converter.pieces import write_array
 
 # Constants up to this size are compared by content; of larger ones only the same object is shared.
 _SMALL = 1 << 12
@@ -127,7 +127,7 @@ class _Xml:
             etree.Element("x").text = value
         except ValueError:
             where = Where(layer=layer.name, kind=layer.type) if layer else Where()
-            raise WriteError(Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)) from None
+            raise UnsupportedError(Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)) from None
         return value
 
     def element(self, tag: str, attrs: dict[str, str] | None = None, *below: XmlElement, layer: Layer | None = None) -> XmlElement:

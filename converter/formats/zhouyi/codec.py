@@ -9,18 +9,19 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import numpy.typing as npt
 
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import ReadError, WriteError, unreadable
-from converter.files import MappedFile, Output, side_file, write_array
+from converter.errors import ReadError, UnsupportedError, unreadable
+from converter.files import Output, side_file
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Document, Graph, Layer, constant_order, move
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
-
-TEXT_SUFFIX = ".txt"
+from converter.mapped import MappedFile
 
 
 def read_ir(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Document:
@@ -107,22 +108,18 @@ def write_ir(document: Document, out: Output) -> None:
     """The text as the target of `out`, the constants beside it as `.bin`.
 
     A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as one constant is new, all are packed without gaps in
-    the order of the text, weights before biases, one at a time in memory. WriteError W330 for a value that no line can carry.
+    the order of the text, weights before biases, one at a time in memory. UnsupportedError W330 for a value that no line can carry.
     """
     keep = document.bin is not None and all(c.offset is not None for _, _, _, c in document.constants())
     if not keep:
         _place_constants(document)
-    text = print_ir(document, out.stem)
-    with out.open() as f:
-        f.write(text.encode())
     if keep:
         assert document.bin is not None
-        with out.open(".bin") as f:
-            write_array(f, document.bin.bytes)
+        out.stream(".bin", [document.bin.bytes])
     elif document.path is None or any(True for _ in document.constants()):
-        with out.open(".bin") as f:
-            for _, _, _, constant in document.constants():
-                _write_constant(f, constant)
+        out.stream(".bin", (_numbers(constant) for _, _, _, constant in document.constants()))
+    with out.open() as f:
+        f.write(print_ir(document, out.stem).encode())
 
 
 def _place_constants(document: Document) -> None:
@@ -136,15 +133,15 @@ def _place_constants(document: Document) -> None:
             layer.constant_lists[group][index] = placed
 
 
-def _write_constant(f: BinaryIO, constant: Constant) -> None:
+def _numbers(constant: Constant) -> npt.NDArray[Any]:
     data = constant.data() if callable(constant.data) else constant.data
     if data is None or (not constant.packed and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)):
         raise ValueError(f"a constant of {constant.dtype} {constant.shape} was given {'nothing' if data is None else f'{data.dtype} {data.shape}'}")
-    write_array(f, data if constant.packed else data.astype(constant.dtype.numpy, copy=False))
+    return data if constant.packed else data.astype(constant.dtype.numpy, copy=False)
 
 
 def print_ir(document: Document, stem: str = "model") -> str:
-    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. WriteError W330."""
+    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. UnsupportedError W330."""
     blocks = []
     for graph in document.graphs:
         header = dict(graph.header)
@@ -169,7 +166,7 @@ def _print_entry(node: Graph | Layer, key: str, value: Any) -> str:
     try:
         return _print_fresh(key, value)
     except ValueError as e:
-        raise WriteError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
+        raise UnsupportedError(Diagnostic("W330", f"{key}: {e}", where=node.where(key))) from None
 
 
 def _means(key: str, spelled: str, value: Any) -> bool:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from converter.diagnostics import Where
-from converter.files import MappedFile
 from converter.formats.zhouyi.values import DType, Value, dtype_of
+from converter.mapped import MappedFile
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]

@@ -24,11 +24,12 @@ from converter.formats.zhouyi.vague import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import InferenceError, set_type, shape_of
+from converter.graph.infer import set_type, shape_of
 from converter.graph.names import set_public_name
 from converter.mapping.drive import Lifting, refuse
 from converter.mapping.node import Layer as FarLayer
 from converter.mapping.node import MappingError
+from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.channels_last import to_first
 from converter.passes.tidy import tidy
@@ -98,8 +99,9 @@ class GraphLift:
     def _try(self, layer: Layer, step: Any) -> None:
         try:
             step()
-        except MappingError as e:
-            self.lifting.problems.append(Diagnostic(e.code, str(e), where=layer.where(), help=e.help))
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.problems.append(Diagnostic(code, message, where=layer.where(), help=help))
 
     def _input(self, layer: Layer, tensor: Tensor) -> None:
         if tensor.dtype is None or tensor.shape is None:
@@ -158,8 +160,9 @@ class GraphLift:
                     raise MappingError(f"the layer has {len(layer.outputs)} outputs, {len(results)} are known", "R105")
                 for tensor, value in zip(layer.outputs, results, strict=False):
                     self.env[tensor.name] = self._declared(tensor, value)
-        except MappingError as e:
-            self.lifting.refuse(far, str(e), e.code, e.help)
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.refuse(far, message, code, help)
 
     def _integer(self, layer: Layer, far: FarLayer) -> None:
         """A layer of an integer IR: the integer form of its type."""
@@ -168,10 +171,9 @@ class GraphLift:
             with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
                 for tensor, value in zip(layer.outputs, self._integer_values(layer, far), strict=True):
                     self.env[tensor.name] = self._declared(tensor, value)
-        except MappingError as e:
-            self.lifting.refuse(far, str(e), e.code, e.help)
-        except (InferenceError, ValueError, TypeError, KeyError) as e:
-            self.lifting.refuse(far, f"the layer does not fit together: {e}", "R105")
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.refuse(far, message, code, help)
 
     def _integer_values(self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None) -> list[ir.Value]:
         step = INTEGER.get(far.kind.split("/")[0])

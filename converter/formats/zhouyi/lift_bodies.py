@@ -10,8 +10,9 @@ import onnx_ir as ir
 from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.special.register import index_of, truth_of
 from converter.formats.zhouyi.types import ir_dtype
-from converter.graph.infer import InferenceError, shape_of
+from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
+from converter.mapping.trouble import TROUBLE, told
 
 if TYPE_CHECKING:
     from converter.formats.zhouyi.lift import GraphLift
@@ -121,7 +122,6 @@ def lift_control(lift: GraphLift, layer: Layer) -> None:
         with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
             for tensor, value in zip(layer.outputs, CONTROL[layer.type](lift, layer), strict=True):
                 lift.env[tensor.name] = lift._declared(tensor, value)
-    except MappingError as e:
-        lift.lifting.refuse(far, str(e), e.code, e.help)
-    except (InferenceError, ValueError, TypeError) as e:
-        lift.lifting.refuse(far, f"the sub-graphs do not fit: {e}", "R105")
+    except TROUBLE as e:
+        code, message, help = told(e)
+        lift.lifting.refuse(far, message, code, help)

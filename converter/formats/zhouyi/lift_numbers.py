@@ -12,9 +12,9 @@ from converter.formats.zhouyi.integer.grids import Grid, dequantised
 from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.graph.build import Builder
-from converter.graph.infer import InferenceError
 from converter.mapping.node import Layer as FarLayer
 from converter.mapping.node import MappingError
+from converter.mapping.trouble import TROUBLE, told
 
 
 class NumbersLift(GraphLift):
@@ -42,10 +42,9 @@ class NumbersLift(GraphLift):
                 values = self._numbers(layer, far, sources, results)
                 for tensor, value, grid in zip(layer.outputs, values, results, strict=False):
                     self.env[tensor.name] = self._declared(tensor, numbers.written_back(b, value, grid))
-        except MappingError as e:
-            self.lifting.problems.append(Diagnostic(e.code, str(e), where=layer.where(), help=e.help))
-        except (InferenceError, ValueError, TypeError, KeyError) as e:
-            self.lifting.problems.append(Diagnostic("R105", f"the layer does not fit together: {e}", where=layer.where()))
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.problems.append(Diagnostic(code, message, where=layer.where(), help=help))
 
     def _numbers(self, layer: Layer, far: FarLayer, sources: list[Grid | None], results: list[Grid | None]) -> list[ir.Value]:
         """What the layer computes as numbers; what it stores where only its integer form is known."""

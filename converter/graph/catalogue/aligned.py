@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.overlaps import FLOAT, INT64, length, numbers
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 
 Value = ir.Value
 Point = tuple[Value, Value]
@@ -86,7 +87,7 @@ def _samples(b: Builder, size: Value, bins: int, ratio: int, least: int = 0) -> 
     step = b.op("Div", size, float(bins))
     count = b.const([ratio]) if ratio else b.op("Max", b.op("Cast", b.op("Ceil", step), to=INT64), least)
     inside = b.op("Div", b.op("Add", b.op("Cast", numbers(b, count), to=FLOAT), 0.5), b.op("Cast", count, to=FLOAT))
-    part = b.op("Add", b.op("Unsqueeze", inside, [0]), np.arange(bins, dtype=np.float32).reshape(-1, 1))
+    part = b.op("Add", b.op("Unsqueeze", inside, [0]), arange(bins, dtype=np.float32).reshape(-1, 1))
     return b.op("Sub", b.op("Mul", part, step), b.op("Mul", size, 0.5)), count
 
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 LARGEST = 32
@@ -24,7 +25,7 @@ def MatrixInverse(b: Builder, x: ir.Value, *, adjoint: int = 0) -> ir.Value:
     count = int(np.prod(shape[:-2]))
     eye = b.op("Expand", b.const(np.eye(n, dtype=(x.dtype or ir.DataType.FLOAT).numpy())[None]), [count, n, n])
     joined = b.op("Concat", work, eye, axis=2)
-    rows = b.const(np.arange(n)[None, :, None])
+    rows = b.const(arange(n)[None, :, None])
     for k in range(n):
         column = b.op("Slice", joined, [k, k], [n, k + 1], [1, 2])
         pivot = b.op("Add", b.op("ArgMax", b.op("Abs", column), axis=1, keepdims=1), [k])  # [count, 1, 1]
@@ -57,7 +58,7 @@ def GatherTree(b: Builder, step_ids: ir.Value, parents: ir.Value, lengths: ir.Va
     index = b.op("Cast", parents, to=int(ir.DataType.INT64))
     last = b.op("Min", b.op("Cast", lengths, to=int(ir.DataType.INT64)), [steps])
     last = b.op("Sub", b.op("Reshape", last, [batch, 1]), [1])
-    beam = b.op("Expand", b.const(np.arange(width)[None, :]), [batch, width])
+    beam = b.op("Expand", b.const(arange(width)[None, :]), [batch, width])
     stop = b.op("Reshape", end, [1])
     found: list[ir.Value] = []
     for t in reversed(range(steps)):

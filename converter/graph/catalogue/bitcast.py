@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _T = ir.DataType
@@ -36,7 +37,7 @@ class _Layout:
     def powers(self) -> np.ndarray:
         """The weight of a significand of one, for each exponent field; that of infinities is infinite."""
         bias = self.top // 2
-        weights = np.ldexp(np.float64(1), np.maximum(np.arange(self.top), 1) - bias)
+        weights = np.ldexp(np.float64(1), np.maximum(arange(self.top), 1) - bias)
         return np.append(weights, np.inf).astype(self.wide.numpy())
 
 

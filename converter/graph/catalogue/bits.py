@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 UINT8, UINT32 = int(ir.DataType.UINT8), int(ir.DataType.UINT32)
@@ -33,7 +34,7 @@ def UnpackBits(b: Builder, packed: ir.Value, *, bits: int, shape: Sequence[int],
     elif missing < 0:
         packed = b.op("Slice", packed, [0], [groups * bits])
     grouped = b.op("Reshape", packed, [groups, bits])
-    start = np.arange(8) * bits
+    start = arange(8) * bits
     first, last = start // 8, (start + bits - 1) // 8
     left, right = (first, last) if order == "msb" else (last, first)
     high = b.op("Cast", b.op("Gather", grouped, b.const(left), axis=1), to=UINT32)

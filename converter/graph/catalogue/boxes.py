@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 Value = ir.Value
@@ -69,7 +70,7 @@ def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, V
 def _weights(b: Builder, low: Value, high: Value, length: Value, last: Value, count: int, sampling: str) -> Value:
     """Interpolation weights [N, count, length]: a hat function around each position."""
     extent = b.op("Sub", high, low)
-    i = np.arange(count, dtype=np.float32)
+    i = arange(count, dtype=np.float32)
     if sampling == "align_endpoints" and count == 1:
         steps = b.op("Mul", extent, np.array([[0.5]], np.float32))
     elif sampling in ("strict_align_endpoints", "align_endpoints"):

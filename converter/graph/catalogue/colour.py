@@ -11,6 +11,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 
 # planes behind Y: U then V, V then U, or pairs
 PLANES, PAIRS = {"I420": (0, 1), "YV12": (1, 0)}, {"NV12": (0, 1), "NV21": (1, 0)}
@@ -57,15 +58,15 @@ def YuvToRgb(b: Builder, x: ir.Value, *, height: int, width: int, coefficient: S
 
 def _widened(b: Builder, colours: ir.Value, height: int, width: int) -> ir.Value:
     """[N, 2, h, w] -> [N, 2, height, width]: odd inner rows are means, inner columns weighted 3 to 1 towards the nearer neighbour of the same pair."""
-    y = b.op("Gather", colours, np.arange(height) * (height // 2) // height, axis=2)
-    y = b.op("Gather", y, np.arange(width) * (width // 2) // width, axis=3)
-    inner = np.arange(1, height - 1)
+    y = b.op("Gather", colours, arange(height) * (height // 2) // height, axis=2)
+    y = b.op("Gather", y, arange(width) * (width // 2) // width, axis=3)
+    inner = arange(1, height - 1)
     odd = inner[inner % 2 == 1]
-    rows = np.arange(height)
+    rows = arange(height)
     above, below = b.op("Gather", y, np.maximum(rows - 1, 0), axis=2), b.op("Gather", y, np.minimum(rows + 1, height - 1), axis=2)
     mean = b.op("Round", b.op("Add", b.op("Mul", above, 0.5), b.op("Mul", below, 0.5)))
     y = b.op("Where", b.const(np.isin(rows, odd).reshape(1, 1, height, 1)), mean, y)
-    columns = np.arange(width)
+    columns = arange(width)
     left = np.where(columns % 2 == 1, 0.75, 0.25).astype(np.float32)
     before, behind = b.op("Gather", y, np.maximum(columns - 1, 0), axis=3), b.op("Gather", y, np.minimum(columns + 1, width - 1), axis=3)
     mixed = b.op("Round", b.op("Add", b.op("Mul", before, b.const(left)), b.op("Mul", behind, b.const(1 - left))))

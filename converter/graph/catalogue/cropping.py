@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, static
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 
 
 @extension
@@ -32,11 +33,11 @@ def _weights(b: Builder, boxes: ir.Value, axis: int, size: int, count: int, meth
     first, last = (b.op("Slice", boxes, [a], [a + 1], [1]) for a in (axis, axis + 2))
     if count > 1:
         step = b.op("Mul", b.op("Sub", last, first), (size - 1) / (count - 1))
-        at = b.op("Add", b.op("Mul", first, float(size - 1)), b.op("Mul", step, b.const(np.arange(count, dtype=np.float32))))
+        at = b.op("Add", b.op("Mul", first, float(size - 1)), b.op("Mul", step, b.const(arange(count, dtype=np.float32))))
     else:
         at = b.op("Mul", b.op("Add", first, last), 0.5 * (size - 1))
     inside = b.op("And", b.op("GreaterOrEqual", at, 0.0), b.op("LessOrEqual", at, float(size - 1)))
-    pixels = b.const(np.arange(size, dtype=np.float32))
+    pixels = b.const(arange(size, dtype=np.float32))
     at = b.op("Unsqueeze", at, [2])
     if method == "NEAREST":
         return b.op("Cast", b.op("Equal", b.op("Floor", b.op("Add", at, 0.5)), pixels), to=FLOAT), inside

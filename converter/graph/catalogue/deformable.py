@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -44,8 +45,8 @@ def DeformablePSROIPooling(
         end = b.op("Sub", b.op("Mul", b.op("Add", high, 1.0), spatial_scale), 0.5)
         length = b.op("Max", b.op("Sub", end, start), 0.1)
         step = b.op("Div", length, float(g))
-        number = np.arange(g, dtype=np.float32).reshape((1, 1, 1, g, 1, 1) if axis == 0 else (1, 1, g, 1, 1, 1))
-        sample = np.arange(bins, dtype=np.float32).reshape((1, 1, 1, 1, 1, bins) if axis == 0 else (1, 1, 1, 1, bins, 1))
+        number = arange(g, dtype=np.float32).reshape((1, 1, 1, g, 1, 1) if axis == 0 else (1, 1, g, 1, 1, 1))
+        sample = arange(bins, dtype=np.float32).reshape((1, 1, 1, 1, 1, bins) if axis == 0 else (1, 1, 1, 1, bins, 1))
         at = b.op("Add", b.op("Mul", step, b.const(number)), start)
         if offsets is not None:
             move = _moves(b, offsets, axis, (count, d, g, part_size))
@@ -66,8 +67,8 @@ def _moves(b: Builder, offsets: ir.Value, axis: int, sizes: tuple[int, int, int,
     if found is None:
         raise MappingError("pooling of regions needs static shapes", "X203")
     classes = found[1] // 2
-    channel = (np.arange(d) // max(1, d // classes)) * 2 + axis
-    part = np.floor(np.arange(g) / g * parts).astype(np.int64)
+    channel = (arange(d) // max(1, d // classes)) * 2 + axis
+    part = np.floor(arange(g) / g * parts).astype(np.int64)
     picked = b.op("Gather", offsets, channel, axis=1)
     picked = b.op("Gather", b.op("Gather", picked, part, axis=2), part, axis=3)
     return b.op("Reshape", picked, [count, d, g, g, 1, 1])
@@ -82,7 +83,7 @@ def _averaged(b: Builder, x: ir.Value, rois: ir.Value, places: list[ir.Value], s
         whole.append(b.op("Clip", at, b.like(at, 0), b.like(at, size - 1)))
     inside = b.op("Cast", b.op("And", *valid), to=int(ir.DataType.FLOAT))
     image = b.op("Reshape", b.op("Cast", b.op("Slice", rois, [0], [1], [1]), to=int(ir.DataType.INT64)), [count, 1, 1, 1, 1, 1])
-    channel = np.arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
+    channel = arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
     plane = b.op("Mul", b.op("Add", b.op("Mul", image, [channels]), b.const(channel)), [height * width])
     flat = b.op("Reshape", x, [-1])
     low = [b.op("Floor", v) for v in whole]

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -118,7 +119,7 @@ def _best_label(b: Builder, scores: ir.Value, threshold: float) -> ir.Value:
     """scores[N, C, P] where only the best class of each box counts, class 0 left aside."""
     classes = (shape_of(scores) or (0, 0))[1]
     objects = b.op("Where", np.array([i > 0 for i in range(classes)]).reshape(1, -1, 1), scores, NOTHING)
-    best = b.op("Equal", b.op("ArgMax", objects, axis=1, keepdims=1), np.arange(classes).reshape(1, -1, 1))
+    best = b.op("Equal", b.op("ArgMax", objects, axis=1, keepdims=1), arange(classes).reshape(1, -1, 1))
     return b.op("Where", b.op("And", best, b.op("GreaterOrEqual", objects, threshold)), objects, NOTHING)
 
 
@@ -163,7 +164,7 @@ class _Rows:
         n, c, p = self.n, self.c, self.p
         count = min(self.k, c * p)
         best, place = b.ops("TopK", b.op("Reshape", scores, [n, c * p]), [count], outputs=2, axis=1)
-        image = np.repeat(np.arange(n), count)
+        image = np.repeat(arange(n), count)
         best, place = b.op("Reshape", best, [-1]), b.op("Reshape", place, [-1])
         valid = b.op("Greater", best, LOWEST)
         label, prior = b.op("Div", place, p), b.op("Mod", place, p)
@@ -187,6 +188,6 @@ class _Rows:
             rows = b.op("Pad", rows, [0, 0, self.total - count, 0], 0.0)
         elif self.total < count:
             rows = b.op("Slice", rows, [0], [self.total], [0])
-        end = b.op("Unsqueeze", b.op("Equal", np.arange(self.total), valid), [1])
+        end = b.op("Unsqueeze", b.op("Equal", arange(self.total), valid), [1])
         mark = b.op("And", end, np.array([[True, *[False] * 6]]))
         return b.op("Reshape", b.op("Where", mark, -1.0, rows), [1, 1, self.total, 7])

@@ -14,6 +14,7 @@ from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -39,7 +40,7 @@ def DetectronPriorGridGenerator(
         raise MappingError("the grid of priors needs static shapes", "X203")
     height, width = h or fm[2], w or fm[3]
     step_y, step_x = stride_y or im[2] / height, stride_x or im[3] / width
-    y, x = np.meshgrid((np.arange(height) + 0.5) * step_y, (np.arange(width) + 0.5) * step_x, indexing="ij")
+    y, x = np.meshgrid((arange(height) + 0.5) * step_y, (arange(width) + 0.5) * step_x, indexing="ij")
     centres = np.stack([x, y, x, y], -1)[:, :, None, :].astype(np.float32)
     grid = b.op("Add", centres, priors)
     return b.op("Reshape", grid, [-1, 4]) if flatten else grid
@@ -112,10 +113,10 @@ def DetectronDetectionOutput(
     boxes = b.op("Max", boxes, 0.0)
     found = [_one_class(b, boxes, scores, c, 1 if kinds < num_classes else c, score_threshold, nms_threshold, post_nms_count) for c in range(1, num_classes)]
     box, score = (b.op("Concat", *(f[i] for f in found), axis=0) for i in (0, 1))
-    kind = np.repeat(np.arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
+    kind = np.repeat(arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
     there = b.op("Greater", score, float("-inf"))
     crowded = b.op("Greater", b.op("ReduceSum", b.op("Cast", there, to=int(ir.DataType.INT64)), [0]), [max_detections_per_image])
-    in_turn = b.op("Where", there, np.arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
+    in_turn = b.op("Where", there, arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
     key, order = b.ops("TopK", b.op("Where", crowded, score, in_turn), [min(kind.size, max_detections_per_image)], outputs=2, axis=0)
     real, values = b.op("Greater", key, float("-inf")), b.op("Gather", score, order)
     return (

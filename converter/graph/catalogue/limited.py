@@ -13,6 +13,7 @@ from converter.graph.catalogue.keypoints import columns
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 
 Value = ir.Value
 FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))
@@ -87,7 +88,7 @@ def _rounds(b: Builder, pending: Value, kept: Value, count: int, least: float) -
     best = body.op("GatherElements", state, pick, axis=1)
     place = body.op("Expand", body.op("Unsqueeze", pick, [2]), [classes, 1, count])
     lowered = body.op("Mul", state, body.op("Squeeze", body.op("GatherElements", kept, place, axis=1), [1]))
-    gone = body.op("Or", body.op("Equal", body.const(np.arange(count)[None]), pick), body.op("LessOrEqual", lowered, float(max(least, 0.0))))
+    gone = body.op("Or", body.op("Equal", body.const(arange(count)[None]), pick), body.op("LessOrEqual", lowered, float(max(least, 0.0))))
     new = body.op("Where", body.op("Or", gone, body.op("Equal", state, LOWEST)), LOWEST, lowered)
     body.output(body.const(True), new, body.op("Squeeze", pick, [1]), body.op("Squeeze", best, [1]))
     found = b.ops("Loop", b.const(np.int64(count)), b.const(True), pending, body=body.graph, outputs=3)
@@ -98,7 +99,7 @@ def _results(b: Builder, picks: Value, values: Value, boxes: Value, index: Value
     """What was taken, class after class, without the empty rounds, at most `limit` for each image, image after image."""
     classes, count, _ = static(boxes)
     flat = [b.op("Reshape", b.op("Transpose", v, perm=[1, 0]), [-1]) for v in (picks, values)]
-    number = b.op("Reshape", b.op("Expand", np.arange(1, classes + 1)[:, None], [classes, count]), [-1])
+    number = b.op("Reshape", b.op("Expand", arange(1, classes + 1)[:, None], [classes, count]), [-1])
     image = b.op("Cast", b.op("Gather", index, flat[0], axis=0), to=FLOAT)
     real = b.op("Greater", flat[1], LOWEST)
     if limit >= 0:
@@ -122,8 +123,8 @@ def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     starts = b.op("Not", b.op("Equal", images, b.op("Concat", [-1.0], b.op("Slice", images, [0], [count - 1], [0]), axis=0)))
     lengths = b.op("Sub", b.op("CumSum", b.op("Cast", starts, to=FLOAT), np.array(0)), 1.0)  # the number of the group of each place
     group = b.op("Cast", lengths, to=INT64)
-    first = b.op("ScatterElements", np.full(count, count, np.int64), group, np.arange(count), axis=0, reduction="min")
-    rank = b.op("Sub", b.const(np.arange(count)), b.op("Gather", first, group, axis=0))
+    first = b.op("ScatterElements", np.full(count, count, np.int64), group, arange(count), axis=0, reduction="min")
+    rank = b.op("Sub", b.const(arange(count)), b.op("Gather", first, group, axis=0))
     return b.op("ScatterElements", np.zeros(count, np.int64), order, rank, axis=0)
 
 
@@ -154,7 +155,7 @@ def GridProposals(
     moved = b.op("Reshape", b.op("Transpose", b.op("Reshape", wide[1], [n, a, 4, h, w]), perm=[0, 3, 4, 1, 2]), [n * total, 4])
     placed = b.op("Reshape", b.op("Add", b.op("Unsqueeze", wide[2], [0]), _shifts(h, w, ratio)), [1, total, 4])
     placed = b.op("Reshape", b.op("Expand", placed, [n, total, 4]), [n * total, 4])
-    entry = np.repeat(np.arange(n, dtype=np.int32), total)
+    entry = np.repeat(arange(n, dtype=np.int32), total)
     boxes = b.op("Reshape", b.ext("TransformBoxes", placed, moved, entry, wide[3]), [n, total, 4])
     usable = _usable(b, boxes, wide[3], max(float(min_size), 1.0))
     if 0 < before < total:
@@ -170,7 +171,7 @@ def GridProposals(
 
 def _shifts(h: int, w: int, ratio: list[float]) -> Array:
     """[h * w, 1, 4]: where each element of a map lies in the image, x and y twice."""
-    ys, xs = np.meshgrid(np.arange(h, dtype=np.float32) * ratio[0], np.arange(w, dtype=np.float32) * ratio[1], indexing="ij")
+    ys, xs = np.meshgrid(arange(h, dtype=np.float32) * ratio[0], arange(w, dtype=np.float32) * ratio[1], indexing="ij")
     return np.stack([xs, ys, xs, ys], -1).reshape(h * w, 1, 4).astype(np.float32)
 
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 _U64, _I64, _F64 = int(ir.DataType.UINT64), int(ir.DataType.INT64), int(ir.DataType.DOUBLE)
@@ -48,9 +49,9 @@ def LSHProjection(b: Builder, seeds: ir.Value, x: ir.Value, weight: ir.Value | N
     bits = b.op("Cast", b.op("Greater", score, b.like(score, 0)), to=int(ir.DataType.INT32))
     if kind == 2:
         return bits
-    powers = (1 << np.arange(hashes[1])[::-1]).astype(np.int32)
+    powers = (1 << arange(hashes[1])[::-1]).astype(np.int32)
     signature = b.op("ReduceSum", b.op("Mul", b.op("Reshape", bits, list(hashes)), powers), [1], keepdims=0)
-    return b.op("Add", signature, (np.arange(hashes[0]) << hashes[1]).astype(np.int32)) if kind == 3 else signature
+    return b.op("Add", signature, (arange(hashes[0]) << hashes[1]).astype(np.int32)) if kind == 3 else signature
 
 
 def _float_bits(b: Builder, x: ir.Value) -> ir.Value:

@@ -15,6 +15,7 @@ from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -127,7 +128,7 @@ def anchors(base: float, ratios: Sequence[float], scales: Sequence[float], tenso
 
 def _grid(table: Array, h: int, w: int, stride: int, swapped: bool) -> Array:
     """[H*W*A, 4]: the anchors at every cell, row by row."""
-    y, x = np.meshgrid(np.arange(h, dtype=np.float32) * stride, np.arange(w, dtype=np.float32) * stride, indexing="ij")
+    y, x = np.meshgrid(arange(h, dtype=np.float32) * stride, arange(w, dtype=np.float32) * stride, indexing="ij")
     shift = np.stack([y, x, y, x] if swapped else [x, y, x, y], -1)
     return (shift[:, :, None, :] + table).reshape(-1, 4)
 
@@ -182,6 +183,6 @@ def filled(b: Builder, rows: ir.Value, count: int, real: ir.Value | None = None)
 def _numbered(b: Builder, rows: ir.Value, real: ir.Value, image: int, count: int) -> ir.Value:
     """[count, 5]: the image's number in front of each row, -1 in front of the first that is left over."""
     found = b.op("ReduceSum", b.op("Cast", real, to=int(ir.DataType.INT64)), [0], keepdims=1)
-    place = np.arange(count)
+    place = arange(count)
     number = b.op("Where", b.op("Less", place, found), float(image), b.op("Where", b.op("Equal", place, found), -1.0, 0.0))
     return b.op("Concat", b.op("Unsqueeze", number, [1]), filled(b, rows, count, real), axis=1)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -46,11 +47,11 @@ def _weights(b: Builder, corners: ir.Value, first: int, length: int, bins: int, 
     most = b.op("Cast", b.op("ReduceMax", count, keepdims=0), to=int(ir.DataType.INT64))
     number = b.op("CastLike", b.op("Range", b.const(np.int64(0)), most, b.const(np.int64(1))), corners)  # [s]
     part = b.op("Div", b.op("Add", number, b.like(corners, 0.5)), count)  # [n, s]
-    steps = b.op("Add", b.op("Unsqueeze", part, [1]), b.op("CastLike", b.const(np.arange(bins, dtype=np.float32)[:, None]), corners))
+    steps = b.op("Add", b.op("Unsqueeze", part, [1]), b.op("CastLike", b.const(arange(bins, dtype=np.float32)[:, None]), corners))
     at = b.op("Add", b.op("Mul", steps, b.op("Unsqueeze", size, [2])), b.op("Unsqueeze", low, [2]))  # [n, bins, s]
     counted = b.op("And", b.op("Unsqueeze", b.op("Less", number, count), [1]), b.op("And", *_inside(b, at, length)))
     at = b.op("Unsqueeze", b.op("Max", b.op("Min", at, b.like(at, length - 1)), b.like(at, 0)), [3])
-    distance = b.op("Abs", b.op("Sub", at, b.op("CastLike", b.const(np.arange(length, dtype=np.float32)), corners)))
+    distance = b.op("Abs", b.op("Sub", at, b.op("CastLike", b.const(arange(length, dtype=np.float32)), corners)))
     weight = b.op("Relu", b.op("Sub", b.like(at, 1), distance))
     total = b.op("ReduceSum", b.op("Where", b.op("Unsqueeze", counted, [3]), weight, b.like(at, 0)), [2], keepdims=0)
     return b.op("Div", total, b.op("Unsqueeze", count, [2]))

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 Pool = Callable[[Builder, ir.Value, Sequence[ir.Value]], ir.Value]
@@ -119,13 +120,13 @@ def _bins(b: Builder, low: ir.Value, high: ir.Value, count: int, size: int) -> i
 
 def _covered(b: Builder, start: ir.Value, step: ir.Value, count: int, size: int, outside: bool) -> ir.Value:
     """Pixels from floor(k*step) + start up to ceil((k+1)*step) + start; `outside`: the start is rounded together with the bin."""
-    bins = np.arange(count, dtype=np.float32).reshape(-1, 1)
+    bins = arange(count, dtype=np.float32).reshape(-1, 1)
     edges = b.op("Mul", step, bins), b.op("Mul", step, bins + 1)
     if outside:
         low, high = b.op("Floor", b.op("Add", edges[0], start)), b.op("Ceil", b.op("Add", edges[1], start))
     else:
         low, high = b.op("Add", b.op("Floor", edges[0]), start), b.op("Add", b.op("Ceil", edges[1]), start)
-    pixels = np.arange(size, dtype=np.float32)
+    pixels = arange(size, dtype=np.float32)
     return b.op("And", b.op("GreaterOrEqual", pixels, low), b.op("Less", pixels, high))
 
 
@@ -134,16 +135,16 @@ def _samples(b: Builder, low: ir.Value, high: ir.Value, count: int, size: int) -
     last = float(size - 1)
     if count > 1:
         step = b.op("Div", b.op("Mul", b.op("Sub", high, low), last), float(count - 1))
-        at = b.op("Add", b.op("Mul", step, np.arange(count, dtype=np.float32).reshape(-1, 1)), b.op("Mul", low, last))
+        at = b.op("Add", b.op("Mul", step, arange(count, dtype=np.float32).reshape(-1, 1)), b.op("Mul", low, last))
     else:
         at = b.op("Mul", b.op("Mul", b.op("Add", low, high), 0.5 * last), np.ones((1, 1), np.float32))
     inside = b.op("And", b.op("GreaterOrEqual", at, 0.0), b.op("LessOrEqual", at, last))
-    weight = b.op("Relu", b.op("Sub", 1.0, b.op("Abs", b.op("Sub", at, np.arange(size, dtype=np.float32)))))
+    weight = b.op("Relu", b.op("Sub", 1.0, b.op("Abs", b.op("Sub", at, arange(size, dtype=np.float32)))))
     return b.op("Where", inside, weight, 0.0)
 
 
 def _bin_samples(b: Builder, low: ir.Value, high: ir.Value, bins: int, count: int, size: int) -> ir.Value:
     """Weights [bins, count, size] of samples inside each of the bins between low and high."""
     step = b.op("Div", b.op("Sub", high, low), float(bins))
-    k = np.arange(bins, dtype=np.float32).reshape(-1, 1, 1)
+    k = arange(bins, dtype=np.float32).reshape(-1, 1, 1)
     return _samples(b, b.op("Add", b.op("Mul", step, k), low), b.op("Add", b.op("Mul", step, k + 1), low), count, size)

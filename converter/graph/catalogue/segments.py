@@ -8,12 +8,13 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, static
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 
 
 def _members(b: Builder, ids: ir.Value, rows: int) -> ir.Value:
     """[rows, n]: 1 where ids[n] names the row."""
     n = int(np.prod(static(ids)))
-    return b.op("Cast", b.op("Equal", b.op("Cast", b.op("Reshape", ids, [1, n]), to=INT64), b.const(np.arange(rows).reshape(rows, 1))), to=FLOAT)
+    return b.op("Cast", b.op("Equal", b.op("Cast", b.op("Reshape", ids, [1, n]), to=INT64), b.const(arange(rows).reshape(rows, 1))), to=FLOAT)
 
 
 @extension

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 FLOAT, INT64 = int(ir.DataType.FLOAT), int(ir.DataType.INT64)
@@ -23,7 +24,7 @@ def static(value: ir.Value) -> tuple[int, ...]:
 def front(b: Builder, mask: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
     """For a bool mask[b, n]: the places of its first `count` trues in order, int64 [b, count], and which of these places are real."""
     n = static(mask)[1]
-    key = b.op("Mul", b.op("Cast", mask, to=FLOAT), b.const(np.arange(n, 0, -1, dtype=np.float32)))
+    key = b.op("Mul", b.op("Cast", mask, to=FLOAT), b.const(arange(n, 0, -1, dtype=np.float32)))
     if count > n:
         key = b.op("Pad", key, [0, 0, 0, count - n])
     top, places = b.ops("TopK", key, [count], axis=1, outputs=2)
@@ -111,9 +112,9 @@ def Histogram(b: Builder, x: ir.Value, *, nbins: int, low: float, high: float, c
     if closed:
         place = b.op("Floor", b.op("Mul", b.op("Sub", wide, first), nbins / (last - first)))
         place = b.op("Where", b.op("Equal", wide, last), b.like(place, nbins - 1), place)
-        hit = b.op("Equal", place, b.const(np.arange(nbins, dtype=np.float32)))
+        hit = b.op("Equal", place, b.const(arange(nbins, dtype=np.float32)))
     else:
         lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))
         hit = b.op("And", b.op("GreaterOrEqual", wide, lower), b.op("Less", wide, upper))
     counts = b.op("ReduceSum", b.op("Cast", hit, to=FLOAT), [1], keepdims=0)
-    return b.op("Gather", counts, np.arange(nbins)[::-1].copy(), axis=1) if low > high else counts
+    return b.op("Gather", counts, arange(nbins)[::-1].copy(), axis=1) if low > high else counts

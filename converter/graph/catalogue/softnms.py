@@ -9,6 +9,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, static
 from converter.graph.catalogue.ssd import class_of
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 
 BOOL = int(ir.DataType.BOOL)
 DEAD = -1e38  # candidates that are out have the score -inf
@@ -28,7 +29,7 @@ def GroupedSoftNMS(
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)
-    member = b.op("Equal", b.op("Unsqueeze", label, [1]), b.const(np.arange(c, dtype=np.float32).reshape(1, c, 1)))
+    member = b.op("Equal", b.op("Unsqueeze", label, [1]), b.const(arange(c, dtype=np.float32).reshape(1, c, 1)))
     member = b.op("And", member, b.op("Unsqueeze", real, [1]))
     first = b.op("Reshape", b.op("Where", member, b.op("Unsqueeze", scores, [1]), b.like(scores, -np.inf)), [batch * c, n])
     shared, close = _overlaps(b, boxes, iou_threshold)
@@ -65,7 +66,7 @@ def _turn(b: Builder, pairs: list[ir.Value], groups: int, n: int, limits: tuple[
     scores, kept, order, values = (t.input(name, ir.DataType.FLOAT, [groups, n]) for name in ("scores", "kept", "order", "values"))
     count = t.input("count", ir.DataType.FLOAT, [groups, 1])
     top = t.op("ReduceMax", scores, [1], keepdims=1)
-    chosen = t.op("Equal", t.op("ArgMax", scores, axis=1, keepdims=1), t.const(np.arange(n).reshape(1, n)))
+    chosen = t.op("Equal", t.op("ArgMax", scores, axis=1, keepdims=1), t.const(arange(n).reshape(1, n)))
     one = t.op("Cast", chosen, to=FLOAT)
     near, close = (t.op("Squeeze", t.op("MatMul", t.op("Unsqueeze", one, [1]), v), [1]) for v in pairs)
     alive = t.op("And", t.op("Greater", top, t.like(top, least)), t.op("Less", count, t.like(count, per_class)))
@@ -98,7 +99,7 @@ def _packed(
         filled = b.op("ScatterElements", b.const(np.zeros([batch, size + 1, *tail], np.float32)), index, spread, axis=1)
         return b.op("Slice", filled, [0], [size], [1])
 
-    inner = b.op("Sub", b.const(np.arange(n, dtype=np.float32)), starts)
+    inner = b.op("Sub", b.const(arange(n, dtype=np.float32)), starts)
     score = b.op("ScatterElements", b.const(np.zeros([batch, size + 1], np.float32)), at, b.op("Reshape", values, [batch, c * n]), axis=1)
     shown = b.op("ReduceSum", b.op("Cast", b.op("Less", place, b.like(place, size)), to=FLOAT), [2], keepdims=0)
     return placed(boxes, [4]), shown, b.op("Slice", score, [0], [size], [1]), placed(inner, [])

@@ -10,6 +10,7 @@ from converter.graph.catalogue.selection import front, static
 from converter.graph.catalogue.suppression import ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 INT64, FLOAT = int(ir.DataType.INT64), int(ir.DataType.FLOAT)
@@ -25,7 +26,7 @@ def _length(v: ir.Value) -> int:
 def _same_row(b: Builder, ids: ir.Value, rows: int, like: ir.Value) -> ir.Value:
     """[rows, n] of 1 where the element belongs to the row, else 0."""
     wide = b.op("Unsqueeze", b.op("Cast", ids, to=INT64), [0])
-    return b.op("CastLike", b.op("Equal", wide, np.arange(rows).reshape(-1, 1)), like)
+    return b.op("CastLike", b.op("Equal", wide, arange(rows).reshape(-1, 1)), like)
 
 
 @extension
@@ -69,9 +70,9 @@ def SparseFillEmptyRows(b: Builder, indices: ir.Value, values: ir.Value, default
     ended = b.op("CumSum", b.op("Cast", b.op("Less", row, 0), to=INT64), 0)
     row = b.op("Where", b.op("Equal", ended, 0), row, rows)
     empty = b.op("Equal", b.op("ReduceMax", _same_row(b, row, rows, values), [1], keepdims=0), b.like(values, 0))
-    key = b.op("Concat", row, b.op("Where", empty, np.arange(rows), rows), axis=0)
+    key = b.op("Concat", row, b.op("Where", empty, arange(rows), rows), axis=0)
     order = b.ops("TopK", key, [n + rows], outputs=2, axis=0, largest=0)[1]
-    own = np.stack([np.arange(rows), np.zeros(rows, np.int64)], 1)
+    own = np.stack([arange(rows), np.zeros(rows, np.int64)], 1)
     where = b.op("Gather", b.op("Concat", indices, b.op("CastLike", b.const(own), indices), axis=0), order)
     what = b.op("Gather", b.op("Concat", values, b.op("Expand", b.op("Reshape", default, [1]), [rows]), axis=0), order)
     valid = b.op("Less", b.op("Gather", key, order), rows)
@@ -81,7 +82,7 @@ def SparseFillEmptyRows(b: Builder, indices: ir.Value, values: ir.Value, default
     extra = max(0, length - n - rows)
     where = b.op("Slice", b.op("Pad", where, [0, 0, extra, 0], b.like(where, 0)), [0], [length])
     what = b.op("Slice", b.op("Pad", what, [0, extra], b.like(what, 0)), [0], [length])
-    end = b.op("Unsqueeze", b.op("Equal", np.arange(length), found), [1])
+    end = b.op("Unsqueeze", b.op("Equal", arange(length), found), [1])
     return b.op("Where", end, b.like(where, -1), where), what, b.op("CastLike", empty, values)
 
 
@@ -91,7 +92,7 @@ def FixedUnique(b: Builder, x: ir.Value, *, sorted: int = 1) -> tuple[ir.Value, 
     n = _length(x)
     values, _, inverse, counts = b.ops("Unique", x, outputs=4, sorted=sorted)
     found = b.op("Shape", values)
-    places = b.op("Min", np.arange(n), b.op("Sub", found, 1))
+    places = b.op("Min", arange(n), b.op("Sub", found, 1))
     filled = b.op("Pad", counts, b.op("Concat", [0], b.op("Sub", n, found), axis=0), b.const(np.int64(0)))
     return b.op("Gather", values, places), b.op("Reshape", inverse, [n]), b.op("Reshape", filled, [n])
 
@@ -112,7 +113,7 @@ def FixedNonMaxSuppression(
     mask = b.ext("SuppressionMask", boxes, high, _one(b, iou, 1.0), center_point_box=center_point_box)
     values, places, real = ranked(b, mask, high, size[2])
     if most is not None:
-        real = b.op("And", real, b.op("Less", np.arange(size[2]), b.op("Reshape", b.op("Cast", most, to=INT64), [1])))
+        real = b.op("And", real, b.op("Less", arange(size[2]), b.op("Reshape", b.op("Cast", most, to=INT64), [1])))
     return _rows(b, values, places, real, rows, bool(sort_result_descending))
 
 

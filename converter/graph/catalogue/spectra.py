@@ -9,6 +9,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.selection import static
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
+from converter.graph.sizes import arange
 
 
 def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> ir.Value:
@@ -68,7 +69,7 @@ def FramedDFT(b: Builder, x: ir.Value, window: ir.Value, *, size: int, step: int
     alone = rank_of(x) == 1
     signal = b.op("Unsqueeze", x, [0]) if alone else x
     count = (static(signal)[1] - size) // step + 1
-    index = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    index = arange(count)[:, None] * step + arange(size)[None, :]
     frames = b.op("Mul", b.op("Gather", signal, b.const(index), axis=1), _window(b, window, size))
     y = b.op("DFT", b.op("Unsqueeze", frames, [-1]), None, b.const(np.int64(2)), onesided=1)
     y = b.op("Transpose", y, perm=[0, 2, 1, 3]) if bins_first else y
@@ -89,7 +90,7 @@ def InverseFramedDFT(b: Builder, x: ir.Value, window: ir.Value, *, size: int, st
     if normalized:
         parts = b.op("Mul", parts, b.like(parts, float(np.sqrt(size))))
     total = (frames - 1) * step + size
-    places = (np.arange(frames)[:, None] * step + np.arange(size)[None, :]).reshape(1, -1)
+    places = (arange(frames)[:, None] * step + arange(size)[None, :]).reshape(1, -1)
     zeros = b.const(np.zeros((batch, total), (x.dtype or ir.DataType.FLOAT).numpy()))
     at = b.const(np.broadcast_to(places, (batch, places.size)).copy())
     added = b.op("ScatterElements", zeros, at, b.op("Reshape", b.op("Mul", parts, window), [batch, -1]), axis=1, reduction="add")

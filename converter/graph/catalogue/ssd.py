@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import FLOAT, INT64, front, static, take, total
 from converter.graph.extensions import extension
+from converter.graph.sizes import arange
 
 Groups = tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value]
 
@@ -91,7 +92,7 @@ def RegionGroups(b: Builder, x: ir.Value, *, anchors: Sequence[float], threshold
     shift = 0.5 if compensate and gh % 2 == 0 and gw % 2 == 0 else 0.0
     part = [b.op("Gather", x, np.array(i), axis=4) for i in range(5)]
     sizes = np.asarray(anchors, np.float32).reshape(a, 2)
-    at_y, at_x = np.arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift, np.arange(gw, dtype=np.float32).reshape(1, gw, 1) - shift
+    at_y, at_x = arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift, arange(gw, dtype=np.float32).reshape(1, gw, 1) - shift
     cx = b.op("Mul", b.op("Add", b.op("Sigmoid", part[0]), b.const(at_x)), 1.0 / gw)
     cy = b.op("Mul", b.op("Add", b.op("Sigmoid", part[1]), b.const(at_y)), 1.0 / gh)
     w = b.op("Mul", b.op("Exp", part[2]), b.const(sizes[:, 0] * np.float32(0.5 / gw)))
@@ -107,9 +108,9 @@ def RegionGroups(b: Builder, x: ir.Value, *, anchors: Sequence[float], threshold
 def class_of(b: Builder, counts: ir.Value, labels: ir.Value | None, number: ir.Value, size: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     """For each of `size` places of a group: its class (or its position among the classes), whether it is real, and where its class starts."""
     c = static(counts)[1]
-    present = b.op("Less", b.const(np.arange(c, dtype=np.float32)), number)
+    present = b.op("Less", b.const(arange(c, dtype=np.float32)), number)
     ends = b.op("CumSum", b.op("Where", present, counts, b.like(counts, 0)), b.const(np.array(1)))
-    places = b.const(np.arange(size, dtype=np.float32).reshape(1, size, 1))
+    places = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
     passed = b.op("ReduceSum", b.op("Cast", b.op("LessOrEqual", b.op("Unsqueeze", ends, [1]), places), to=INT64), [2], keepdims=0)
     index = b.op("Min", passed, b.like(passed, c - 1))
     real = b.op("Less", passed, b.like(passed, c))
@@ -120,7 +121,7 @@ def class_of(b: Builder, counts: ir.Value, labels: ir.Value | None, number: ir.V
 
 def _members(b: Builder, label: ir.Value, real: ir.Value, classes: int) -> ir.Value:
     """[b, classes, n]: whether the real place n is of the class."""
-    same = b.op("Equal", b.op("Unsqueeze", label, [1]), b.const(np.arange(classes, dtype=np.float32).reshape(classes, 1)))
+    same = b.op("Equal", b.op("Unsqueeze", label, [1]), b.const(arange(classes, dtype=np.float32).reshape(classes, 1)))
     return b.op("And", same, b.op("Unsqueeze", real, [1]))
 
 
@@ -161,7 +162,7 @@ def GroupedNMS(
     image, box = (b.op("Reshape", b.op("Slice", chosen, [i], [i + 1], [1]), [-1]) for i in (0, 2))
     at = _places(b, image, batch, size)
     target, source = (b.op("Concat", b.op("Unsqueeze", image, [1]), b.op("Unsqueeze", v, [1]), axis=1) for v in (at, box))
-    inner = b.op("Sub", b.const(np.arange(n, dtype=np.float32)), starts)
+    inner = b.op("Sub", b.const(arange(n, dtype=np.float32)), starts)
 
     def placed(data: ir.Value, shape: list[int]) -> ir.Value:
         filled = b.op("ScatterND", b.const(np.zeros([batch, size + 1, *shape], np.float32)), target, b.op("GatherND", data, source))

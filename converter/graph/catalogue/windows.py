@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.node import MappingError
 
 
@@ -47,9 +48,10 @@ def AdaptiveMaxPool(b: Builder, x: ir.Value, *, output_size: list[int]) -> tuple
     """The largest of each bin and its position among the H*W... elements of its channel (int64)."""
     shape = _static(x, "the input")
     spatial = shape[2:]
-    index = np.arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
+    index = arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
     bins = [_bins(s, o) for s, o in zip(spatial, output_size, strict=True)]
     widest = int(np.prod([max(e - s for s, e in axis) for axis in bins]))
+    demand_small(*output_size, widest)
     table = np.zeros((int(np.prod(output_size)), widest), np.int64)
     for row, place in enumerate(np.ndindex(*output_size)):
         found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(place))].reshape(-1)
@@ -88,10 +90,10 @@ def DeformableConvolution(
     oh, ow = _static(offset, "the offsets")[2:]
     dg, taps = deformable_group, kh * kw
     split = b.op("Reshape", offset, [n, dg, taps, 2, oh, ow])
-    ky, kx = np.divmod(np.arange(taps), kw)
+    ky, kx = np.divmod(arange(taps), kw)
     shape = (1, 1, taps, oh, ow)
-    rows = np.broadcast_to((np.arange(oh) * strides[0] - pads[0])[:, None] + (ky * dilations[0])[:, None, None], (taps, oh, ow)).reshape(shape)
-    columns = np.broadcast_to((np.arange(ow) * strides[1] - pads[1])[None, :] + (kx * dilations[1])[:, None, None], (taps, oh, ow)).reshape(shape)
+    rows = np.broadcast_to((arange(oh) * strides[0] - pads[0])[:, None] + (ky * dilations[0])[:, None, None], (taps, oh, ow)).reshape(shape)
+    columns = np.broadcast_to((arange(ow) * strides[1] - pads[1])[None, :] + (kx * dilations[1])[:, None, None], (taps, oh, ow)).reshape(shape)
     dtype = (x.dtype or ir.DataType.FLOAT).numpy()
     py = b.op("Add", b.op("Gather", split, b.const(np.int64(0)), axis=3), b.const(rows.astype(dtype)))
     px = b.op("Add", b.op("Gather", split, b.const(np.int64(1)), axis=3), b.const(columns.astype(dtype)))

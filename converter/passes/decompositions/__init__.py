@@ -9,6 +9,7 @@ from __future__ import annotations
 from converter.passes.decompositions import (
     activations,
     bitwise,
+    classical,
     computed,
     einsum,
     fourier,
@@ -28,6 +29,7 @@ from converter.passes.decompositions import (
 __all__ = [
     "activations",
     "bitwise",
+    "classical",
     "computed",
     "einsum",
     "fourier",

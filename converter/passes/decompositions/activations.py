@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -207,12 +208,24 @@ def is_nan(node: ir.Node, b: Builder) -> ir.Value:
     return b.op("Not", b.op("Equal", x_of(node), x_of(node)))
 
 
+@decomposes("IsInf")
+def is_inf(node: ir.Node, b: Builder) -> ir.Value:
+    """Equal to one of the infinities that are asked for; nothing is less than itself."""
+    x, attrs = x_of(node), attrs_of(node)
+    parts = [b.op("Equal", x, b.like(x, s * math.inf)) for s, k in ((1, "detect_positive"), (-1, "detect_negative")) if attrs.get(k, 1)]
+    return b.op("Or", *parts) if len(parts) == 2 else parts[0] if parts else b.op("Less", x, x)
+
+
 @decomposes("Mod")
 def mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x - floor(x / y) * y for a constant divisor; not for fmod, whose sign is that of x."""
+    """x - floor(x / y) * y for a constant divisor; with fmod that of the sizes, with the sign of x."""
     x, y, divisor = x_of(node), x_of(node, 1), constant(node.inputs[1])
-    if attrs_of(node).get("fmod", 0) or not is_float(x) or divisor is None or not np.all(np.isfinite(divisor) & (divisor != 0)):
+    if not is_float(x) or divisor is None or not np.all(np.isfinite(divisor) & (divisor != 0)):
         return None
+    if attrs_of(node).get("fmod", 0):
+        size, step = b.op("Abs", x), b.const(np.abs(divisor))
+        rest = b.op("Sub", size, b.op("Mul", b.op("Floor", b.op("Div", size, step)), step))
+        return b.op("Where", b.op("Less", x, b.like(x, 0)), b.op("Neg", rest), rest)
     return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -33,10 +36,10 @@ def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
 def _number(b: Builder, bits: ir.Value, width: int) -> ir.Value:
     """The number with these bits, the lowest first; of 64 bits each half by itself, since engines add up in doubles."""
     if width < 64:
-        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << np.arange(width)), [-1], keepdims=0)
-    half = np.int64(1) << np.arange(32)
+        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << arange(width)), [-1], keepdims=0)
+    half = np.int64(1) << arange(32)
     low = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [0], [32], [-1]), half), [-1], keepdims=0)
-    top = np.where(np.arange(32) == 31, -half, half)  # the top one is the sign
+    top = np.where(arange(32) == 31, -half, half)  # the top one is the sign
     high = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [32], [64], [-1]), top), [-1], keepdims=0)
     return b.op("Add", low, b.op("Mul", high, b.const(np.int64(1 << 32))))
 
@@ -45,8 +48,43 @@ def _bits(b: Builder, x: ir.Value) -> ir.Value:
     assert x.dtype is not None
     word = b.op("Cast", b.op("Unsqueeze", x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
     word = b.op("Cast", word, to=int(_T.UINT64))
-    shifted = b.op("BitShift", word, np.arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
+    shifted = b.op("BitShift", word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
     return b.op("Cast", b.op("Mod", shifted, np.array(2, np.uint64)), to=int(_T.INT64))
+
+
+BITS: dict[str, Any] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
+
+
+def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31) -> ir.Value | None:
+    """For targets whose whole numbers have `4 * count` bits at most: four bits of either side at a time pick their result from a table.
+
+    The results are already at their places; the uppermost four bits are signed. No size in the tables is above `largest`, which no
+    result of such a target can be.
+    """
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype not in (_T.INT32, _T.INT64):
+        return None
+    total = None
+    for i, (first, second) in enumerate(zip(_digits(b, x, count), _digits(b, y, count), strict=True)):
+        lowest = -8 if i == count - 1 else 0
+        digits = np.arange(lowest, lowest + 16, dtype=np.int64)
+        table = BITS[node.op_type](digits[:, None], digits[None, :]) * 16**i
+        table[np.abs(table) > largest] = 0
+        index = b.op("Add", b.op("Mul", first, b.like(x, 16)), second)
+        index = b.op("Add", index, b.like(x, -17 * lowest)) if lowest else index
+        part = b.op("Gather", b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
+        total = part if total is None else b.op("Add", total, part)
+    return total
+
+
+def _digits(b: Builder, x: ir.Value, count: int) -> list[ir.Value]:
+    """The lowest first; the last one has the sign."""
+    found, array, sixteen = [], constant(x), b.like(x, 16)
+    for _ in range(count - 1):
+        rest = b.ext("FloorDiv", x, sixteen) if array is None else b.const(array // 16)
+        found.append(b.op("Sub", x, b.op("Mul", rest, sixteen)) if array is None else b.const(array % 16))
+        x, array = rest, None if array is None else array // 16
+    return [*found, x]
 
 
 @decomposes("BitwiseNot")

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -43,6 +44,6 @@ def computed_start(node: ir.Node, b: Builder) -> ir.Value | None:
         start = b.op("Gather", starts, np.array([i]))
         behind = b.op("Add", start, b.like(start, shape[place]))
         first = b.op("Max", b.op("Where", b.op("Less", start, b.like(start, 0)), behind, start), b.like(start, 0))
-        rows = b.const((np.arange(out[place]) * int(step)).astype(start.dtype.numpy() if start.dtype else np.int64))
+        rows = b.const((arange(out[place]) * int(step)).astype(start.dtype.numpy() if start.dtype else np.int64))
         x = b.op("Gather", x, b.op("Add", first, rows), axis=place)
     return x

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
@@ -29,7 +30,7 @@ def dft(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     n = int(length.reshape(()))
     real, imaginary = _parts(b, _fitted(b, x, place, n), shape[-1], place)
-    angle = 2 * np.pi * np.outer(np.arange(n), np.arange(out[place])) / n
+    angle = 2 * np.pi * np.outer(arange(n), arange(out[place])) / n
     dtype = x.dtype.numpy() if x.dtype else np.float32
     factor = 1 / n if attrs["inverse"] else 1.0
     cosine, sine = ((f(angle) * factor).astype(dtype) for f in (np.cos, np.sin))

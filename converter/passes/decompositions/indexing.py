@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -45,7 +46,7 @@ def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
     steps = zip(b.ops("Split", flat, outputs=depth, axis=-1, num_outputs=depth), _strides(looked_up)[batch:], strict=True)
     flat = reduce(partial(b.op, "Add"), [b.op("Squeeze", b.op("Mul", one, np.array(step)) if step > 1 else one, [-1]) for one, step in steps])
     if batch:
-        first = np.arange(math.prod(looked_up[:batch])).reshape(*looked_up[:batch], *[1] * (len(places) - 1 - batch))
+        first = arange(math.prod(looked_up[:batch])).reshape(*looked_up[:batch], *[1] * (len(places) - 1 - batch))
         flat = b.op("Add", flat, first * math.prod(looked_up[batch:]))
     rows = b.op("Reshape", x_of(node), [math.prod(looked_up), row])
     return b.op("Reshape", b.op("Gather", rows, b.op("Reshape", flat, [-1])), list(out))
@@ -61,7 +62,7 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     strides = _strides(shape)
     flat = _counted(index, [shape[axis]], b)
     flat = flat if strides[axis] == 1 else b.op("Mul", flat, np.array(strides[axis]))
-    others = [np.arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(out))]) * strides[i] for i, n in enumerate(out)]
+    others = [arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(out))]) * strides[i] for i, n in enumerate(out)]
     own = sum(others[1:], others[0])
     flat = b.op("Add", flat, own) if np.any(own) else flat
     return b.op("Reshape", b.op("Gather", b.op("Reshape", x_of(node), [-1]), b.op("Reshape", flat, [-1])), list(out))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -81,7 +82,7 @@ def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
     offset = constant(given) if given is not None else np.array(0)
     if shape is None:
         return None
-    places = np.arange(shape[-1])[None, :] - np.arange(shape[-2])[:, None]
+    places = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]
     if offset is not None:
         k = int(offset.reshape(()))
         mask = b.const(places >= k if upper else places <= k, "mask")
@@ -111,7 +112,7 @@ def _looked_up(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
     for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
-        rows = np.arange(max(-before, 0), shape[axis] - max(-after, 0))
+        rows = arange(max(-before, 0), shape[axis] - max(-after, 0))
         if before or after:
             x = b.op("Gather", x, np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])), axis=axis)  # type: ignore[call-overload]
     return x if x is not node.inputs[0] else b.op("Identity", x)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis
@@ -141,7 +142,7 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
     axis = int(attrs_of(node).get("axis", -1)) % (rank + 1)
     index = b.op("Cast", x_of(node), to=ir.DataType.INT64) if x_of(node).dtype != ir.DataType.INT64 else x_of(node)
     index = b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(count)), index)
-    places = np.arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
+    places = arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
     off, on = b.ops("Split", node.inputs[2], outputs=2, axis=0, num_outputs=2)
     return b.op("Where", b.op("Equal", b.op("Unsqueeze", index, [axis]), places), on, off)
 

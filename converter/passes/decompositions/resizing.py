@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
 
@@ -66,7 +67,7 @@ def weights(attrs: dict[str, Any], size: int, result: int, factor: float, part: 
     """[result, size], float64: what each source element gives to each element of the result."""
     mode, at = attrs.get("mode", "nearest"), coordinates(attrs.get("coordinate_transformation_mode", "half_pixel"), size, result, factor, part)
     matrix = np.zeros((result, size))
-    rows = np.arange(result)
+    rows = arange(result)
     if mode == "nearest":
         matrix[rows, np.clip(ROUND[attrs.get("nearest_mode", "round_prefer_floor")](at), 0, size - 1).astype(int)] = 1
     else:
@@ -79,7 +80,7 @@ def weights(attrs: dict[str, Any], size: int, result: int, factor: float, part: 
 
 def coordinates(rule: str, size: int, result: int, factor: float, part: tuple[float, float] | None = None) -> Array:
     """Where each element of the result lies in the source; in float32, so that ties fall as they do in the engines."""
-    i, one = np.arange(result, dtype=np.float32), np.float32
+    i, one = arange(result, dtype=np.float32), np.float32
     scale = one(factor)
     if rule == "align_corners":
         return i * one(size - 1) / one(result - 1) if result > 1 else i * 0
@@ -100,7 +101,7 @@ def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> Non
     pace = min(factor, 1.0) if attrs.get("antialias", 0) else 1.0
     shape = _hat if reach == 1 else lambda d: _cubic(d, attrs.get("cubic_coeff_a", -0.75))
     first = int(np.floor(-reach / pace) + 1)
-    offsets = np.arange(first, 2 - first)
+    offsets = arange(first, 2 - first)
     size = matrix.shape[1]
     for row, place in enumerate(at):
         base = np.floor(place)

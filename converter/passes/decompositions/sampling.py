@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
@@ -25,7 +26,7 @@ def affine_grid(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     extents, axes = out[1:-1], len(out) - 2
     corners = bool(attrs_of(node).get("align_corners", 0))
-    lines = [np.linspace(-1, 1, n) if corners else (2 * np.arange(n) + 1) / n - 1 for n in extents]
+    lines = [np.linspace(-1, 1, n) if corners else (2 * arange(n) + 1) / n - 1 for n in extents]
     places = np.stack([*reversed(np.meshgrid(*lines, indexing="ij")), np.ones(extents)]).reshape(axes + 1, -1)
     turned = b.op("Transpose", b.op("MatMul", theta, b.const(places.astype(theta.dtype.numpy()), "places")), perm=[0, 2, 1])
     return b.op("Reshape", turned, list(out))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
@@ -40,7 +41,7 @@ def scatter_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     if shape is None or index is None or updates is None or not is_float(x) or 0 in (*shape, *index.shape):
         return None
     axis = int(attrs_of(node).get("axis", 0)) % len(shape)
-    grid = list(np.meshgrid(*(np.arange(n) for n in index.shape), indexing="ij"))
+    grid = list(np.meshgrid(*(arange(n) for n in index.shape), indexing="ij"))
     grid[axis] = np.where(index < 0, index + shape[axis], index)
     flat = np.ravel_multi_index(grid, shape).reshape(-1)
     operands = b.op("Reshape", x, [int(np.prod(shape)), 1]), flat, b.op("Reshape", updates, [flat.size, 1])
@@ -82,7 +83,7 @@ def _scattered(b: Builder, x: ir.Value, index: Any, updates: ir.Value, reduction
 
 def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, count: int) -> ir.Value:
     """Of several updates for one row the last one stays, as the engines have it."""
-    order = b.const(np.arange(1, count + 1).astype(x.dtype.numpy() if x.dtype is not None else np.float32).reshape(count, 1, 1))
+    order = b.const(arange(1, count + 1).astype(x.dtype.numpy() if x.dtype is not None else np.float32).reshape(count, 1, 1))
     last = b.op("ReduceMax", b.op("Where", hit, order, b.like(x, 0)), [0], keepdims=1)
     found = b.op("ReduceSum", b.op("Where", b.op("Equal", order, last), updates, b.like(x, 0)), [0], keepdims=0)
     return b.op("Where", b.op("Greater", b.op("Squeeze", last, [0]), b.like(x, 0)), found, x)
@@ -91,14 +92,14 @@ def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, count: int)
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
     """[count, rows, 1]: whether update i goes to row j."""
     if not isinstance(index, ir.Value):
-        return index[:, None, None] == np.arange(rows)[:, None]
+        return index[:, None, None] == arange(rows)[:, None]
     dtype = index.dtype.numpy() if index.dtype is not None else np.int64
-    return b.op("Equal", b.op("Reshape", index, [count, 1, 1]), b.const(np.arange(rows).astype(dtype).reshape(1, rows, 1)))
+    return b.op("Equal", b.op("Reshape", index, [count, 1, 1]), b.const(arange(rows).astype(dtype).reshape(1, rows, 1)))
 
 
 def _picked(b: Builder, x: ir.Value, index: Any, updates: ir.Value) -> ir.Value:
     """Known places: each row is taken from the operand or from the last update that it gets."""
     rows = (shape_of(x) or (0,))[0]
-    source = np.arange(rows)
-    source[index] = rows + np.arange(index.size)
+    source = arange(rows)
+    source[index] = rows + arange(index.size)
     return b.op("Gather", b.op("Concat", x, updates, axis=0), source, axis=0)

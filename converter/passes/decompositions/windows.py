@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,12 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.sizes import arange, demand_small
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 
 MOST_TAPS = 64
+MOST_WORK = 1 << 30  # additions to count what is under each window
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,11 @@ def average_pool(node: ir.Node, b: Builder) -> ir.Value | None:
     window = _window(node, shape, out) if shape is not None and out is not None else None
     if shape is None or out is None or window is None or x.dtype is None or not is_float(x):
         return None
-    counted = np.zeros([n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)])
+    if math.prod(window.kernel) * math.prod(out[2:]) > MOST_WORK:
+        return None
+    padded = [n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)]
+    demand_small(*padded)
+    counted = np.zeros(padded)
     given = attrs_of(node).get("pads") or [0] * 2 * len(window.kernel)
     include = attrs_of(node).get("count_include_pad", 0)
     edges = [slice(0 if include else p, p + n + (q if include else 0)) for n, p, q in zip(shape[2:], window.begins, given[len(window.kernel) :], strict=True)]
@@ -117,6 +124,7 @@ def col_to_image(node: ir.Node, b: Builder) -> ir.Value | None:
     steps = [(w - r) // s + 1 for w, r, s in zip(whole, reach, strides, strict=True)]
     extra = [w - (n - 1) * s - r for w, n, s, r in zip(whole, steps, strides, reach, strict=True)]
     taps, channels = int(np.prod(kernel)), out[1]
+    demand_small(channels, taps, taps)
     filters = np.tile(np.eye(taps, dtype=x.dtype.numpy()).reshape(taps, 1, *kernel), (channels, *[1] * (len(kernel) + 1)))
     rows = b.op("Reshape", x, [shape[0], channels * taps, *steps])
     how: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra, "group": channels}
@@ -133,7 +141,7 @@ def short_time_fourier(node: ir.Node, b: Builder) -> ir.Value | None:
     if shape is None or step is None or not size:
         return None
     jump = int(step.reshape(()))
-    places = np.arange(0, shape[1] - size + 1, jump)[:, None] + np.arange(size)
+    places = arange(0, shape[1] - size + 1, jump)[:, None] + arange(size)
     frames = b.op("Gather", x if len(shape) == 3 else b.op("Unsqueeze", x, [2]), places, axis=1)
     if window is not None:
         frames = b.op("Mul", frames, b.op("Reshape", window, [size, 1]))

@@ -13,7 +13,6 @@ from converter.graph.build import Builder
 from converter.mapping.node import Layer
 
 Value = ir.Value
-_WINDOW = {"MAX": "MaxPool", "AVERAGE": "AveragePool", "L2": "LpPool"}
 _GLOBAL = {"MAX": "GlobalMaxPool", "AVERAGE": "GlobalAveragePool", "L2": "GlobalLpPool"}
 
 

@@ -11,6 +11,7 @@ from converter.formats.coreml.blobs import dims, floats, operand, rank, with_ran
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value
@@ -49,7 +50,7 @@ def _to_floor(b: Builder, x: Value, factors: list[float], mode: str) -> Value:
 
 def sampling_grid(mode: str, size: int, count: int) -> Array:
     """The `count` positions on [0, size-1] at which a SamplingMode reads."""
-    i = np.arange(count, dtype=np.float64)
+    i = arange(count, dtype=np.float64)
     last = size - 1
     if mode == "ALIGN_ENDPOINTS_MODE" and count == 1:
         return np.array([last / 2])

@@ -12,6 +12,7 @@ from converter.formats.coreml.blobs import axis_of, dims, floats, ints, operand,
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value
@@ -135,7 +136,7 @@ def lift_concat_nd(layer: Layer, b: Builder) -> Value:
     axis = axis_of(axis, r)
     length = dims(values[0])[axis]
     if length is not None:
-        order = np.arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
+        order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
         return b.op("Gather", b.op("Concat", *values, axis=axis), b.const(order), axis=axis)
     stacked = b.op("Concat", *(b.op("Unsqueeze", v, [axis + 1]) for v in values), axis=axis + 1)
     before, after = b.op("Slice", b.op("Shape", stacked), [0], [axis]), b.op("Slice", b.op("Shape", stacked), [axis + 2], [r + 1])
@@ -232,7 +233,7 @@ def lift_range_static(layer: Layer, b: Builder) -> Value:
         raise MappingError("stepSizeValue is 0", "R110")
     if not abs((p["endValue"] - p["startValue"]) / p["stepSizeValue"]) < 1 << 28:
         raise MappingError("a range of absurd length", "R110")
-    return b.const(np.arange(p["startValue"], p["endValue"], p["stepSizeValue"], dtype=np.float32), layer.name)
+    return b.const(arange(p["startValue"], p["endValue"], p["stepSizeValue"], dtype=np.float32), layer.name)
 
 
 @lifts("rangeDynamic")

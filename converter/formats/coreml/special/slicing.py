@@ -11,6 +11,7 @@ from converter.formats.coreml.blobs import axis_of, bools, dims, floats, ints, o
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import known
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 Value = ir.Value
@@ -134,9 +135,9 @@ def lift_sliding_windows(layer: Layer, b: Builder) -> Value:
     p, x = layer.attrs, operand(layer)
     axis, width, step = axis_of(int(p["axis"]), rank(x)), int(p["windowSize"]), int(p["step"]) or 1
     length = dims(x)[axis]
-    offsets = np.arange(width)
+    offsets = arange(width)
     if length is not None:
-        return b.op("Gather", x, b.const(np.arange(0, length - width + 1, step)[:, None] + offsets), axis=axis)
+        return b.op("Gather", x, b.const(arange(0, length - width + 1, step)[:, None] + offsets), axis=axis)
     size = b.op("Squeeze", b.op("Slice", b.op("Shape", x), [axis], [axis + 1]), [0])
     starts = b.op("Range", 0, b.op("Sub", size, width - 1), step)
     return b.op("Gather", x, b.op("Add", b.op("Unsqueeze", starts, [1]), b.const(offsets)), axis=axis)

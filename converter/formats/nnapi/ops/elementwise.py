@@ -10,6 +10,7 @@ from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, l
 from converter.formats.nnapi.writing import NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import constant, evaluate, known
+from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
 
 UNARY = {
@@ -237,6 +238,7 @@ def cast_truth(e: Emit) -> None:
     kind = e.operand(y).type
     if kind.dtype is None:
         raise MappingError("there is no such cast")
+    demand_small(*e.operand(y).dimensions)
     one, none = (e.writer.tensor(np.full(e.operand(y).dimensions, v, kind.dtype), kind) for v in (1, 0))
     e.put("SELECT", y, mask=mask, a=one, b=none)
 

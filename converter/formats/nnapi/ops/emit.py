@@ -202,7 +202,7 @@ class Emit:
         """An operation with its arguments by name: operands, numbers (scalars), lists (int32 tensors), None (left out)."""
         results = [outputs] if isinstance(outputs, Ref) else list(outputs)
         spec = operations()[kind]
-        signature = next(s for s in spec.signatures if arguments.keys() <= {a.name for a in s.inputs})
+        signature = next(s for s in spec.signatures if arguments.keys() <= s.names)
         inputs: list[int] = []
         row = self._row(spec, signature, arguments, results)
         for argument in signature.inputs[: self._count(signature, arguments)]:
@@ -228,11 +228,7 @@ class Emit:
                 have.setdefault(a.type, self.operand(ref).type)
         for a, ref in zip(spec.outputs, outputs, strict=False):
             have.setdefault(a.type, self.operand(ref).type)
-        for row, _ in spec.types:
-            named = dict(zip(spec.variables, row, strict=True))
-            if all(named.get(k, v) is v for k, v in have.items()):
-                return named
-        return dict(zip(spec.variables, spec.types[0][0], strict=True))
+        return next((row for row in spec.rows if all(row.get(k, v) is v for k, v in have.items())), spec.rows[0])
 
     def _argument(self, argument: Argument, given: Any, row: dict[str, OperandType]) -> Ref:
         if isinstance(given, Ref):
@@ -243,6 +239,10 @@ class Emit:
             return self.writer.add(Operand(kind, dims, lifetime=Lifetime.NO_VALUE))
         if given is None:
             given = argument.default
+        if kind.dtype is not None and kind.dtype.kind in "iu" and not kind.name.startswith("TENSOR_QUANT"):
+            bounds, found = np.iinfo(kind.dtype), np.asarray(given)
+            if found.size and not bounds.min <= found.min() <= found.max() <= bounds.max:
+                raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
         if kind.is_tensor:
             return self.writer.tensor(np.asarray(given, kind.dtype), kind)
         return self.writer.scalar(kind, given)

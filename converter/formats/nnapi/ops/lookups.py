@@ -10,7 +10,8 @@ from converter.formats.nnapi.ops.emit import Emit, lowers, only_user
 from converter.formats.nnapi.ops.shapes import axis, int64, put_reshape
 from converter.formats.nnapi.table import OperandType as T
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.infer import known
+from converter.graph.infer import known, rank_of
+from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
 
 
@@ -21,7 +22,9 @@ def gather(a: Args) -> ir.Value:
 
 @lifts("TILE")
 def tile(a: Args) -> ir.Value:
-    return a.b.op("Tile", a.real("input"), int64(a, "multiples"))
+    """What has no axes in the graph has one here."""
+    x = a.real("input")
+    return a.b.op("Tile", a.b.op("Reshape", x, [1]) if rank_of(x) == 0 else x, int64(a, "multiples"))
 
 
 @lifts("REVERSE")
@@ -95,6 +98,7 @@ def lower_expand(e: Emit) -> None:
     """Repeated, or below level 3 multiplied by ones."""
     x, dims, y = e.real(0), [1] * (len(e.out) - len(e.shape())) + list(e.shape()), e.result()
     if e.level < 3 and not e.quantised:
+        demand_small(*e.operand(y).dimensions)
         e.put("MUL", y, a=x, b=e.number(np.ones(e.operand(y).dimensions), y), activation=0)
         return
     multiples = [1 if n == m else m for n, m in zip(dims, e.out, strict=True)] or [1]

@@ -13,6 +13,7 @@ from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.ops.shapes import axis, rank
 from converter.formats.nnapi.table import OperandType
 from converter.graph import EXTENSION_DOMAIN
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 REDUCE = {"MEAN": "ReduceMean", "REDUCE_MAX": "ReduceMax", "REDUCE_MIN": "ReduceMin", "REDUCE_PROD": "ReduceProd", "REDUCE_SUM": "ReduceSum"}
@@ -90,7 +91,7 @@ def lower_top_k(e: Emit) -> None:
         values = e.step("MUL", found, values, a=values, b=e.number([-1], values), activation=0)
     back = [perm.index(i) for i in range(len(shape))]
     e.put("TRANSPOSE", e.result(0), input=values, permutation=back)
-    order = np.arange(int(np.prod(found))).reshape(found).transpose(back)  # whole numbers have no TRANSPOSE: they are picked one by one
+    order = arange(int(np.prod(found))).reshape(found).transpose(back)  # whole numbers have no TRANSPOSE: they are picked one by one
     flat = e.step("GATHER", [order.size], places, input=e.reshaped(places, [order.size]), axis=0, indices=[int(n) for n in order.reshape(-1)])
     e.put("RESHAPE", e.result(1), input=flat, shape=list(order.shape))
 

@@ -11,6 +11,7 @@ from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.emit import Emit, lowers
 from converter.formats.nnapi.table import Array
 from converter.graph.infer import known
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -75,7 +76,7 @@ def image_scales(e: Emit, size: tuple[int, int], target: tuple[int, int]) -> lis
 
 def sources(rule: str, n: int, m: int, scale: float) -> Array:
     """The source coordinate of each of `m` positions, as ONNX's Resize has it."""
-    i = np.arange(m, dtype=np.float64)
+    i = arange(m, dtype=np.float64)
     if rule == "align_corners":
         return i * (n - 1) / (m - 1) if m > 1 else i * 0
     if rule == "asymmetric":
@@ -92,7 +93,7 @@ def sources(rule: str, n: int, m: int, scale: float) -> Array:
 def own(mode: str, corners: bool, half: bool, n: int, m: int) -> Array:
     """The same as NNAPI has it: source positions of the nearest neighbour, or coordinates between neighbours."""
     scale = (n - 1) / (m - 1) if corners and m > 1 else n / m
-    i = np.arange(m, dtype=np.float64)
+    i = arange(m, dtype=np.float64)
     found = (i + 0.5) * scale if half else i * scale
     if mode == "nearest":
         return np.minimum(np.floor(found + 0.5) if corners else np.floor(found), n - 1)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, known, shape_of
+from converter.mapping.codecs import float_of
 from converter.mapping.node import Layer, MappingError
 
 FLOAT, INT64, INT32, BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL
@@ -68,16 +69,21 @@ def number(layer: Layer, key: str, default: float | None = None) -> float:
     """A float as the engine reads it: inf and nan spelled out, a decimal comma is not one."""
     value = text(layer, key, None if default is None else str(default))
     try:
-        return float(value)
+        return float_of(value)
     except ValueError:
         raise MappingError(f"{key}={value!r} is not a number", "R110") from None
 
 
 def integer(layer: Layer, key: str, default: int | None = None) -> int:
     value = number(layer, key, default)
-    if not math.isfinite(value) or value != int(value):
+    if not _whole(value):
         raise MappingError(f"{key}={text(layer, key)!r} is not an integer", "R110")
     return int(value)
+
+
+def _whole(value: float) -> bool:
+    """Whether a float is an integer, exactly."""
+    return math.isfinite(value) and value == int(value) and abs(value) <= 1 << 53
 
 
 def flag(layer: Layer, key: str, default: bool = False) -> bool:
@@ -93,14 +99,14 @@ def numbers(layer: Layer, key: str, default: Sequence[float] | None = None) -> l
     if key not in layer.attrs and default is not None:
         return list(default)
     try:
-        return [float(v) for v in text(layer, key).replace(" ", "").split(",") if v]
+        return [float_of(v) for v in text(layer, key).replace(" ", "").split(",") if v]
     except ValueError:
         raise MappingError(f"{key}={text(layer, key)!r} is not a list of numbers", "R110") from None
 
 
 def integers(layer: Layer, key: str, default: Sequence[int] | None = None) -> list[int]:
     found = numbers(layer, key, default)
-    if any(v != int(v) for v in found):
+    if not all(map(_whole, found)):
         raise MappingError(f"{key}={text(layer, key)!r} is not a list of integers", "R110")
     return [int(v) for v in found]
 

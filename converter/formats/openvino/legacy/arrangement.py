@@ -24,6 +24,7 @@ from converter.formats.openvino.legacy.access import (
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 
@@ -155,7 +156,7 @@ def lift_pad(layer: Layer, b: Builder) -> ir.Value:
     if mode == "symmetric":
         for axis, (before, after) in enumerate(zip(begin, end, strict=True)):
             if before or after:
-                x = b.op("Gather", x, np.pad(np.arange(shape(x)[axis]), (before, after), "symmetric"), axis=axis)
+                x = b.op("Gather", x, np.pad(arange(shape(x)[axis]), (before, after), "symmetric"), axis=axis)
         return x
     if mode not in ("constant", "edge", "reflect"):
         raise MappingError(f"pad_mode={mode!r} is not known", "R110")

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite, Rewrites
 
 REWRITES: dict[tuple[str, str], Rewrite] = {}
@@ -64,13 +65,20 @@ def prelu(node: ir.Node, b: Builder) -> ir.Value:
 
 @rewrites("Mod")
 def mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x - y * floor(x / y), or with the quotient cut towards 0 (fmod)."""
+    """x - y * floor(x / y), or with the quotient cut towards 0 (fmod), which is what the engine has for integers."""
     x, y = _inputs(node)[:2]
     if x.dtype is not None and not x.dtype.is_floating_point():
-        return None
+        return None if attrs_of(node).get("fmod") else _down(b, x, y)
     quotient = b.op("Div", x, y)
     whole = b.op("Mul", b.op("Sign", quotient), b.op("Floor", b.op("Abs", quotient))) if attrs_of(node).get("fmod") else b.op("Floor", quotient)
     return b.op("Sub", x, b.op("Mul", y, whole))
+
+
+def _down(b: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The engine's remainder has the sign of x; where the divisor's is the other one, the divisor is added, which cannot overflow."""
+    rest, zero = b.op("Mod", x, y, fmod=1), b.like(x, 0)
+    opposite = b.op("And", b.op("Less", b.op("Min", rest, y), zero), b.op("Greater", b.op("Max", rest, y), zero))
+    return b.op("Where", opposite, b.op("Add", rest, y), rest)
 
 
 @rewrites("DepthToSpace", "SpaceToDepth")
@@ -152,3 +160,6 @@ def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
         return None
     values, places = b.ops("TopK", b.op("Neg", _inputs(node)[0]), _inputs(node)[1], outputs=2, **{**attrs, "largest": 1})
     return [b.op("Neg", values) if node.outputs[0].uses() or node.outputs[0].is_graph_output() else None, places]
+
+
+rewrites(*BITS)(by_digits)

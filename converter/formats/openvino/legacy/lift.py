@@ -22,6 +22,7 @@ from converter.graph.infer import Array, set_type
 from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
+from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.tidy import tidy
 
@@ -117,8 +118,9 @@ class BodyLift:
                 results = self._memory(layer, operands)
             else:
                 results = self._operation(layer, operands)
-        except MappingError as e:
-            self.lifting.problems.append(Diagnostic(e.code, str(e), where=self.net.where(layer), help=e.help))
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.problems.append(Diagnostic(code, message, where=self.net.where(layer), help=help))
             return
         for port, value in zip(layer.outputs, results, strict=False):
             values[layer.id, port.id] = value

@@ -18,6 +18,7 @@ from converter.formats.openvino.legacy.access import dims, operand, shape
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Slicing:
     @property
     def index(self) -> np.ndarray:
         """[count, part]: the elements along the axis that iteration i sees."""
-        return self.first + self.step * np.arange(self.count)[:, None] + np.arange(self.part)
+        return self.first + self.step * arange(self.count)[:, None] + arange(self.part)
 
 
 def slicing(entry: PortMap, size: int) -> Slicing:

@@ -50,7 +50,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph)
     known = mapping_for_writing()
     slices_by_step(graph)
-    unroll(graph, lambda n: n.op_type == "Loop" and not counts(n))
+    unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     fuse(graph)
     legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
     legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
@@ -142,20 +142,17 @@ class NetWriter:
         made = {o: layer for layer in layers for o in layer.outputs}
         low = Lowering(mapping_for_writing(), self.net.version)
         done: set[ir.Value] = set()
-        for value in graph.outputs:
-            name = public_name(value)
+        names = [public_name(v) for v in graph.outputs]
+        for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
+            self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
+        for value, name in zip(graph.outputs, names, strict=True):
             producer = made.get(value)
             if name in states:
                 continue
             if producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize"):
                 index = producer.outputs.index(value)
-                if len(producer.outputs) == 1:
-                    producer.name = name
-                    self.outputs.add(id(producer))
-                    done.add(value)
-                    continue
-                if name == f"{producer.name}.{index}" or name.endswith(f".{index}"):
-                    producer.name = name.removesuffix(f".{index}")
+                if len(producer.outputs) == 1 or name.endswith(f".{index}"):
+                    producer.name = name if len(producer.outputs) == 1 else name.removesuffix(f".{index}")
                     self.outputs.add(id(producer))
                     done.add(value)
                     continue

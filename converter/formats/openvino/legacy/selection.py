@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
@@ -23,6 +22,7 @@ from converter.formats.openvino.legacy.access import (
 )
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 
@@ -116,7 +116,7 @@ def lift_gather_tree(layer: Layer, b: Builder) -> ir.Value:
     steps, parents, last, end = (as_int64(b, operand(layer, i)) for i in range(4))
     time, batch, beam = shape(steps)
     end = b.op("Reshape", end, [])
-    place = b.op("Expand", np.arange(beam).reshape(1, beam), [batch, beam])
+    place = b.op("Expand", arange(beam).reshape(1, beam), [batch, beam])
     limit = b.op("Unsqueeze", last, [1])
     rows: list[ir.Value] = []
     for t in range(time - 1, -1, -1):

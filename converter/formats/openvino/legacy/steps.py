@@ -14,6 +14,7 @@ from converter.graph.extensions import replace
 from converter.graph.infer import Array, evaluate, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_graph
+from converter.graph.sizes import arange
 from converter.graph.walk import all_graphs
 from converter.passes.tidy import tidy
 
@@ -47,7 +48,7 @@ def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Na
         return False
     (first, end), (second, _) = ([int(v.reshape(-1)[0]) for v in pair if v is not None] for pair in ends)
     axis, stride, part = int(axes.reshape(-1)[0]) % len(shape), second - first, end - first
-    index = first + stride * np.arange(trips)[:, None] + np.arange(part)
+    index = first + stride * arange(trips)[:, None] + arange(part)
     if part < 1 or index.min() < 0 or index.max() >= shape[axis]:
         return False
     inner = builder_before(node, names)

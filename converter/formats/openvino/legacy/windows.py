@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.access import any_of, dims, flag, integer, integers, operand, shape, text, weights
+from converter.formats.openvino.legacy.access import any_of, dims, flag, integer, integers, number, operand, shape, text, weights
 from converter.formats.openvino.legacy.register import lifts
 from converter.graph.build import Builder
 from converter.mapping.node import Layer, MappingError
@@ -181,9 +181,7 @@ def lift_binary(layer: Layer, b: Builder) -> ir.Value:
     bits = np.unpackbits(np.ascontiguousarray(raw).reshape(-1).view(np.uint8), bitorder="little")[: int(np.prod(wanted))].reshape(wanted)
     pads = [*window.begin, *end_pads(window, list(size[2:]), list(out[2:]))]
     w = b.const(bits.astype(np.float32), f"{layer.name}.weights")
-    return b.ext(
-        "BinaryConvolution", x, w, strides=window.strides, pads=pads, dilations=window.dilations, pad_value=float(text(layer, "pad_value", "0")), group=group
-    )
+    return b.ext("BinaryConvolution", x, w, strides=window.strides, pads=pads, dilations=window.dilations, pad_value=number(layer, "pad_value", 0), group=group)
 
 
 POOL = (*WINDOW, "pool-method", "exclude-pad", "rounding_type", "rounding-type", "global-pool", "global_pool", "method", "pool_method", "exclude_pad")

@@ -178,7 +178,7 @@ def lower_prelu(node: Node, low: Lowering) -> None:
     x = need(node, 0)
     slope = array_of(node, 1, "the slopes")
     channels = slope.reshape(-1) if slope.size == 1 else per_channel(need(node, 1), static(x))
-    if channels is None or not static(x):
+    if channels is None or len(static(x)) < 2:
         raise MappingError("the slopes must be one number, or one for each channel")
     low.add("PReLU", [x], node.outputs, {"channel_shared": "1" if slope.size == 1 else "0"}, {"weights": channels})
 

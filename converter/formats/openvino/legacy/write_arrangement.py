@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, need, reshaped, scalar_of, static, step, widened
 from converter.graph.infer import constant, known
+from converter.graph.sizes import arange
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
@@ -267,7 +268,7 @@ def _linear(node: Node, where: str, sides: list[tuple[int, int, float]]) -> tupl
 
 def _source(size: int, wanted: int, factor: float, where: str) -> np.ndarray:
     """Where each pixel of the result lies in the source, inside of the image."""
-    at = np.arange(wanted, dtype=np.float64)
+    at = arange(wanted, dtype=np.float64)
     if where == "align_corners":
         found = at * ((size - 1) / (wanted - 1)) if wanted > 1 else at * 0
     elif where == "asymmetric":

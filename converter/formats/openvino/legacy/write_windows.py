@@ -15,7 +15,7 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 
 
-def window(node: Node, kernel: list[int], default_pads: bool = True) -> dict[str, Any]:
+def window(node: Node, kernel: list[int]) -> dict[str, Any]:
     """kernel, strides, pads and dilations in the lists of v3 and later; a single axis gets a first one of length 1."""
     rank = len(kernel)
     if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):

@@ -6,8 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.legalise_recurrent import lstm
+from converter.formats.openvino.opset.special.resize import AT_ONCE
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrites
 
 T = ir.DataType
@@ -31,7 +34,7 @@ def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
     if x is None:
         return None
     shape = shape_of(x)
-    rows, columns = (b.const(np.arange(shape[-2])), b.const(np.arange(shape[-1]))) if shape is not None else (_numbers(b, x, -2), _numbers(b, x, -1))
+    rows, columns = (b.const(arange(shape[-2])), b.const(arange(shape[-1]))) if shape is not None else (_numbers(b, x, -2), _numbers(b, x, -1))
     distance = b.op("Sub", columns, b.op("Unsqueeze", rows, [1]))
     limit = b.const(np.int64(0)) if k is None else b.op("Reshape", k, np.zeros(0, np.int64))
     keep = b.op("GreaterOrEqual" if attrs_of(node).get("upper", 1) else "LessOrEqual", distance, limit)
@@ -78,17 +81,8 @@ def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     axis += len(shape) if axis < 0 else 0
     best = b.op("ArgMax", x, axis=axis, keepdims=1)
-    numbers = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    numbers = arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return b.op("Cast", b.op("Equal", best, b.const(numbers)), to=int(x.dtype or T.FLOAT))
-
-
-def is_inf(node: ir.Node, b: Builder) -> ir.Value | None:
-    """For opsets without IsInf."""
-    x, a = node.inputs[0], attrs_of(node)
-    if x is None:
-        return None
-    parts = [b.op("Equal", x, b.like(x, s * float("inf"))) for s, k in ((1, "detect_positive"), (-1, "detect_negative")) if a.get(k, 1)]
-    return b.op("Or", *parts) if len(parts) == 2 else parts[0] if parts else None
 
 
 def is_nan(node: ir.Node, b: Builder) -> ir.Value:
@@ -136,17 +130,42 @@ def lrn(node: ir.Node, b: Builder) -> ir.Value | None:
 def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     """The opsets want data and indices of the same sizes but along the axis: the rest of the data is cut off."""
     x, indices = node.inputs[0], node.inputs[1]
-    sizes, shape = (shape_of(v) if v is not None else None for v in (indices, x))
+    sizes, shape = (None if v is None or v.shape is None else list(v.shape) for v in (indices, x))
     if sizes is None or shape is None:
         return None
     axis = attrs_of(node).get("axis", 0) % len(shape)
     for i, (size, whole) in enumerate(zip(sizes, shape, strict=True)):
-        if i != axis and size < whole:  # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
-            x = b.op("Gather", x, np.arange(size), axis=i)
+        if i != axis and isinstance(size, int) and size != whole:
+            # by Gather: the runtime removes a Slice in front of GatherElements, and then refuses the sizes
+            x = b.op("Gather", x, arange(size), axis=i)
     return b.op("GatherElements", x, indices, axis=axis)
 
 
+def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Before opset 13 by digits of 32 bits: the runtime has no unsigned numbers to take negative ones apart in."""
+    return by_digits(node, b) if node.inputs[0] is not None and node.inputs[0].dtype == T.INT32 else None
+
+
+def resize_in_turn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """More axes than the runtime takes at once: the last ones first, then the others."""
+    x, attrs = node.inputs[0], attrs_of(node)
+    shape, rank = (None, 0) if x is None else (shape_of(x), rank_of(x) or 0)
+    index = next((i for i in (3, 2) if i < len(node.inputs) and node.inputs[i] is not None), 0)
+    wanted, axes = known(node.inputs[index]) if index else None, [a % rank for a in attrs.get("axes") or range(rank)]
+    if wanted is None or shape is None or wanted.size != len(axes) or rank not in AT_ONCE or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
+    changed = [i for i, (a, v) in enumerate(zip(axes, wanted, strict=True)) if v != (shape[a] if index == 3 else 1)]
+    if len(changed) <= AT_ONCE[rank]:
+        return None
+    for part in (changed[-AT_ONCE[rank] :], changed[: -AT_ONCE[rank]]):
+        target = [None, None, wanted[part]] if index == 3 else [None, wanted[part]]
+        x = b.op("Resize", x, *target, **{**attrs, "axes": [axes[i] for i in part]})
+    return x
+
+
 REWRITES: Rewrites = {
+    ("", "Resize"): resize_in_turn,
+    **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
     ("", "LRN"): lrn,
     ("", "LSTM"): lstm,
@@ -156,7 +175,6 @@ REWRITES: Rewrites = {
     ("", "Trilu"): trilu,
     ("", "Compress"): compress,
     ("", "Hardmax"): hardmax,
-    ("", "IsInf"): is_inf,
     ("", "IsNaN"): is_nan,
     ("", "Softsign"): softsign,
 }

@@ -22,6 +22,7 @@ from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
+from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.fold import fold
 
@@ -101,8 +102,9 @@ class BodyLift:
                 self._result(layer, operands[0], feeds[0])
             else:
                 self._operation(layer, operands)
-        except MappingError as e:
-            self.lifting.problems.append(Diagnostic(e.code, str(e), where=self.net.where(layer), help=e.help))
+        except TROUBLE as e:
+            code, message, help = told(e)
+            self.lifting.problems.append(Diagnostic(code, message, where=self.net.where(layer), help=help))
 
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> None:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]
@@ -219,9 +221,12 @@ def aligned(b: Builder, kind: str, operands: list[ir.Value | None], data: dict[s
     """pdpd broadcasting: the smaller operands begin at an axis of the first (of Select: of the second), and end before its last."""
     lead = operands[1 if kind == "Select" else 0]
     n = rank_of(lead) if lead is not None else None
-    axis = int(data.get("auto_broadcast.auto_broadcast_axis", "-1"))
+    given = data.get("auto_broadcast.auto_broadcast_axis", "-1")
     if n is None:
         raise MappingError("pdpd broadcasting needs a known rank", "X203")
+    if given not in map(str, range(-1, max(n, 1))):
+        raise MappingError(f"auto_broadcast_axis is {shown(given)}, the first operand has {n} axes", "R110")
+    axis = int(given)
 
     def one(v: ir.Value | None) -> ir.Value | None:
         if v is None or v is lead or (own := rank_of(v)) is None or own == 0:

@@ -28,6 +28,7 @@ from converter.mapping.node import Layer
 from converter.model import Model
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.unroll import unroll
 
 LEAST_COMPRESSED = 16
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
@@ -41,6 +42,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     limit = NEWEST[version]
     if version < 11:
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
+    unroll(graph, lambda node: node.op_type == "If")  # what either branch gives may have other axes, of which nothing behind is known
     stored = stored_as_halves(graph)
     legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
     plain = not any(any(subgraphs(n)) for n in graph.graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding

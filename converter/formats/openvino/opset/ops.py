@@ -7,7 +7,7 @@ the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) a
 from __future__ import annotations
 
 from converter.formats.openvino.opset.fields import NumpyBroadcast, flag
-from converter.graph.infer import shape_of
+from converter.graph.infer import rank_of
 from converter.mapping.codecs import enum, int_text, number
 from converter.mapping.fields import Attr, Guard
 from converter.mapping.node import Node
@@ -56,6 +56,7 @@ SHAPES = [
         flag("align_corners", "align_corners", 0),
         Attr("mode", "mode", enum({"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}), far_default="linear"),
         Attr("padding_mode", "padding_mode", enum({"zeros": "zeros", "border": "border", "reflection": "reflection"}), far_default="zeros"),
+        Guard("samples of other than two axes", lambda near: near.inputs[0] is None or rank_of(near.inputs[0]) in (None, 4)),
         since=9,
         given="1,2,4,4 1,3,3,2",
     ),
@@ -63,11 +64,12 @@ SHAPES = [
 
 
 def _same_beside(near: Node) -> bool:
-    shapes = [shape_of(v) if v is not None else None for v in near.inputs[:2]]
-    if shapes[0] is None or shapes[1] is None or not shapes[0]:
+    """A size of the data that is not known may be larger than a known one of the indices."""
+    shapes = [list(v.shape) if v is not None and v.shape is not None else [] for v in near.inputs[:2]]
+    if not shapes[0] or not shapes[1]:
         return True
     axis = near.attrs.get("axis", 0) % len(shapes[0])
-    return all(i == axis or a == b for i, (a, b) in enumerate(zip(*shapes, strict=False)))
+    return all(i == axis or a == b or not isinstance(b, int) for i, (a, b) in enumerate(zip(*shapes, strict=False)))
 
 
 TABLE = Table([*UNARY, *BINARY, *SHAPES])

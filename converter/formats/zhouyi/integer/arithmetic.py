@@ -24,6 +24,7 @@ from converter.formats.zhouyi.special.products import lift_mat_mul
 from converter.formats.zhouyi.special.register import LIFT, blob, choose, need, need_int, need_number, operand, static
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 LOW, HIGH = float(-(2**31)), float(2**31 - 1)
@@ -183,7 +184,7 @@ def resize(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
 
 def _places(size: int, count: int, mode: str, ratio: Any) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """For each of `count` places along an axis: the two neighbours, and their weights."""
-    i = np.arange(count, dtype=np.float32)
+    i = arange(count, dtype=np.float32)
     step = np.float32(1 / ratio) if isinstance(ratio, int | float) and ratio > 0 else np.float32(size / count)
     if mode == "ALIGN_CORNERS":
         at = i * np.float32((size - 1) / max(1, count - 1))

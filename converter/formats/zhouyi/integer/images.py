@@ -13,6 +13,7 @@ from converter.formats.zhouyi.special.register import blob, choose, need_int, op
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer, MappingError
 
 
@@ -60,8 +61,9 @@ def _areas(layer: Layer, size: list[int], counts: tuple[int, ...], attrs: dict[s
 
 def _covered(size: int, count: int, kernel: int, stride: int, pad: int) -> Array:
     """How many elements of the data each window covers along one axis."""
-    first = np.arange(count) * stride - pad
-    return (np.minimum(first + kernel, size) - np.maximum(first, 0)).astype(np.float64)
+    first = arange(count) * stride - pad
+    covered: Array = np.minimum(first + kernel, size) - np.maximum(first, 0)
+    return covered.astype(np.float64)
 
 
 def _reciprocal(area: Array) -> Array:

@@ -11,6 +11,7 @@ from converter.formats.zhouyi.rewrites.register import attributes, operand, rewr
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -30,7 +31,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> ir.Value:
     counts, one = (b.const(np.full([images, 1], v, np.float32), name) for v, name in ((n, "counts"), (1, "classes")))
     attrs: dict[str, Any] = {"size": n, "per_class": n, "iou_threshold": float(iou.reshape(-1)[0]), "score_threshold": LOWEST}
     _, kept, _, inner = b.exts("GroupedNMS", each, counts, one, b.op("Reshape", scores, [images, n]), outputs=4, **attrs)
-    real = b.op("Less", b.const(np.arange(n, dtype=np.float32)[None]), kept)
+    real = b.op("Less", b.const(arange(n, dtype=np.float32)[None]), kept)
     places = b.op("Where", real, inner, b.like(inner, n))
     ones = b.const(np.ones([images, n], np.float32), "ones")
     marked = b.op("ScatterElements", b.const(np.zeros([images, n + 1], np.float32)), b.op("Cast", places, to=int(ir.DataType.INT64)), ones, axis=1)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -47,7 +48,7 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
     x = x if x.dtype is not None and x.dtype.is_integer() else b.op("Cast", x, to=int(ir.DataType.INT64))
     thin = [1 if i == axis else d for i, d in enumerate(out)]
     column = b.op("Reshape", x, thin)
-    classes = np.broadcast_to(np.arange(n).reshape([n if i == axis else 1 for i in range(len(out))]), out).astype(x.dtype.numpy() if x.dtype else np.int64)
+    classes = np.broadcast_to(arange(n).reshape([n if i == axis else 1 for i in range(len(out))]), out).astype(x.dtype.numpy() if x.dtype else np.int64)
     tiled = b.op("Tile", column, [n if i == axis else 1 for i in range(len(out))])
     hit = b.op("Equal", tiled, b.const(classes, "classes"))
     wrapped = b.op("Equal", tiled, b.const(classes - n, "classes"))
@@ -62,13 +63,13 @@ def repeated(node: ir.Node, b: Builder) -> ir.Value | None:
     if a["mode"] not in ("edge", "wrap") or amounts is None or amounts.min() < 0:
         return None
     rank = len(static(x))
-    chosen = constant(optional(node, 3)) if optional(node, 3) is not None else np.arange(rank)
+    chosen = constant(optional(node, 3)) if optional(node, 3) is not None else arange(rank)
     if chosen is None:
         return None
     for i, axis in enumerate(int(v) % rank for v in chosen):
         before, behind = int(amounts[i]), int(amounts[i + len(chosen)])
         if before or behind:
-            x = b.op("Gather", x, np.pad(np.arange(static(x)[axis]), (before, behind), mode=a["mode"]), axis=axis)
+            x = b.op("Gather", x, np.pad(arange(static(x)[axis]), (before, behind), mode=a["mode"]), axis=axis)
     return x
 
 
@@ -124,7 +125,7 @@ def _extremes(b: Builder, x: ir.Value, index: ir.Value, updates: ir.Value, axis:
     dtype: Any = x.dtype.numpy() if x.dtype else np.dtype(np.float32)
     neutral = (-np.inf if reduction == "max" else np.inf) if dtype.kind == "f" else getattr(np.iinfo(dtype), "min" if reduction == "max" else "max")
     index = b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, n)), index)
-    columns = np.arange(n).reshape([n if i == axis + 1 else 1 for i in range(rank + 1)]).astype(index.dtype.numpy() if index.dtype else np.int64)
+    columns = arange(n).reshape([n if i == axis + 1 else 1 for i in range(rank + 1)]).astype(index.dtype.numpy() if index.dtype else np.int64)
     hit = b.op("Equal", b.op("Unsqueeze", index, [axis + 1]), b.const(columns))
     table = b.op("Where", hit, b.op("Unsqueeze", updates, [axis + 1]), b.const(np.array(neutral, dtype)))
     word = reduction.capitalize()

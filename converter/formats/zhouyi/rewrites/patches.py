@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,12 @@ from converter.formats.zhouyi.ops.fields import explicit_pads, kernel_of
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, static
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.mapping.drive import near_of
 from converter.mapping.node import MappingError, Node
 
 LARGEST = 1 << 24  # elements of a table of places
+MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
 
 
 def filled(node: ir.Node) -> Node:
@@ -26,6 +29,8 @@ def filled(node: ir.Node) -> Node:
 
 def _pieces(b: Builder, x: ir.Value, kernel: Sequence[int], dilations: Sequence[int], strides: Sequence[int], out: Sequence[int]) -> list[ir.Value]:
     """For each place of the window the elements under it: [N, C, *out] each."""
+    if math.prod(kernel) > MOST_PLACES:
+        raise MappingError(f"a window of {' x '.join(map(str, kernel))} places is too large to be written out")
     pieces = []
     for place in np.ndindex(*kernel):
         first = [int(i) * d for i, d in zip(place, dilations, strict=True)]
@@ -70,7 +75,7 @@ def computed_kernel(node: ir.Node, b: Builder) -> ir.Value:
     x = b.op("Slice", x, cut, [c + o + r for c, o, r in zip(cut, out[2:], reach, strict=True)], list(range(2, rank + 2)))
     mirrored = w
     for axis, k in enumerate(kernel, 2):
-        mirrored = b.op("Gather", mirrored, np.arange(k)[::-1].copy(), axis=axis) if k > 1 else mirrored
+        mirrored = b.op("Gather", mirrored, arange(k)[::-1].copy(), axis=axis) if k > 1 else mirrored
     rows = b.op("Reshape", mirrored, [group, shape[1] // group, width, *kernel])
     rows = b.op("Transpose", rows, perm=[0, 2, 1, *range(3, rank + 3)])
     weights = b.op("Reshape", rows, [group * width, shape[1] // group, *kernel])
@@ -109,7 +114,7 @@ def best_places(node: ir.Node, b: Builder) -> tuple[ir.Value, ...] | None:
     if a.get("storage_order", 0) or (rank == 2 and not a.get("ceil_mode", 0)):
         return None
     strides, dilations, pads = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank, explicit_pads(near, kernel)
-    lines = [np.arange(o)[:, None] * s - p + np.arange(k) * d for o, s, p, k, d in zip(out[2:], strides, pads, kernel, dilations, strict=False)]
+    lines = [arange(o)[:, None] * s - p + arange(k) * d for o, s, p, k, d in zip(out[2:], strides, pads, kernel, dilations, strict=False)]
     inside = [(line >= 0) & (line < n) for line, n in zip(lines, shape[2:], strict=True)]
     if int(np.prod(out)) * int(np.prod(kernel)) > LARGEST:
         raise MappingError("the windows are too many to write each of their places down")
@@ -132,6 +137,6 @@ def _greatest(b: Builder, x: ir.Value, places: Array, missing: Array, out: Seque
     if missing.any():
         under = b.op("Where", b.const(np.broadcast_to(missing, [n, c, windows, k])), b.like(x, -np.inf), under)
     best = b.op("ArgMax", under, axis=3, keepdims=1)
-    first = np.arange(n * c).reshape(n, c, 1, 1) * size
+    first = arange(n * c).reshape(n, c, 1, 1) * size
     index = b.op("GatherElements", b.const(np.broadcast_to(first + places, [n, c, windows, k])), best, axis=3)
     return b.op("Reshape", b.op("ReduceMax", under, [3], keepdims=0), list(out)), b.op("Reshape", index, list(out))

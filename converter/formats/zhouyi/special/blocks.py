@@ -9,6 +9,7 @@ from converter.formats.zhouyi.special.register import choose, constant_value, fi
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -114,7 +115,8 @@ def lift_one_hot(layer: Layer, b: Builder) -> ir.Value:
     dtype = declared.numpy() if declared is not None else np.dtype(np.float32)
     wide = b.op("Unsqueeze", x, [axis])
     rank = len(static(x)) + 1
-    classes = np.arange(depth).reshape([depth if a == (axis + rank if axis < 0 else axis) else 1 for a in range(rank)])
+    demand_small(depth)
+    classes = arange(depth).reshape([depth if a == (axis + rank if axis < 0 else axis) else 1 for a in range(rank)])
     hit = b.op("Equal", b.op("Cast", wide, to=int(ir.DataType.INT64)), b.const(classes, "classes"))
     return b.op("Where", hit, b.const(np.array(values[1], dtype)), b.const(np.array(values[0], dtype)))
 

@@ -10,6 +10,7 @@ from converter.formats.zhouyi.special.register import choose, declared_types, li
 from converter.graph.build import Builder
 from converter.graph.catalogue.selection import front, take
 from converter.graph.catalogue.ssd import class_of, labels_of, present
+from converter.graph.sizes import arange
 from converter.mapping.node import Layer
 
 FLOAT = int(ir.DataType.FLOAT)
@@ -72,7 +73,7 @@ def lift_filter_boxes(layer: Layer, b: Builder) -> list[ir.Value]:
     for low, high, least in ((y1, y2, smallest[0]), (x1, x2, smallest[1])):
         mask = b.op("And", mask, b.op("GreaterOrEqual", b.op("Sub", high, low), b.like(boxes, least)))
     places, found = front(b, mask, most)
-    member = b.op("Equal", b.op("Unsqueeze", index, [1]), b.const(np.arange(classes, dtype=np.float32).reshape(classes, 1)))
+    member = b.op("Equal", b.op("Unsqueeze", index, [1]), b.const(arange(classes, dtype=np.float32).reshape(classes, 1)))
     sums = b.op("ReduceSum", b.op("Cast", b.op("And", member, b.op("Unsqueeze", mask, [1])), to=FLOAT), [2], keepdims=0)
     sums = _within(b, sums, most)
     per_class, total = present(b, sums, classes)

@@ -11,6 +11,7 @@ from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.sizes import demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -95,6 +96,7 @@ def lower_cast(node: Node, low: Lowering) -> None:
     if x.dtype is None or y.dtype is None:
         raise MappingError("the types of a Cast must be known")
     if y.dtype == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
+        demand_small(*static(x))
         zeros = constant_value(low, np.zeros(static(x), x.dtype.numpy()), "zeros")
         low.add("Logical", [x, zeros], [y], {"method": "NOT_EQUAL"})
         return

@@ -26,6 +26,7 @@ from converter.formats.zhouyi.special.register import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -123,7 +124,7 @@ def _symmetric(b: Builder, x: ir.Value, pairs: list[list[int]]) -> ir.Value:
     """Mirrored at the edge, the edge included."""
     for axis, (begin, end) in enumerate(pairs):
         if begin or end:
-            x = b.op("Gather", x, np.pad(np.arange(static(x)[axis]), (begin, end), mode="symmetric"), axis=axis)
+            x = b.op("Gather", x, np.pad(arange(static(x)[axis]), (begin, end), mode="symmetric"), axis=axis)
     return x
 
 
@@ -172,7 +173,7 @@ def lift_repeat(layer: Layer, b: Builder) -> ir.Value:
     if axis is None:
         x, axis = b.op("Reshape", x, [-1]), 0
     counts = np.broadcast_to(repeats.reshape(-1), (static(x)[axis],))
-    return b.op("Gather", x, np.repeat(np.arange(len(counts)), counts), axis=axis)
+    return b.op("Gather", x, np.repeat(arange(len(counts)), counts), axis=axis)
 
 
 @lifts("Gather")

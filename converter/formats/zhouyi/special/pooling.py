@@ -12,6 +12,7 @@ from converter.formats.zhouyi.special.register import choose, lifts, lowers, nee
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -139,13 +140,13 @@ def lift_unpool(layer: Layer, b: Builder) -> ir.Value:
 def _absolute(b: Builder, index: ir.Value, small: tuple[int, ...], shape: list[int], order: str) -> ir.Value:
     """Indices flattened by `order` -> indices over all of N, H, W, C of `shape`."""
     n, h, w, c = shape
-    batch = np.arange(n).reshape(n, 1, 1, 1) * (h * w * c)
+    batch = arange(n).reshape(n, 1, 1, 1) * (h * w * c)
     if order == "NHWC":
         return index
     if order == "HWC":
         return b.op("Add", index, b.const(batch))
     if order == "HW":
-        return b.op("Add", b.op("Mul", index, c), b.const(batch + np.arange(c)))
+        return b.op("Add", b.op("Mul", index, c), b.const(batch + arange(c)))
     at, plane = b.op("Mod", index, h * w), b.op("Div", index, h * w)
     flat = b.op("Add", b.op("Mul", at, c), b.op("Mod", plane, c))
     return b.op("Add", flat, b.op("Mul", b.op("Div", plane, c), h * w * c))

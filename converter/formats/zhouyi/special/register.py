@@ -15,6 +15,7 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.pairs import Pairs
 
+LARGEST = 1 << 63
 PAIRS = Pairs()
 LIFT, LOWER, lifts, lowers = PAIRS.lift, PAIRS.lower, PAIRS.lifts, PAIRS.lowers
 
@@ -35,8 +36,8 @@ def need(layer: Layer, key: str, default: Any = None) -> Any:
 
 def need_int(layer: Layer, key: str, default: int | None = None) -> int:
     value = need(layer, key, default)
-    if not isinstance(value, int):
-        raise MappingError(f"{key}={value!r} is not an integer", "R110")
+    if not isinstance(value, int) or not -LARGEST <= value < LARGEST:
+        raise MappingError(f"{key}={str(value)[:60]} is not an integer of 64 bits", "R110")
     return int(value)
 
 
@@ -50,8 +51,8 @@ def need_number(layer: Layer, key: str, default: float | None = None) -> float:
 def need_ints(layer: Layer, key: str, default: Sequence[int] | None = None) -> list[int]:
     value = need(layer, key, default)
     value = [value] if isinstance(value, int) else value
-    if not isinstance(value, list | tuple | range) or not all(isinstance(v, int) for v in value):
-        raise MappingError(f"{key}={value!r} is not a list of integers", "R110")
+    if not isinstance(value, list | tuple | range) or not all(isinstance(v, int) and -LARGEST <= v < LARGEST for v in value):
+        raise MappingError(f"{key}={str(value)[:200]} is not a list of integers of 64 bits", "R110")
     return [int(v) for v in value]
 
 

@@ -11,6 +11,7 @@ from converter.formats.zhouyi.special.detection import declared, numbers
 from converter.formats.zhouyi.special.register import choose, declared_types, lifts, lowers, need, need_int, need_number, operand, places, static
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -109,7 +110,7 @@ def lift_ctc(layer: Layer, b: Builder) -> list[ir.Value]:
     x, lengths = operand(layer), operand(layer, 1)
     batch, time, _ = static(x)
     width = declared(layer, 0)
-    steps = b.const(np.arange(time, dtype=np.float32).reshape(time, 1))
+    steps = b.const(arange(time, dtype=np.float32).reshape(time, 1))
     mask = b.op("Cast", b.op("Less", steps, b.op("Cast", b.op("Reshape", lengths, [1, batch]), to=int(ir.DataType.FLOAT))), to=int(ir.DataType.FLOAT))
     merged = int(bool(need(layer, "merge_repeated", True)))
     found = b.ext("CTCGreedyDecoder", b.op("Transpose", x, perm=[1, 0, 2]), mask, ctc_merge_repeated=merged)

@@ -13,6 +13,7 @@ from converter.formats.zhouyi.special.register import blob, choose, fixed, index
 from converter.formats.zhouyi.special.windows import window_attrs
 from converter.graph.build import Builder
 from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -76,7 +77,7 @@ def lift_overlap_add(layer: Layer, b: Builder) -> ir.Value:
     if not 1 <= step <= length:
         raise MappingError(f"frame_step={step} with frames of {length}", "R110")
     size, rows = (frames - 1) * step + length, math.prod(outer)
-    places = (np.arange(frames)[:, None] * step + np.arange(length)).reshape(-1)
+    places = (arange(frames)[:, None] * step + arange(length)).reshape(-1)
     zeros = b.const(np.zeros([rows, size], x.dtype.numpy() if x.dtype else np.float32))
     index = b.const(np.broadcast_to(places, [rows, frames * length]))
     added = b.op("ScatterElements", zeros, index, b.op("Reshape", x, [rows, frames * length]), axis=1, reduction="add")
@@ -142,7 +143,7 @@ def lift_rotary(layer: Layer, b: Builder) -> ir.Value:
 
 def _positions(layer: Layer, b: Builder, cache: ir.Value, batch: int, steps: int, half: int) -> ir.Value:
     """[B, 1, S, half]: the rows of the cache at the positions."""
-    ids = index_of(b, operand(layer, 3)) if len(layer.inputs) > 3 else b.const(np.broadcast_to(np.arange(steps), [batch, steps]))
+    ids = index_of(b, operand(layer, 3)) if len(layer.inputs) > 3 else b.const(np.broadcast_to(arange(steps), [batch, steps]))
     cache = b.op("Slice", cache, [0], [half], [-1])
     rows = b.op("Gather", cache, ids, axis=0) if len(static(cache)) == 2 else b.op("GatherND", cache, b.op("Unsqueeze", ids, [-1]), batch_dims=1)
     return b.op("Unsqueeze", rows, [1])

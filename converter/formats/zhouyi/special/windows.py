@@ -12,6 +12,7 @@ from converter.formats.zhouyi.ops.windows import CONV_2D, DECONV_2D, DECONV_3D
 from converter.formats.zhouyi.special.register import blob, lifts, lowers, need_int, operand, static, twin
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -76,6 +77,6 @@ def lift_data_stride(layer: Layer, b: Builder) -> ir.Value:
         kernel, stride, size = need_int(layer, f"kernel_{d}"), need_int(layer, f"stride_{d}"), static(x)[axis]
         if stride < 1 or not 0 < kernel <= size:
             raise MappingError(f"patches of {kernel} every {stride} in {size}", "R110")
-        starts = np.arange((size - kernel) // stride + 1) * stride
-        x = b.op("Gather", x, (starts[:, None] + np.arange(kernel)).reshape(-1), axis=axis)
+        starts = arange((size - kernel) // stride + 1) * stride
+        x = b.op("Gather", x, (starts[:, None] + arange(kernel)).reshape(-1), axis=axis)
     return x

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import (
+    SIGNED,
     Emit,
     attributes,
     cast,
@@ -29,7 +30,6 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
 T = ir.DataType
-SIGNED = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64}
 
 
 @lifts("Divide")

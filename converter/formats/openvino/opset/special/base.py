@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
-from converter.mapping.codecs import bool_text, csv, csv_floats, number_text
+from converter.mapping.codecs import bool_text, csv, csv_floats, float_of, int_of, number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 from converter.mapping.pairs import Pairs
@@ -19,6 +19,7 @@ from converter.mapping.pairs import Pairs
 PAIRS = Pairs()
 LIFT, LOWER, lifts, lowers = PAIRS.lift, PAIRS.lower, PAIRS.lifts, PAIRS.lowers
 Array = np.ndarray[Any, np.dtype[Any]]
+SIGNED = {getattr(ir.DataType, f"INT{n}"): getattr(ir.DataType, f"UINT{n}") for n in (8, 16, 32, 64)}  # the unsigned type of as many bits
 
 
 class FloatList(list[float]):
@@ -62,7 +63,9 @@ def _parse(text: str, kind: Any) -> Any:
         return csv_floats.lift(text)
     if kind is tuple:  # words
         return tuple(w.strip().lower() for w in text.split(",") if w.strip())
-    return kind(text.strip()) if kind is not str else text.strip().lower()
+    if kind is str:
+        return text.strip().lower()
+    return int_of(text) if kind is int else float_of(text) if kind is float else kind(text.strip())
 
 
 def operand(layer: Layer, index: int) -> ir.Value:

@@ -32,6 +32,7 @@ from converter.formats.openvino.opset.special.base import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -53,17 +54,15 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     if not batch:
         return b.op("Gather", x, indices, axis=axis)
     axis = near_axis(axis, rank(x))
+    if not 0 < batch <= min(axis, rank(indices)):
+        raise MappingError(f"batch_dims={a.batch_dims} is impossible for axis {axis} and indices of rank {rank(indices)}", "R110")
     perm = [*range(batch), axis, *(i for i in range(batch, rank(x)) if i != axis)]
     y = b.op("GatherND", transpose(b, x, perm), b.op("Unsqueeze", cast(b, indices, T.INT64), [-1]), batch_dims=batch)
     # batch, indices, the axes before the gathered one, those behind it -> batch, before, indices, behind
     before, inner = axis - batch, rank(indices) - batch
     behind = rank(x) - axis - 1
-    order = [
-        *range(batch),
-        *range(batch + inner, batch + inner + before),
-        *range(batch, batch + inner),
-        *range(batch + inner + before, batch + inner + before + behind),
-    ]
+    middle = batch + inner
+    order = [*range(batch), *range(middle, middle + before), *range(batch, middle), *range(middle + before, middle + before + behind)]
     return transpose(b, y, order)
 
 
@@ -224,7 +223,7 @@ def lift_slice_scatter(layer: Layer, b: Builder) -> ir.Value:
     x, updates, axes = operand(layer, 0), operand(layer, 1), optional(layer, 5)
     start, stop, step = (int64(b, operand(layer, i), flat=True) for i in (2, 3, 4))
     shape = static(x)
-    numbers = b.const(np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
+    numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
     places = b.op("Reshape", b.op("Slice", numbers, start, stop, None if axes is None else int64(b, axes, flat=True), step), [-1])
     flat = b.op("ScatterElements", b.op("Reshape", x, [-1]), places, b.op("Reshape", updates, [-1]), axis=0)
     return b.op("Reshape", flat, list(shape))

@@ -124,10 +124,22 @@ def _attrs(node: Node, low: Lowering) -> dict[str, Any]:
         if not safe and low.version < 14:
             raise MappingError("ceil_mode with windows that would begin in the padding needs opset14", "X206")
         rounding = "ceil_torch" if low.version >= 14 else "ceil"
+        pads = _reached(node, a, pads, dilations)
     return {
         "kernel": a["kernel_shape"], "strides": strides, "pads_begin": pads[:n], "pads_end": pads[n:], "dilations": dilations,
         "auto_pad": "explicit", "rounding_type": rounding,
     }  # fmt: skip
+
+
+def _reached(node: Node, a: dict[str, Any], pads: list[int], dilations: list[int]) -> list[int]:
+    """Padding up to the end of a window that is larger than its padded axis, which runtimes refuse; it is not counted."""
+    n, pads, x = len(dilations), list(pads), node.input(0)
+    for i, size in enumerate([] if x is None or x.shape is None else list(x.shape)[2:]):
+        over = (a["kernel_shape"][i] - 1) * dilations[i] + 1 - (size + pads[i] + pads[n + i]) if isinstance(size, int) else 0
+        if over > 0 and a.get("count_include_pad"):
+            raise MappingError("a window that is larger than its axis with the counted padding")
+        pads[n + i] += max(0, over)
+    return pads
 
 
 @lowers("AveragePool")

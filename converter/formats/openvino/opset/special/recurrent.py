@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, dim, filled, given, lifts, lowers, operand, optional, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.sizes import demand_small
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -167,6 +168,7 @@ def _zeros(e: Emit, x: ir.Value, directions: int, hidden: int) -> Any:
     dtype = (x.dtype or T.FLOAT).numpy()
     batch = dim(e.node.input(0), 1)  # type: ignore[arg-type]
     if batch is not None:
+        demand_small(batch, directions, hidden)
         return np.zeros((batch, directions, hidden), dtype)
     count = e.op("Gather", e.op("ShapeOf", x, dtype=T.INT64, output_type="i64"), [0], np.array(0, np.int64), batch_dims=0)
     shape = e.op("Concat", count, [directions, hidden], dtype=T.INT64, axis=0)
@@ -179,6 +181,7 @@ def _lengths(e: Emit, x: ir.Value) -> Any:
         return found
     seq, batch = (dim(e.node.input(0), i) for i in (0, 1))  # type: ignore[arg-type]
     if seq is not None and batch is not None:
+        demand_small(batch)
         return np.full(batch, seq, np.int64)
     shape = e.op("ShapeOf", x, dtype=T.INT64, output_type="i64")
     axis = np.array(0, np.int64)

@@ -27,6 +27,7 @@ from converter.formats.openvino.opset.special.base import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -78,7 +79,7 @@ def lower_reduce(node: Node, low: Lowering) -> None:
     if values is None and not empty and not a["noop_with_empty_axes"] and dim(given(node, 1), 0) in (0, None):
         raise MappingError("the axes must be known: whether there are any decides what is reduced")
     if empty:
-        values = np.arange(0 if a["noop_with_empty_axes"] else rank(x))
+        values = arange(0 if a["noop_with_empty_axes"] else rank(x))
     kind = node.op
     if x.dtype == T.BOOL:
         kind = {"ReduceMin": "ReduceLogicalAnd", "ReduceMax": "ReduceLogicalOr"}.get(kind, "")

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.special.base import is_float, rank, static, transpose
 from converter.graph.build import Builder
 from converter.graph.infer import Array, known
+from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
 
@@ -40,8 +41,8 @@ def weights(a: Any, size: int, out: int, scale: float) -> Array:
     """[out, size] of the mode's weights, as OpenVINO's specification of Interpolate defines them."""
     from converter.formats.openvino.opset.special.resize import source_positions
 
-    at = source_positions(np.arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)[:, None]
-    places = np.arange(size)[None, :]
+    at = source_positions(arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)[:, None]
+    places = arange(size)[None, :]
     if a.mode == "cubic":
         return _cubic(at, size, a.cube_coeff)
     if a.mode == "linear_onnx":
@@ -66,5 +67,5 @@ def _cubic(at: Array, size: int, a: float) -> Array:
     found = np.zeros((len(at), size))
     base = np.floor(at[:, 0]).astype(np.int64)
     for i in range(-1, 3):
-        np.add.at(found, (np.arange(len(at)), np.clip(base + i, 0, size - 1)), _bicubic(at[:, 0] - (base + i), a))
+        np.add.at(found, (arange(len(at)), np.clip(base + i, 0, size - 1)), _bicubic(at[:, 0] - (base + i), a))
     return found

@@ -27,12 +27,15 @@ from converter.formats.openvino.opset.special.base import (
 from converter.formats.openvino.opset.special.resampling import resampled
 from converter.graph.build import Builder
 from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
 T = ir.DataType
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 
 
 @lifts("Interpolate")
@@ -137,7 +140,7 @@ def _nearest(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scal
         size = int(static(x)[axis])
         scale = float(value) if by_scales else int(value) / size
         out = int(np.floor(size * np.float32(scale))) if by_scales else int(value)
-        positions = source_positions(np.arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)
+        positions = source_positions(arange(out, dtype=np.float64), scale, size, out, a.coordinate_transformation_mode)
         picked = np.clip(_rounded(positions, a.nearest_mode, scale), 0, size - 1).astype(np.int64)
         x = b.op("Gather", x, picked, axis=axis)
     return x
@@ -184,9 +187,13 @@ def lower_resize(node: Node, low: Lowering) -> None:
     if values is not None and len(axes) > 2:  # axes that stay are left out: the linear modes are made for two or three
         same = [int(v) == _size(x, i) if by_sizes else float(v) == 1.0 for i, v in zip(axes, values, strict=True)]
         keep = [i for i, s in enumerate(same) if not s] or [len(axes) - 1]
-        if mode != "nearest" and len(keep) == 1 and len(axes) > 1:
+        if mode == "linear_onnx" and rank(x) > 3 and all(axes[i] > 1 for i in keep):
+            keep = [i for i, axis in enumerate(axes) if axis > 1]  # all of space: of a constant it is computed so only
+        elif mode != "nearest" and len(keep) == 1 and len(axes) > 1:
             keep = sorted({keep[0], len(axes) - 1 if keep[0] != len(axes) - 1 else len(axes) - 2})
         values, axes = values[keep], [axes[i] for i in keep]
+        if len(axes) > AT_ONCE.get(rank(x), len(axes)):
+            raise MappingError(f"{len(axes)} axes are resized at once")
     options = {
         "mode": mode, "shape_calculation_mode": "sizes" if by_sizes else "scales", "coordinate_transformation_mode": a["coordinate_transformation_mode"],
         "nearest_mode": a["nearest_mode"], "antialias": False, "pads_begin": [0], "pads_end": [0], "cube_coeff": a["cubic_coeff_a"],

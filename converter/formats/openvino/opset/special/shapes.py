@@ -120,8 +120,18 @@ def lift_squeeze(layer: Layer, b: Builder) -> ir.Value:
 
 @lowers("Squeeze", "Unsqueeze")
 def lower_squeeze(node: Node, low: Lowering) -> None:
-    e = Emit(node, low)
-    e.out(node.op, node.input(0), *([e.ints(node.input(1))] if node.input(1) is not None else []))
+    """Without axes, but with a known rank of the result, those of the axes that are known to have one entry: the runtime would know no rank."""
+    e, x, axes = Emit(node, low), node.input(0), node.input(1)
+    before, after = (None if v is None or v.shape is None else list(v.shape) for v in (x, node.outputs[0]))
+    ones = None if axes is not None or before is None else [i for i, d in enumerate(before) if d == 1]
+    if axes is None and after is None:
+        raise MappingError("which axes have one entry depends on the data", "X203", help="fix the shapes with --inputs")
+    if ones and before is not None and after is not None and len(before) - len(ones) == len(after):
+        e.out(node.op, x, ones)
+    elif ones == [] and after is not None and before is not None and len(before) == len(after):
+        e.out("Reshape", x, e.op("ShapeOf", x, output_type="i64"), special_zero=False)
+    else:
+        e.out(node.op, x, *([e.ints(axes)] if axes is not None else []))
 
 
 @lifts("Unsqueeze")
@@ -134,6 +144,8 @@ def lift_split(layer: Layer, b: Builder) -> list[ir.Value]:
     a, x = attributes(layer, num_splits=int), operand(layer, 0)
     axis = int(scalar(operand(layer, 1), "the axis"))
     size = dim(x, near_axis(axis, rank(x)))
+    if a.num_splits != len(layer.outputs):
+        raise MappingError(f"num_splits={a.num_splits}, but there are {len(layer.outputs)} outputs", "R105")
     lengths = [size // a.num_splits] * a.num_splits if size is not None else None
     if size is not None and size % a.num_splits:
         raise MappingError(f"{size} cannot be split in {a.num_splits} equal parts", "R105")

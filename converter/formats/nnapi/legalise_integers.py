@@ -1,0 +1,61 @@
+"""Whole numbers in the few operations that NNAPI has for them: +, -, *, the quotient rounded down, the larger, the smaller, and Gather."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.nnapi.legalise_numbers import INTEGERS, operand
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import known, shape_of
+from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.legalise import Rewrite
+
+_NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
+_JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
+
+
+def reduced(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Axis by axis: one half with the other, until one element is left; what does not fit into halves comes last."""
+    x, out = operand(node), shape_of(node.outputs[0])
+    shape, attributes = shape_of(x), attrs_of(node)
+    given = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.arange(len(shape or ()))
+    if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or given is None or attributes.get("noop_with_empty_axes", 0):
+        return None
+    for axis in {int(a) % len(shape) for a in given.reshape(-1)} or set(range(len(shape))):
+        x = _joined(b, x, axis, shape[axis], _JOINS[node.op_type])
+    return b.op("Reshape", x, list(out))
+
+
+def _joined(b: Builder, x: ir.Value, axis: int, count: int, op: str) -> ir.Value:
+    left = []
+    while count > 1:
+        half = count // 2
+        if count % 2:
+            left.append(b.op("Slice", x, [count - 1], [count], [axis]))
+        x = b.op(op, b.op("Slice", x, [0], [half], [axis]), b.op("Slice", x, [half], [2 * half], [axis]))
+        count = half
+    for rest in left:
+        x = b.op(op, x, rest)
+    return x
+
+
+def sign(node: ir.Node, b: Builder) -> ir.Value | None:
+    x = operand(node)
+    return b.op("Max", b.op("Min", x, b.like(x, 1)), b.like(x, -1)) if x.dtype in INTEGERS else None
+
+
+def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A cast to a type that only casts read again: what it leaves of the number, which stays in its own type."""
+    x, out = operand(node), node.outputs[0]
+    users = [use.node for use in out.uses()]
+    if x.dtype not in INTEGERS or out.dtype not in _NARROW or out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users):
+        return None
+    count = b.like(x, 1 << out.dtype.bitwidth)
+    rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
+    if not out.dtype.is_signed():
+        return rest
+    return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)
+
+
+INTEGER: dict[str, Rewrite] = {**dict.fromkeys(_JOINS, reduced), **dict.fromkeys(BITS, by_digits), "Cast": wrapped}
