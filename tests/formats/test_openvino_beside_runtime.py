@@ -80,7 +80,9 @@ def test_prior_boxes_in_the_manner_of_mxnet_have_no_largest_size(tmp_path: Path)
 @pytest.mark.parametrize("rounding", ["ceil", "floor"])
 def test_pooled_windows_that_reach_behind_the_padding(kind: str, rounding: str, tmp_path: Path) -> None:
     """Rounding up, a last window may begin behind data and padding; where it holds nothing an average is 0 (the runtime: or 0/0)."""
-    for size, (kernel, stride), (begin, end), auto_pad in itertools.product((2, 4), [(2, 1), (2, 3), (3, 4)], [(0, 0), (0, 1), (1, 1)], ("explicit", "valid")):
+    for size, (kernel, stride), (begin, end), auto_pad in itertools.product(
+        (2, 4), [(2, 1), (2, 3), (3, 4)], [(0, 0), (0, 1), (1, 1)], ("explicit", "valid", "same_upper")
+    ):
         x = opset1.parameter([1, 2, 3, size], F)
         windows: list[Any] = [[1, stride], [0, begin], [0, end], [2, kernel]]
         if size + begin + end < kernel or (auto_pad == "valid" and size < kernel):

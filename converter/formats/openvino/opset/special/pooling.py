@@ -17,22 +17,25 @@ T = ir.DataType
 WINDOW: dict[str, Any] = {"kernel": list, "strides": [], "pads_begin": [], "pads_end": [], "dilations": [], "auto_pad": "explicit", "rounding_type": "floor"}
 
 
+def _declared(a: Any, x: ir.Value) -> list[int]:
+    n = len(a.kernel)
+    if a.auto_pad in ("explicit", "notset"):
+        return [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
+    if a.auto_pad == "valid":
+        return [0] * (2 * n)
+    if a.auto_pad in ("same_upper", "same_lower"):
+        return explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], a.kernel, a.strides or [1] * n, a.dilations or [1] * n)
+    raise MappingError(f"auto_pad={a.auto_pad!r} is not known", "R110")
+
+
 def _window(a: Any, x: ir.Value) -> dict[str, Any]:
     """kernel_shape, strides, dilations, pads and ceil_mode in ONNX's meaning."""
     n = len(a.kernel)
     strides, dilations = a.strides or [1] * n, a.dilations or [1] * n
-    auto = a.auto_pad
-    if auto in ("explicit", "notset"):
-        pads = [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
-    elif auto == "valid":
-        pads = [0] * (2 * n)
-    elif auto in ("same_upper", "same_lower"):
-        pads = explicit_pads(auto, [int(d) for d in static(x)[2:]], a.kernel, strides, dilations)
-    else:
-        raise MappingError(f"auto_pad={auto!r} is not known", "R110")
+    pads = _declared(a, x)
     if a.rounding_type not in ("floor", "ceil", "ceil_torch"):
         raise MappingError(f"rounding_type={a.rounding_type!r} is not known", "R110")
-    ceil = int(a.rounding_type != "floor" and auto in ("explicit", "notset", "valid"))
+    ceil = int(a.rounding_type != "floor")
     if a.rounding_type == "ceil" and ceil and any(pads[n + i] + strides[i] > (a.kernel[i] - 1) * dilations[i] + 1 for i in range(n)):
         ceil = _round_up(a.kernel, strides, dilations, pads, [int(d) for d in static(x)[2:]])
     return {"kernel_shape": a.kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil}
@@ -58,8 +61,8 @@ def lift_average(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, **WINDOW, exclude_pad=bool)
     x = operand(layer, 0)
     w = _window(a, x)
-    counts = not a.exclude_pad and any((*a.pads_begin, *a.pads_end)) and a.auto_pad != "valid"
-    if a.auto_pad not in ("same_upper", "same_lower") and a.rounding_type != "floor" and (not w["ceil_mode"] or counts):
+    counts = not a.exclude_pad and any(_declared(a, x))
+    if a.rounding_type != "floor" and (not w["ceil_mode"] or counts):
         return _average_rounded_up(b, x, a, w)
     return b.op("AveragePool", x, **w, count_include_pad=int(not a.exclude_pad))
 
@@ -70,8 +73,9 @@ def _average_rounded_up(b: Builder, x: ir.Value, a: Any, w: dict[str, Any]) -> i
     Without any padding nothing but data counts. Windows behind the data are zeros, put behind the others; `ceil_torch` has no such windows.
     """
     size, kernel, n = [int(d) for d in static(x)[2:]], w["kernel_shape"], len(w["kernel_shape"])
-    begin, end = ([0] * n if a.auto_pad == "valid" else given or [0] * n for given in (a.pads_begin, a.pads_end))
-    share, empty, ends = np.ones([1] * (n + 2)), [0] * n, list(end)
+    pads = _declared(a, x)
+    begin, end, ends = pads[:n], pads[n:], pads[n:]
+    share, empty = np.ones([1] * (n + 2)), [0] * n
     for i, (d, k, s, r) in enumerate(zip(size, kernel, w["strides"], w["dilations"], strict=True)):
         reach = (k - 1) * r + 1
         first = np.arange(-(-(d + begin[i] + end[i] - reach) // s) + 1) * s - begin[i]
@@ -80,10 +84,10 @@ def _average_rounded_up(b: Builder, x: ir.Value, a: Any, w: dict[str, Any]) -> i
         places = some[:, None] + np.arange(k) * r
         counted = np.sum((places >= 0) & (places < d), axis=1)
         share = share * (k / counted).reshape([-1 if j == i + 2 else 1 for j in range(n + 2)])
-    if any(p >= k for p, k in zip([*begin, *ends], kernel * 2, strict=True)):
+    if any(p >= k for p, k in zip([*begin, *ends], list(kernel) * 2, strict=True)):
         raise MappingError("a dilated window that reaches behind the padding")
     y = b.op("AveragePool", x, **{**w, "pads": [*begin, *ends], "ceil_mode": 0}, count_include_pad=1)
-    if a.exclude_pad or not any((*begin, *end)):
+    if a.exclude_pad or not any(pads):
         y = b.op("Mul", y, b.const(share.astype(x.dtype.numpy() if x.dtype else np.float32), "share"))
     return b.op("Pad", y, [0] * (n + 4) + empty) if any(empty) and a.rounding_type == "ceil" else y
 
