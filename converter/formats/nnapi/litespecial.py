@@ -11,7 +11,7 @@ import numpy as np
 from converter.formats.nnapi.liteflat import LiteOperator
 from converter.formats.nnapi.shapes import Arguments, infer, same_padding
 from converter.formats.nnapi.table import Array, Operand, OperandType
-from converter.formats.nnapi.tflite import QUANTISED, Lowering, Refused, numbers
+from converter.formats.nnapi.tflite import LITE_TYPES, QUANTISED, Lowering, Refused, numbers
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.litelift import Lift, Lifting
@@ -101,6 +101,16 @@ def one_quantisation(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
         return
     if len({(w.graph.tensors[i].scales[0], w.graph.tensors[i].zero_points[0]) for i in used}) > 1:
         raise Refused("its operands differ in scale or zero point")
+
+
+def compare(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """The kernels end the process where a scale is not below 1; floats have none."""
+    for i, source in enumerate(lite.inputs):
+        tensor = w.graph.tensors[source]
+        if tensor.scales and max(tensor.scales) >= 1:
+            lite.inputs[i] = w.insert("DEQUANTIZE", [source], list(tensor.shape or []), f"{tensor.name}_real")
+            real = w.graph.tensors[lite.inputs[i]]
+            real.type, real.scales, real.zero_points = LITE_TYPES[OperandType.TENSOR_FLOAT32], [], []
 
 
 def divide(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
@@ -261,7 +271,8 @@ LOWER: dict[str, tuple[Lower, ...]] = {
     "MAX_POOL_2D": (explicit_padding,),
     "L2_POOL_2D": (explicit_padding,),
     # comparisons requantise coarsely over there, the others not at all
-    **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT", *_COMPARISONS), (one_quantisation,)),
+    **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT"), (one_quantisation,)),
+    **dict.fromkeys(_COMPARISONS, (one_quantisation, compare)),
     "DIV": (divide,),
     "PACK": (one_quantisation, pack),
     "RESIZE_BILINEAR": (resize,),
