@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,25 @@ def write(results: Results, path: Path, force: bool) -> None:
             if file.exists() and not force:
                 raise WriteError(Diagnostic("W302", "the output exists", where=Where(str(file)), help="--force overwrites it"))
             with Output(file) as out, out.open() as f:
-                arrays: dict[str, Any] = {n: a.astype(str) if a.dtype == object else a for n, a in outputs.items()}
+                arrays: dict[str, Any] = {n: a.astype(str) if a.dtype == object else a for n, a in _arrays(outputs)}
                 np.savez(f, **arrays)
     except OSError as e:
         raise WriteError(Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))) from None
 
 
-def describe(array: Array | None) -> dict[str, Any]:
-    """Type, shape and, for numbers, the range and mean of what is finite."""
-    if array is None:  # an optional output that holds nothing
-        return {"type": "none", "shape": []}
+def _arrays(outputs: dict[str, Any]) -> Iterator[tuple[str, Array]]:
+    """A sequence as one array for each entry, NAME.0 and so on; nothing for an optional value that holds nothing."""
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            yield from ((f"{name}.{i}", np.asarray(v)) for i, v in enumerate(value))
+        elif value is not None:
+            yield name, value
+
+
+def describe(array: Array | list[Any] | None) -> dict[str, Any]:
+    """Type, shape and, for numbers, the range and mean of what is finite. A sequence has the number of its entries for a shape."""
+    if array is None or isinstance(array, list):  # an optional output that holds nothing
+        return {"type": "none", "shape": []} if array is None else {"type": "sequence", "shape": [len(array)]}
     base: dict[str, Any] = {"type": "string" if array.dtype.kind in "OUS" else str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind in "OUS" or not array.size:
         return base
@@ -57,11 +66,11 @@ def describe(array: Array | None) -> dict[str, Any]:
     return {**base, "min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean()), "finite": int(finite.size)}
 
 
-def line(array: Array | None) -> str:
+def line(array: Array | list[Any] | None) -> str:
     d = describe(array)
     text = f"{d['type']}[{','.join(map(str, d['shape']))}]"
     if "min" in d:
         text += f"  min {d['min']:.6g}  mean {d['mean']:.6g}  max {d['max']:.6g}"
-    if array is not None and d.get("finite", array.size) < array.size:
+    if isinstance(array, np.ndarray) and d.get("finite", array.size) < array.size:
         text += f"  {array.size - d['finite']} not finite"
     return text

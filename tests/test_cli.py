@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -279,3 +280,14 @@ def test_nothing_is_left_when_the_map_cannot_be_made(call: Call, nets: Path, mon
     before = sorted(nets.iterdir())
     assert call("convert", "good.onnx", "-o", "out.xml", "--inputs", "x:1,3,8,8", "--map") == ExitCode.UNREADABLE
     assert sorted(nets.iterdir()) == before
+
+
+def test_run_tells_and_writes_sequences(call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    y = onnx.helper.make_tensor_sequence_value_info("y", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("SequenceConstruct", ["x", "x", "x"], ["y"])], "g", [x], [y])
+    (tmp_path / "net.onnx").write_bytes(onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)]).SerializeToString())
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert call("run", "net.onnx", "--data", "x=x.npy", "--out", "found.npz") == 0
+    assert "y  sequence[3]" in capsys.readouterr().out
+    assert sorted(np.load(tmp_path / "found.npz")) == ["y.0", "y.1", "y.2"]

@@ -135,6 +135,8 @@ class Runner:
     def _ready(self) -> Worker:
         if self._worker is None:
             self._worker = Worker()
+            if self.closed:  # while it was made: `kill` did not see it yet
+                self._worker.process.kill()
             self._worker.ask("", START)  # it says when everything is loaded: that time is not the job's
         return self._worker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,12 +106,14 @@ class Executor:
     def __init__(self, workers: int, stage: str) -> None:
         self.stage, self.stopped = stage, False
         self.threads = ThreadPoolExecutor(workers)
+        self.running: list[Future[Ran]] = []
 
     def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
         return list(self.threads.map(staging.fingerprint, sources))
 
     def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
         futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
+        self.running = list(futures)
         for future in as_completed(futures):
             yield futures[future], future.result()
 
@@ -129,6 +131,8 @@ class Executor:
         with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
             self.stop()
             pool.kill_all()
+            while wait(self.running, 0.2).not_done:  # a job that was just about to begin has a worker only now
+                pool.kill_all()
             self.threads.shutdown()
 
 

@@ -77,9 +77,9 @@ def run() -> NoReturn:
             signal.signal(number, signal.default_int_handler)
     try:
         code = int(_guarded())
-    except KeyboardInterrupt:  # once more, while the first was answered
+        _ignore_requests()
+    except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done
         code = int(ExitCode.INTERRUPTED)
-    if code == ExitCode.INTERRUPTED:
         _ignore_requests()
     sys.exit(code)
 

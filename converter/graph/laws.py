@@ -126,6 +126,16 @@ def _recurrent(node: ir.Node) -> str | None:
         exact = None if given is None else [wanted[0], None if hidden is None else wanted[1] * int(hidden), *wanted[2:]]
         if given is not None and exact is not None and (len(given) != len(exact) or any(differ(a, b) for a, b in zip(given, exact, strict=True))):
             return f"input {i} has the shape {given} instead of {exact}"
+    return _states(node, ways, hidden, x) if not attribute(node, "layout", 0) else None
+
+
+def _states(node: ir.Node, ways: int, hidden: int | None, x: Dims | None) -> str | None:
+    """The states at the beginning, [ways, batch, hidden]."""
+    wanted: Dims = [ways, x[1] if x is not None and len(x) == 3 else None, hidden]
+    for i in (5, 6) if node.op_type == "LSTM" else (5,):
+        given = dims_of(node, i)
+        if given is not None and (len(given) != 3 or any(map(differ, given, wanted))):
+            return f"the state at the beginning has the shape {given} instead of {wanted}"
     return None
 
 

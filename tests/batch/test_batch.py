@@ -89,13 +89,15 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def test_a_killed_run_is_continued(many: Path) -> None:
+    endless = slow(many / "nets" / "zz.onnx")
     process = start(many)
     workers = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
     assert psutil.wait_procs(workers, timeout=20)[1] == []
+    endless.unlink()
     before = journal(many, "done")
-    assert 4 <= len(before) < MANY
+    assert 4 <= len(before) <= MANY
     code, data, out = batch(many, "jobs.toml")
     assert code == 0 and data["counts"] == {"ok": MANY}
     assert out.count("(kept)") == len(before)
@@ -105,9 +107,11 @@ def test_a_killed_run_is_continued(many: Path) -> None:
 
 
 def test_an_interrupted_run_ends_with_130_and_is_continued(many: Path) -> None:
+    endless = slow(many / "nets" / "zz.onnx")  # however late the signal comes, something still runs
     process = start(many)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
+    endless.unlink()
     before = len(journal(many, "done"))
     assert batch(many, "jobs.toml")[2].count("(kept)") == before
 

@@ -54,6 +54,7 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "new axis": ("OneHot", [2, 3], [np.array(4), np.array([0, 1], F)], {"axis": 3}),
     "off and on": ("OneHot", [2, 3], [np.array(4), np.array([0, 1, 2], F)], {}),
     "padding away": ("Pad", [2, 3], [np.array([0, -4, 0, 0])], {}),
+    "state": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 4), F), None, None, np.ones((1, 2, 4), F)], {"hidden_size": 4}),
     "order of blocks": ("DepthToSpace", [1, 4, 2, 2], [], {"blocksize": 2, "mode": "RDC"}),
     "mode": ("Resize", [1, 1, 2, 2], [None, np.array([1, 1, 2, 2], F)], {"mode": "lanczos"}),
     "way": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 4), F)], {"hidden_size": 4, "direction": "backward"}),

@@ -68,11 +68,11 @@ def beside(data: bytes) -> list[Change]:
 
 
 def sample(path: Path, count: int, seed: int) -> Iterator[Change]:
-    """`count` of the changes, drawn without repetition as long as there are enough; a quarter has a second one upon it."""
+    """`count` of the changes, drawn without repetition as long as there are enough; some have a second one upon it."""
     found = changes(path)
     rng = random.Random(f"{path.name} {seed}")
     for i, (description, make) in enumerate(rng.sample(found, min(count, len(found)))):
-        yield (description, make) if i % 4 else _twice(description, make, path.suffix, rng.random())
+        yield (description, make) if i % 16 else _twice(description, make, path.suffix, rng.random())
 
 
 def _twice(description: str, make: Callable[[], bytes], suffix: str, which: float) -> Change:

@@ -20,7 +20,7 @@ from converter.formats.nnapi.ops.args import DATA_TYPES, QUANTISED
 from converter.formats.nnapi.rules_operations import check_operation
 from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
 from converter.formats.nnapi.validate import Findings
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import InferenceError, constant, shape_of
 from converter.graph.names import public_name
 from converter.mapping.drive import refusal
 from converter.mapping.narrow import Narrowing
@@ -184,14 +184,14 @@ class Writer:
             try:
                 function(Emit(self, node, quantised=True))
                 return
-            except MappingError:
+            except (MappingError, InferenceError):
                 self.undo(mark)
         self.enter(self.done, node, True)
         try:
             function(Emit(self, node, quantised=False))
-        except MappingError:
+        except (MappingError, InferenceError) as e:  # the latter: a table that would be too large, mostly
             self.undo(mark)
-            raise
+            raise e if isinstance(e, MappingError) else MappingError(str(e)) from None
 
     def takes_integers(self, node: ir.Node) -> bool:
         """Whether an operation on the stored integers says this node; tried in a dry run."""
@@ -202,7 +202,7 @@ class Writer:
             return False
         try:
             function(Emit(self, node, quantised=True))
-        except MappingError:
+        except (MappingError, InferenceError):
             return False
         return True
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.node import MappingError
 
 
@@ -22,7 +22,9 @@ def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
     if k is None:
         return None
     cut = np.triu if attributes(node)["upper"] else np.tril
-    mask = np.broadcast_to(cut(np.ones(shape[-2:], bool), int(k.reshape(-1)[0])), shape)
+    first = min(max(int(k.reshape(-1)[0]), -shape[-2] - 1), shape[-1] + 1)
+    demand_small(*shape)
+    mask = np.broadcast_to(cut(np.ones(shape[-2:], bool), first), shape)
     return b.op("Where", b.const(mask, "triangle"), x, b.const(np.zeros(shape, x.dtype.numpy() if x.dtype else np.float32), "zeros"))
 
 
