@@ -218,11 +218,15 @@ def _nchw(t: Table) -> list[int]:
     return [tensor(t, [1, 4, 1, 1]), scalar(t, 2), scalar(t, 1, OperandType.BOOL)]
 
 
+def _over_rows(t: Table) -> list[int]:
+    return [tensor(t, [1, 4, 2, 3]), scalar(t, 1), *(scalar(t, 1, OperandType.FLOAT32) for _ in range(3)), scalar(t, 1)]
+
+
 REFUSALS: list[tuple[Callable[[], Table], str]] = [
     (lambda: _one("AVERAGE_POOL_2D", _average, Operand(F32, [1, 3, 3, 1])), r"padding \[1, 1, 1, 1\] is neither SAME nor VALID"),
     (
-        lambda: _one("SOFTMAX", lambda t: [tensor(t, [2, 3]), scalar(t, 1, OperandType.FLOAT32), scalar(t, 0)], Operand(F32, [2, 3])),
-        "axis is 0, only the last axis",
+        lambda: _one("LOCAL_RESPONSE_NORMALIZATION", _over_rows, Operand(F32, [1, 4, 2, 3])),
+        "axis is 1, only the last axis",
     ),
     (
         lambda: _one("DEPTH_TO_SPACE", lambda t: [tensor(t, [1, 4, 1, 1]), scalar(t, 2), scalar(t, 1, OperandType.BOOL)], Operand(F32, [1, 1, 2, 2])),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.formats.nnapi.liteflat import LiteOperator
+from converter.formats.nnapi.literows import TURNED
 from converter.formats.nnapi.shapes import Arguments, infer, same_padding
 from converter.formats.nnapi.table import Array, Operand, OperandType
 from converter.formats.nnapi.tflite import LITE_TYPES, QUANTISED, Lowering, Refused, numbers
@@ -168,6 +169,21 @@ def _crop(w: Lowering, lite: LiteOperator, whole: list[int], begin: list[int], s
     lite.inputs = [middle, w.constant("begin", numbers(begin)), w.constant("size", numbers(size))]
 
 
+def on_last_axis(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """An axis that is not the last one changes places with it, before and after."""
+    axis, shape = x.scalar("axis"), x.shape("input")
+    if axis is None or shape is None or 0 in shape or axis % len(shape) == len(shape) - 1:
+        return
+    order = list(range(len(shape)))
+    order[axis], order[-1] = order[-1], order[axis]
+    permutation, turned = w.constant("permutation", numbers(order)), [shape[i] for i in order]
+    target = w.graph.tensors[lite.outputs[0]]
+    first = w.insert("TRANSPOSE", [lite.inputs[0], permutation], turned, f"{target.name}_before")
+    middle = w.add(replace(target, name=f"{target.name}_turned", shape=turned, data=None))
+    w.graph.operators.append(LiteOperator(lite.builtin, [first, *lite.inputs[1:]], [middle], lite.kind, lite.options))
+    lite.builtin, lite.kind, lite.options, lite.inputs = "TRANSPOSE", "", {}, [middle, permutation]
+
+
 def rank_zero(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
     """A result that has no dimensions over there is given its one dimension of NNAPI."""
     shape, name = x.shape("input"), x.binding.spec.name
@@ -273,6 +289,7 @@ LOWER: dict[str, tuple[Lower, ...]] = {
     # comparisons requantise coarsely over there, the others not at all
     **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT"), (one_quantisation,)),
     **dict.fromkeys(_COMPARISONS, (one_quantisation, compare)),
+    **dict.fromkeys(TURNED, (on_last_axis,)),
     "DIV": (divide,),
     "PACK": (one_quantisation, pack),
     "RESIZE_BILINEAR": (resize,),
