@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,17 @@ CASES: dict[str, tuple[Make, list[np.ndarray], Any]] = {
     "largest": (reduction("ReduceMax", [1], 1), [INTS], INTS.max(1, keepdims=True)),
     "least": (reduction("ReduceMin", [2], 0), [INTS], INTS.min(2)),
     "product": (reduction("ReduceProd", [0], 0), [OTHERS], OTHERS.prod(0)),
+    "softmax of the first axis": (lambda b, x: b.op("Softmax", x, axis=0), [FLOATS], np.exp(FLOATS) / np.exp(FLOATS).sum(0)),
+    "logarithm of that": (lambda b, x: b.op("LogSoftmax", x, axis=1), [FLOATS], FLOATS - np.log(np.exp(FLOATS).sum(1, keepdims=True))),
     "infinite": (infinite(), [ODD], np.isinf(ODD)),
     "positive infinite": (infinite(detect_negative=0), [ODD], np.where(ODD > 0, np.isinf(ODD), False)),
     "negative infinite": (infinite(detect_positive=0), [ODD], np.where(ODD < 0, np.isinf(ODD), False)),
     "not asked for": (infinite(detect_positive=0, detect_negative=0), [ODD], np.zeros(5)),
+    "doubles": (
+        lambda b, x: b.op("Cast", b.op("Tan", b.op("Atan", b.op("Erf", b.op("Cast", x, to=11)))), to=FLOAT),
+        [FLOATS],
+        np.array([math.erf(v) for v in FLOATS.ravel()]).reshape(FLOATS.shape),
+    ),
     "infinite doubles": (lambda b, x: b.op("Cast", b.op("IsInf", b.op("Cast", x, to=11)), to=FLOAT), [ODD], np.isinf(ODD)),
     "joined to nothing": (lambda b, x: b.op("Concat", b.op("Slice", x, [0], [0], [1]), x, axis=1), [FLOATS], FLOATS),
     "a known choice": (chosen, [FLOATS], FLOATS * 2),

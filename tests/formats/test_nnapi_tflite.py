@@ -218,11 +218,15 @@ def _nchw(t: Table) -> list[int]:
     return [tensor(t, [1, 4, 1, 1]), scalar(t, 2), scalar(t, 1, OperandType.BOOL)]
 
 
+def _over_rows(t: Table) -> list[int]:
+    return [tensor(t, [1, 4, 2, 3]), scalar(t, 1), *(scalar(t, 1, OperandType.FLOAT32) for _ in range(3)), scalar(t, 1)]
+
+
 REFUSALS: list[tuple[Callable[[], Table], str]] = [
     (lambda: _one("AVERAGE_POOL_2D", _average, Operand(F32, [1, 3, 3, 1])), r"padding \[1, 1, 1, 1\] is neither SAME nor VALID"),
     (
-        lambda: _one("SOFTMAX", lambda t: [tensor(t, [2, 3]), scalar(t, 1, OperandType.FLOAT32), scalar(t, 0)], Operand(F32, [2, 3])),
-        "axis is 0, only the last axis",
+        lambda: _one("LOCAL_RESPONSE_NORMALIZATION", _over_rows, Operand(F32, [1, 4, 2, 3])),
+        "axis is 1, only the last axis",
     ),
     (
         lambda: _one("DEPTH_TO_SPACE", lambda t: [tensor(t, [1, 4, 1, 1]), scalar(t, 2), scalar(t, 1, OperandType.BOOL)], Operand(F32, [1, 1, 2, 2])),
@@ -329,3 +333,17 @@ def test_any_damage_is_a_refusal_or_a_table(tmp_path: Path, data: st.DataObject)
         assert all(d.code in ("R102", "R103", "R104", "R105", "R106", "X201") for d in e.diagnostics)
     else:
         validate(table)
+
+
+@needs_litert
+@pytest.mark.parametrize("kind", [Q8, OperandType.TENSOR_QUANT8_ASYMM_SIGNED])
+def test_numbers_of_a_large_scale_are_compared(kind: OperandType, tmp_path: Path) -> None:
+    """LiteRT's own comparison ends the process there."""
+    t = Table()
+    t.inputs = [tensor(t, [4], kind, scale=2.0, zero_point=3, name="x")]
+    operands = [0, constant(t, np.array([3, 4, 5, 6], np.uint8 if kind is Q8 else np.int8), kind, scale=2.0, zero_point=3)]
+    t.outputs = [t.add(Operand(OperandType.TENSOR_BOOL8, [4], "y"))]
+    t.operations = [Operation("GREATER", operands, t.outputs)]
+    x = np.array([3, 5, 5, 7], np.uint8 if kind is Q8 else np.int8)
+    np.testing.assert_array_equal(litert.run(t, {"x": x})["y"], [False, True, False, True])
+    assert validate(read_tflite(saved(t, tmp_path))) == []

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import converter
+from converter.graph.build import new_model
+from converter.model import Model
 
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8  # noqa: E402
@@ -20,12 +23,15 @@ F = np.float32
 RNG = np.random.default_rng(3)
 
 
-def agree(path: Path, model: Any, feeds: list[Any], tolerance: float = 1e-4) -> None:
-    """Ours and the runtime's results of `model`, whose inputs take `feeds` in order; and the runtime's of what we write again."""
+def agree(path: Path, model: Any, feeds: list[Any], tolerance: float = 1e-4, undefined: float = np.nan) -> None:
+    """Ours and the runtime's results of `model`, whose inputs take `feeds` in order; and the runtime's of what we write again.
+
+    Where the runtime says NaN, ours is `undefined`.
+    """
     for i, p in enumerate(model.inputs):
         p.set_names({f"in{i}"})
     ov.serialize(model, path, path.with_suffix(".bin"))
-    wanted = infer(path, feeds)
+    wanted = [np.nan_to_num(w, nan=undefined) for w in infer(path, feeds)]
     ours = converter.load(path)
     close(list(ours.run({f"in{i}": x for i, x in enumerate(feeds)}).values()), wanted, tolerance)
     again = path.with_name("again.xml")
@@ -68,3 +74,48 @@ def test_prior_boxes_in_the_manner_of_mxnet_have_no_largest_size(tmp_path: Path)
     ov.serialize(ov.Model([y], [], "one"), tmp_path / "one.xml")
     (ours,) = converter.load(tmp_path / "one.xml").run({}).values()
     assert ours.shape == tuple(y.output(0).shape) == (2, 2 * 3 * 2 * 4)
+
+
+@pytest.mark.parametrize("kind", ["average", "average with padding", "largest"])
+@pytest.mark.parametrize("rounding", ["ceil", "floor"])
+def test_pooled_windows_that_reach_behind_the_padding(kind: str, rounding: str, tmp_path: Path) -> None:
+    """Rounding up, a last window may begin behind data and padding; where it holds nothing an average is 0 (the runtime: or 0/0)."""
+    for size, (kernel, stride), (begin, end), auto_pad in itertools.product(
+        (2, 4), [(2, 1), (2, 3), (3, 4)], [(0, 0), (0, 1), (1, 1)], ("explicit", "valid", "same_upper")
+    ):
+        x = opset1.parameter([1, 2, 3, size], F)
+        windows: list[Any] = [[1, stride], [0, begin], [0, end], [2, kernel]]
+        if size + begin + end < kernel or (auto_pad == "valid" and size < kernel):
+            continue
+        y = opset1.max_pool(x, *windows, rounding, auto_pad) if kind == "largest" else opset1.avg_pool(x, *windows, kind == "average", rounding, auto_pad)
+        agree(tmp_path / "one.xml", ov.Model([y], [x], "one"), [RNG.standard_normal((1, 2, 3, size)).astype(F)], undefined=0.0)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_resizing_of_the_first_opset(mode: str, corners: bool, tmp_path: Path) -> None:
+    for size, target in itertools.product((4, 5, 6), (1, 2, 3, 5, 7, 8)):
+        x = opset1.parameter([1, 2, 3, size], F)
+        attributes = {
+            "axes": np.array([2, 3]),
+            "mode": mode,
+            "align_corners": corners,
+            "antialias": False,
+            "pads_begin": np.array([0]),
+            "pads_end": np.array([0]),
+        }
+        y = opset1.interpolate(x, opset1.constant(np.array([4, target])), attributes)
+        agree(tmp_path / "one.xml", ov.Model([y], [x], "one"), [RNG.standard_normal((1, 2, 3, size)).astype(F)])
+
+
+def test_averages_that_count_padding_when_rounding_up(tmp_path: Path) -> None:
+    """ONNX (onnxruntime is the witness) divides by what lies in the padded data, the runtime by the whole window."""
+    for size, kernel, stride, begin, end in itertools.product((4, 5), (2, 3), (2, 3), (0, 1), (0, 1)):
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 2, size])
+        b.output(b.op("AveragePool", x, kernel_shape=[kernel], strides=[stride], pads=[begin, end], ceil_mode=1, count_include_pad=1))
+        ours, feed = Model(model, "test"), RNG.standard_normal((1, 2, size)).astype(F)
+        ours.save(tmp_path / "one.xml", "openvino")
+        wanted = list(ours.run({"x": feed}).values())
+        close(infer(tmp_path / "one.xml", [feed]), wanted, 1e-4)
+        close(list(converter.load(tmp_path / "one.xml").run({"x": feed}).values()), wanted, 1e-4)

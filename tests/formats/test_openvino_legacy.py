@@ -291,6 +291,24 @@ def test_integers_beyond_32_bits_are_refused_and_others_narrowed(tmp_path: Path)
                 converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
 
 
+def test_lengths_that_are_not_known_are_refused(tmp_path: Path) -> None:
+    model, b = new_model("net")
+    x, lengths = b.input("x", ir.DataType.FLOAT, [1, 2, 3]), b.input("lengths", ir.DataType.INT32, [2])
+    w, r = rng.normal(size=(1, 4, 3)).astype(np.float32), rng.normal(size=(1, 4, 4)).astype(np.float32)
+    b.output(b.ops("RNN", x, w, r, None, lengths, hidden_size=4, outputs=2)[0])
+    with pytest.raises(UnsupportedError, match="RNN"):
+        Model(model, "test").save(tmp_path / "m.xml", "openvino+ir=7")
+
+
+def test_slopes_of_a_scalar(tmp_path: Path) -> None:
+    model, b = new_model("net")
+    x = b.input("x", ir.DataType.FLOAT, [2, 3])
+    b.output(b.op("PRelu", b.op("ReduceSum", x, [0, 1], keepdims=0), np.float32(0.25)))
+    Model(model, "test").save(tmp_path / "m.xml", "openvino+ir=7")
+    (found,) = converter.load(tmp_path / "m.xml").run({"x": -np.ones((2, 3), np.float32)}).values()
+    np.testing.assert_allclose(found.reshape(()), -1.5)
+
+
 def test_every_refusal_is_told(tmp_path: Path) -> None:
     model, b = new_model("m")
     x = b.input("x", ir.DataType.FLOAT, [2, 3])

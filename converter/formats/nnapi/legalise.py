@@ -19,7 +19,7 @@ from converter.graph.sizes import arange
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
 LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: small ones lose nothing that matters
 
 

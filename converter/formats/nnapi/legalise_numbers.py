@@ -14,7 +14,7 @@ from converter.graph.walk import release, subgraphs
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import copy_body
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 LARGEST_TABLE = 1 << 20  # elements of an index that stands for a movement
 

@@ -41,6 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "IfOptions": {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 0},
     "L2NormOptions": {"FusedActivationFunction": 0},
     "LSHProjectionOptions": {"Type": 0},
+    "LeakyReluOptions": {"Alpha": 0.0},
     "LocalResponseNormalizationOptions": {"Radius": 0, "Bias": 0.0, "Alpha": 0.0, "Beta": 0.0},
     "MirrorPadOptions": {"Mode": 0},
     "MulOptions": {"FusedActivationFunction": 0},

@@ -14,6 +14,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, UnsupportedError, unreadable
 from converter.formats.nnapi.codec import view
 from converter.formats.nnapi.liteflat import OPTIONS, LiteGraph, LiteModel, LiteOperator, LiteTensor
+from converter.formats.nnapi.liteplain import plain
 from converter.formats.nnapi.literows import BY_BUILTIN, LAST, Row
 from converter.formats.nnapi.litespecial import LIFT
 from converter.formats.nnapi.operations import Argument, Signature, operations
@@ -49,6 +50,7 @@ def lift_model(model: LiteModel) -> Table:
     problems: list[Diagnostic] = []
     graphs = []
     for number, graph in enumerate(model.graphs):
+        plain(graph)
         lifting = Lifting(graph, Table() if number == 0 else Subgraph(), len(model.graphs))
         graphs.append(lifting.run(f"subgraphs[{number}].", problems))
     if problems:

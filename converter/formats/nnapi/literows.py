@@ -46,6 +46,7 @@ def row(
 
 
 LAST = "last"
+TURNED = ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")  # another axis is made the last one before, and put back behind
 _PADS = "pad_left pad_right pad_top pad_bottom"
 _SCALES = "width height width_scale height_scale"
 _ACT = {"FusedActivationFunction": "activation"}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.formats.nnapi.liteflat import LiteOperator
+from converter.formats.nnapi.literows import TURNED
 from converter.formats.nnapi.shapes import Arguments, infer, same_padding
 from converter.formats.nnapi.table import Array, Operand, OperandType
-from converter.formats.nnapi.tflite import QUANTISED, Lowering, Refused, numbers
+from converter.formats.nnapi.tflite import LITE_TYPES, QUANTISED, Lowering, Refused, numbers
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.litelift import Lift, Lifting
@@ -103,6 +104,16 @@ def one_quantisation(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
         raise Refused("its operands differ in scale or zero point")
 
 
+def compare(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """The kernels end the process where a scale is not below 1; floats have none."""
+    for i, source in enumerate(lite.inputs):
+        tensor = w.graph.tensors[source]
+        if tensor.scales and max(tensor.scales) >= 1:
+            lite.inputs[i] = w.insert("DEQUANTIZE", [source], list(tensor.shape or []), f"{tensor.name}_real")
+            real = w.graph.tensors[lite.inputs[i]]
+            real.type, real.scales, real.zero_points = LITE_TYPES[OperandType.TENSOR_FLOAT32], [], []
+
+
 def divide(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
     """Integers are divided towards zero by DIV there, and towards minus infinity by another operator."""
     if x.binding.types["T"] is OperandType.TENSOR_INT32:
@@ -156,6 +167,21 @@ def _crop(w: Lowering, lite: LiteOperator, whole: list[int], begin: list[int], s
     w.graph.operators.append(LiteOperator(lite.builtin, lite.inputs, [middle], lite.kind, lite.options))
     lite.builtin, lite.kind, lite.options = "SLICE", "", {}
     lite.inputs = [middle, w.constant("begin", numbers(begin)), w.constant("size", numbers(size))]
+
+
+def on_last_axis(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """An axis that is not the last one changes places with it, before and after."""
+    axis, shape = x.scalar("axis"), x.shape("input")
+    if axis is None or shape is None or 0 in shape or axis % len(shape) == len(shape) - 1:
+        return
+    order = list(range(len(shape)))
+    order[axis], order[-1] = order[-1], order[axis]
+    permutation, turned = w.constant("permutation", numbers(order)), [shape[i] for i in order]
+    target = w.graph.tensors[lite.outputs[0]]
+    first = w.insert("TRANSPOSE", [lite.inputs[0], permutation], turned, f"{target.name}_before")
+    middle = w.add(replace(target, name=f"{target.name}_turned", shape=turned, data=None))
+    w.graph.operators.append(LiteOperator(lite.builtin, [first, *lite.inputs[1:]], [middle], lite.kind, lite.options))
+    lite.builtin, lite.kind, lite.options, lite.inputs = "TRANSPOSE", "", {}, [middle, permutation]
 
 
 def rank_zero(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
@@ -261,7 +287,9 @@ LOWER: dict[str, tuple[Lower, ...]] = {
     "MAX_POOL_2D": (explicit_padding,),
     "L2_POOL_2D": (explicit_padding,),
     # comparisons requantise coarsely over there, the others not at all
-    **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT", *_COMPARISONS), (one_quantisation,)),
+    **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT"), (one_quantisation,)),
+    **dict.fromkeys(_COMPARISONS, (one_quantisation, compare)),
+    **dict.fromkeys(TURNED, (on_last_axis,)),
     "DIV": (divide,),
     "PACK": (one_quantisation, pack),
     "RESIZE_BILINEAR": (resize,),

@@ -73,7 +73,7 @@ def lower_floor_div(e: Emit) -> None:
 @lowers(*ARITHMETIC.values())
 def lower_arithmetic(e: Emit) -> None:
     kind = next(k for k, v in ARITHMETIC.items() if v == e.op)
-    if e.op == "Div" and e.value(0).dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+    if e.op == "Div" and e.value(0).dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
         raise MappingError("integer division rounds towards minus infinity there, towards zero here")
     a, b = e.real(0), e.real(1)
     y = e.result(fuse=True)

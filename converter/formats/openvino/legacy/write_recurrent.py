@@ -26,7 +26,8 @@ def lower_cell(node: Node, low: Lowering) -> None:
     steps, rows, width = static(x)
     if steps != 1 or node.attrs.get("direction", "forward") == "bidirectional" or node.attrs.get("layout"):
         raise MappingError("a sequence of more than one step must be a loop")
-    if node.input(7) is not None or node.attrs.get("input_forget") or (node.input(4) is not None and (known(node.input(4)) != 1).any()):  # type: ignore[union-attr]
+    lengths = known(node.input(4))
+    if node.input(7) is not None or node.attrs.get("input_forget") or (node.input(4) is not None and (lengths is None or np.any(lengths != 1))):
         raise MappingError("peepholes, coupled gates and lengths are not known to the target")
     blobs = _blobs(node)
     hidden = blobs["biases"].size // (GATES[node.op] + bool(node.op == "GRU" and node.attrs.get("linear_before_reset")))

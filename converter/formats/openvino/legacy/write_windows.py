@@ -107,6 +107,8 @@ def lower_pool(node: Node, low: Lowering) -> None:
     if not is_float(need(node, 0)):
         raise MappingError("pooling of integers is not known to the target")
     _all_begin_inside(node)
+    if any(p >= k for p, k in zip(node.attrs.get("pads") or [], list(node.attrs["kernel_shape"]) * 2, strict=False)):
+        raise MappingError("a pad as large as the window")
     attrs = window(node, list(node.attrs["kernel_shape"]))
     del attrs["dilations"]
     include = bool(node.attrs.get("count_include_pad", 0)) and average

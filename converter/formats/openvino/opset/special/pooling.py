@@ -17,22 +17,25 @@ T = ir.DataType
 WINDOW: dict[str, Any] = {"kernel": list, "strides": [], "pads_begin": [], "pads_end": [], "dilations": [], "auto_pad": "explicit", "rounding_type": "floor"}
 
 
+def _declared(a: Any, x: ir.Value) -> list[int]:
+    n = len(a.kernel)
+    if a.auto_pad in ("explicit", "notset"):
+        return [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
+    if a.auto_pad == "valid":
+        return [0] * (2 * n)
+    if a.auto_pad in ("same_upper", "same_lower"):
+        return explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], a.kernel, a.strides or [1] * n, a.dilations or [1] * n)
+    raise MappingError(f"auto_pad={a.auto_pad!r} is not known", "R110")
+
+
 def _window(a: Any, x: ir.Value) -> dict[str, Any]:
     """kernel_shape, strides, dilations, pads and ceil_mode in ONNX's meaning."""
     n = len(a.kernel)
     strides, dilations = a.strides or [1] * n, a.dilations or [1] * n
-    auto = a.auto_pad
-    if auto in ("explicit", "notset"):
-        pads = [*(a.pads_begin or [0] * n), *(a.pads_end or [0] * n)]
-    elif auto == "valid":
-        pads = [0] * (2 * n)
-    elif auto in ("same_upper", "same_lower"):
-        pads = explicit_pads(auto, [int(d) for d in static(x)[2:]], a.kernel, strides, dilations)
-    else:
-        raise MappingError(f"auto_pad={auto!r} is not known", "R110")
+    pads = _declared(a, x)
     if a.rounding_type not in ("floor", "ceil", "ceil_torch"):
         raise MappingError(f"rounding_type={a.rounding_type!r} is not known", "R110")
-    ceil = int(a.rounding_type != "floor" and auto in ("explicit", "notset"))
+    ceil = int(a.rounding_type != "floor")
     if a.rounding_type == "ceil" and ceil and any(pads[n + i] + strides[i] > (a.kernel[i] - 1) * dilations[i] + 1 for i in range(n)):
         ceil = _round_up(a.kernel, strides, dilations, pads, [int(d) for d in static(x)[2:]])
     return {"kernel_shape": a.kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil}
@@ -58,11 +61,35 @@ def lift_average(layer: Layer, b: Builder) -> ir.Value:
     a = attributes(layer, **WINDOW, exclude_pad=bool)
     x = operand(layer, 0)
     w = _window(a, x)
-    if not a.exclude_pad and a.rounding_type == "ceil" and not w["ceil_mode"] and a.auto_pad in ("explicit", "notset"):
-        raise MappingError("rounding_type='ceil' with a window that begins in the counted padding")
-    if a.auto_pad not in ("explicit", "notset"):
-        return b.op("AveragePool", x, **w, count_include_pad=int(not a.exclude_pad))
+    counts = not a.exclude_pad and any(_declared(a, x))
+    if a.rounding_type != "floor" and (not w["ceil_mode"] or counts):
+        return _average_rounded_up(b, x, a, w)
     return b.op("AveragePool", x, **w, count_include_pad=int(not a.exclude_pad))
+
+
+def _average_rounded_up(b: Builder, x: ir.Value, a: Any, w: dict[str, Any]) -> ir.Value:
+    """Where ONNX's ceil_mode means something else: behind the padding are zeros, and padding that is not excluded counts behind it too.
+
+    Without any padding nothing but data counts. Windows behind the data are zeros, put behind the others; `ceil_torch` has no such windows.
+    """
+    size, kernel, n = [int(d) for d in static(x)[2:]], w["kernel_shape"], len(w["kernel_shape"])
+    pads = _declared(a, x)
+    begin, end, ends = pads[:n], pads[n:], pads[n:]
+    share, empty = np.ones([1] * (n + 2)), [0] * n
+    for i, (d, k, s, r) in enumerate(zip(size, kernel, w["strides"], w["dilations"], strict=True)):
+        reach = (k - 1) * r + 1
+        first = np.arange(-(-(d + begin[i] + end[i] - reach) // s) + 1) * s - begin[i]
+        some = first[first < d]
+        empty[i], ends[i] = len(first) - len(some), max(0, int(some[-1]) + reach - d)
+        places = some[:, None] + np.arange(k) * r
+        counted = np.sum((places >= 0) & (places < d), axis=1)
+        share = share * (k / counted).reshape([-1 if j == i + 2 else 1 for j in range(n + 2)])
+    if any(p >= k for p, k in zip([*begin, *ends], list(kernel) * 2, strict=True)):
+        raise MappingError("a dilated window that reaches behind the padding")
+    y = b.op("AveragePool", x, **{**w, "pads": [*begin, *ends], "ceil_mode": 0}, count_include_pad=1)
+    if a.exclude_pad or not any(pads):
+        y = b.op("Mul", y, b.const(share.astype(x.dtype.numpy() if x.dtype else np.float32), "share"))
+    return b.op("Pad", y, [0] * (n + 4) + empty) if any(empty) and a.rounding_type == "ceil" else y
 
 
 @lifts("MaxPool")
@@ -78,7 +105,7 @@ def lift_max(layer: Layer, b: Builder) -> list[ir.Value]:
             raise MappingError("padding as large as the window")
         n = len(w["kernel_shape"])
         pads, w["pads"] = w["pads"], [0] * (2 * n)
-        x = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], b.like(x, float("-inf")))
+        x = b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], b.like(x, np.finfo(x.dtype.numpy()).min if x.dtype else 0))
     if opset(layer) < 8 or len(layer.outputs) < 2 or not layer.extra[1].used(layer.extra[0], 1):
         return [b.op("MaxPool", x, **w)]
     y, index = b.ops("MaxPool", x, **w, outputs=2)
@@ -127,7 +154,32 @@ def lower_average(node: Node, low: Lowering) -> None:
     if low.version < 16:
         del w["dilations"]
     w["exclude-pad"] = not filled(node)["count_include_pad"]
-    Emit(node, low).out("AvgPool", node.input(0), **w)
+    share, e = _counted(node, w), Emit(node, low)
+    if share is None:
+        e.out("AvgPool", node.input(0), **w)
+    else:
+        e.out("Multiply", e.op("AvgPool", node.input(0), **w), share, auto_broadcast="numpy")
+
+
+def _counted(node: Node, w: dict[str, Any]) -> Any:
+    """Rounding up, ONNX does not count what lies behind the padding, OpenVINO does: all elements over those that count, None where it is 1.
+
+    `w` gets the padding at the end with which nothing is rounded.
+    """
+    x = given(node, 0)
+    if w["exclude-pad"] or w["rounding_type"] == "floor" or not any((*w["pads_begin"], *w["pads_end"])):
+        return None
+    n, size, out, ends = len(w["kernel"]), static(x)[2:], static(node.outputs[0])[2:], []
+    share = np.ones([1] * (n + 2))
+    for i, (d, k, s, r, count) in enumerate(zip(size, w["kernel"], w["strides"], w.get("dilations") or [1] * n, out, strict=True)):
+        begin, end = w["pads_begin"][i], w["pads_end"][i]
+        places = np.arange(count)[:, None] * s - begin + np.arange(k) * r
+        share = share * (k / np.sum(places < d + end, axis=1)).reshape([-1 if j == i + 2 else 1 for j in range(n + 2)])
+        ends.append(max(0, int(places[-1, -1]) + 1 - d))
+    if np.all(share == 1):
+        return None
+    w["rounding_type"], w["pads_end"] = "floor", ends
+    return share.astype(x.dtype.numpy() if x.dtype else np.float32)
 
 
 @lowers("MaxPool")

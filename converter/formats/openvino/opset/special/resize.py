@@ -64,14 +64,16 @@ def _padded(b: Builder, x: ir.Value, begin: list[int], end: list[int]) -> ir.Val
 
 
 def _first(layer: Layer, b: Builder) -> ir.Value:
-    """opset1: axes are an attribute, the input is the size of these axes."""
+    """opset1: axes are an attribute, the input is the size of these axes; the nearest is the next one up where the size shrinks, else down."""
     a = attributes(layer, axes=list, mode=str, align_corners=True, antialias=False, pads_begin=[], pads_end=[])
     x = _padded(b, operand(layer, 0), a.pads_begin, a.pads_end)
     a.coordinate_transformation_mode = "align_corners" if a.align_corners else "asymmetric"
-    a.nearest_mode, a.cube_coeff = "floor", -0.75
+    axes, sizes, shape = [near_axis(v, rank(x)) for v in a.axes], known(operand(layer, 1)), shape_of(x)
+    grows = sizes is not None and shape is not None and all(int(n) >= shape[i] for i, n in zip(axes, sizes.reshape(-1), strict=True))
+    a.nearest_mode, a.cube_coeff = "floor" if grows else "simple", -0.75
     if a.mode == "area":
         raise MappingError("mode='area' cannot be expressed")
-    return resized(b, x, operand(layer, 1), [near_axis(v, rank(x)) for v in a.axes], False, a)
+    return resized(b, x, operand(layer, 1), axes, False, a)
 
 
 def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: Any) -> ir.Value:
