@@ -11,6 +11,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from converter.graph import sizes
+from converter.graph.infer import InferenceError
 from hostile.judge import ACTIONS
 from hostile.supervise import supervised
 from mutations import FORMS, files_of, seeds
@@ -202,3 +204,41 @@ def test_a_model_that_is_no_file(tmp_path: Path) -> None:
     for name in ("net.mlpackage", "loop.xml", "net.onnx"):
         answers = judged(tmp_path / name, "inspect", "check", "batch")
         assert set(answers) == {"exit 4"}, (name, answers)
+
+
+# numbers that ask for memory, and bodies that are not whole
+
+IR = (
+    '<net name="n" version="11"><layers><layer id="0" name="x" type="Parameter" version="opset1"><data shape="2,4" element_type="f32"/><output>'
+    '<port id="0" precision="FP32"/></output></layer>{layers}'
+    '<layer id="9" name="y" type="Result" version="opset1"><input><port id="0"/></input></layer></layers>'
+    '<edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/><edge from-layer="0" from-port="0" to-layer="2" to-port="1"/>'
+    '<edge from-layer="2" from-port="2" to-layer="9" to-port="0"/></edges></net>'
+)
+
+
+@pytest.mark.parametrize("size", [1 << 31, (1 << 63) - 1, 1 << 63, "1_000", "\u0663"])
+def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> None:
+    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
+    data = f'<data output_dim="1" group_size="{size}" spatial_bins_x="1" spatial_bins_y="1" spatial_scale="1" mode="average"/>'
+    path = put(tmp_path, "net.xml", IR.format(layers=f'<layer id="2" name="p" type="PSROIPooling" version="opset1">{data}{ports}</layer>'))
+    assert judged(path, "-> onnx", "-> coreml") == ["refused", "refused"]
+
+
+def test_a_body_that_is_carried_is_whole(tmp_path: Path) -> None:
+    """A value from outside the body of a SequenceMap would be lost."""
+    items = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, [2])
+    made = onnx.helper.make_tensor_sequence_value_info("t", onnx.TensorProto.FLOAT, [2])
+    one, two = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "ab")
+    body = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "x"], ["b"])], "body", [one], [two])
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("SequenceMap", ["s"], ["t"], body=body)], "g", [items, x], [made])
+    data = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)]).SerializeToString()
+    refused(put(tmp_path, "net.onnx", data))
+
+
+def test_arrays_that_a_file_asks_for_have_a_limit() -> None:
+    assert sizes.arange(3).tolist() == [0, 1, 2] and sizes.arange(4, 0, -2).tolist() == [4, 2] and sizes.arange(2.0, dtype="f4").dtype == "f4"
+    for bounds in ((1 << 40,), (0, 1 << 40, 1)):
+        with pytest.raises(InferenceError, match="too large"):
+            sizes.arange(*bounds)
