@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
+from converter.formats.nnapi.ops.ranges import fits_a_byte
 from converter.formats.nnapi.writing import NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import constant, evaluate, known
@@ -225,6 +226,8 @@ def lower_cast(e: Emit) -> None:
     elif have == ir.DataType.BOOL:
         cast_truth(e)
     elif have in CASTABLE and want in CASTABLE:
+        if have == ir.DataType.INT32 and want == ir.DataType.UINT8 and not fits_a_byte(x):
+            raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
         source, y = e.stored(x), e.result()
         plain = e.operand(source).scale == 1 and e.operand(source).zero_point == 0
         e.put("DEQUANTIZE" if have == ir.DataType.UINT8 and plain and want == ir.DataType.FLOAT else "CAST", y, input=source)
