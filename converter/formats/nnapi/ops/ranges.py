@@ -1,4 +1,4 @@
-"""What is known of the numbers in a tensor before the network runs."""
+"""Which casts NNAPI has, and what is known of the numbers in a tensor before the network runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import known
+from converter.mapping.node import MappingError
+
+CASTABLE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32, ir.DataType.UINT8)
 
 
 def fits_a_byte(x: ir.Value) -> bool:
@@ -21,3 +24,9 @@ def fits_a_byte(x: ir.Value) -> bool:
         high |= (producer.op_type == "Min" or len(limits) == 2) and last is not None and bool(np.all(last <= 255))
         x = producer.inputs[0]
     return low and high
+
+
+def demand_a_byte(x: ir.Value, have: ir.DataType | None, want: ir.DataType | None) -> None:
+    """A cast of whole numbers to a byte wraps around, NNAPI's stops at the largest."""
+    if have == ir.DataType.INT32 and want == ir.DataType.UINT8 and not fits_a_byte(x):
+        raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
