@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from converter import formats
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError, unreadable
+from converter.errors import UnsupportedError, UsageError, unreadable
 from converter.format import Flavour
 from converter.graph.infer import InferenceError
 from converter.graph.laws import impossible
@@ -90,7 +90,17 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
 
         model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)
-    return formats.get(flavour.format).write(model, Path(path), flavour)
+    with expressible():
+        return formats.get(flavour.format).write(model, Path(path), flavour)
+
+
+@contextmanager
+def expressible() -> Iterator[None]:
+    """A rewrite that onnx's inference refuses (of a network with dimensions of size 0, mostly) means that the target cannot have the network."""
+    try:
+        yield
+    except InferenceError as e:
+        raise UnsupportedError(Diagnostic("X202", f"what stands for an operator does not fit together: {e}")) from None
 
 
 def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None, dequantize: bool = False) -> list[Diagnostic]:

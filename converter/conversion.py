@@ -97,7 +97,8 @@ def _write_map(model: Model, out: Output, flavour: Flavour) -> None:
 def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:
     """Writes; refusals and warnings tell places in the source file."""
     try:
-        return in_file(formats.get(flavour.format).write(model, path, flavour), str(source))
+        with api.expressible():
+            return in_file(formats.get(flavour.format).write(model, path, flavour), str(source))
     except UnsupportedError as e:
         raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
 

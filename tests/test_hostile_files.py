@@ -73,8 +73,10 @@ def test_entities_of_other_files_are_not_read(tmp_path: Path) -> None:
         "<net name='n' version='11'>" + "<!-- -->" * DEEP + "<layers/></net>",
         "<net name='n' version='" + "1" * DEEP + "'><layers/></net>",
         "<net " + " ".join(f"a{i}=''" for i in range(20_000)) + " name='n' version='11'><layers/><edges/></net>",
+        "<net " + " ".join(f"a{i}=''" for i in range(DEEP)) + " name='n' version='11'><layers/><edges/></net>",
+        NET.format(version="7", layers="<layer id='0' name='a' type='Input'><output><port id='0'>" + "<dim>1</dim>" * DEEP + "</port></output></layer>"),
     ],
-    ids=["unclosed", "bodies", "iterators", "info", "comments", "version", "attributes"],
+    ids=["unclosed", "bodies", "iterators", "info", "comments", "version", "attributes", "more attributes", "dimensions"],
 )
 def test_xml_that_goes_deep_or_wide(tmp_path: Path, text: str) -> None:
     refused(put(tmp_path, "net.xml", text))

@@ -18,10 +18,10 @@ import onnx_ir as ir
 from converter.graph import OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
-from converter.graph.infer import InferenceError, schema_of, shape_of, type_proto
+from converter.graph.infer import schema_of, shape_of, type_proto
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs
-from converter.mapping.node import MappingError
+from converter.mapping.trouble import TROUBLE
 from converter.passes import decompositions
 from converter.passes.decompose import DECOMPOSITIONS, constant_of
 from converter.passes.tidy import tidy
@@ -71,7 +71,7 @@ def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
     """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it does not apply."""
     try:
         results = step(node, b)
-    except (MappingError, InferenceError, KeyError, MemoryError):
+    except TROUBLE:  # of a network that is damaged, or has dimensions of size 0, a rewrite may trip over anything
         results = None
     if results is None or not _whole(node, results):
         for made in reversed(b.made):

@@ -28,6 +28,7 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
 
 def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
     """Makes values the graph's outputs, under the names that the file gives them."""
+    taken = {v.name for v in (*graph.inputs, *graph.initializers.values(), *outputs, *(o for n in graph for o in n.outputs))}
     for value, info in zip(outputs, proto.output, strict=True):
         before = len(graph.outputs)
         b.output(value)
@@ -36,17 +37,11 @@ def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphP
         out.doc_string = info.doc_string or out.doc_string
         out.metadata_props.update({p.key: p.value for p in info.metadata_props})
         if out.name != info.name and "netconv.name" not in out.metadata_props:
-            rename(graph, out, info.name)
-
-
-def rename(graph: ir.Graph, value: ir.Value, name: str) -> None:
-    """An output that an Identity, now gone, gave its name to."""
-    taken = any(name == v.name for v in [*graph.inputs, *graph.outputs, *graph.initializers.values()])
-    inner = any(o.name == name for n in graph for o in n.outputs) if not taken else True
-    if taken or inner:
-        set_public_name(value, name)
-    else:
-        value.name = name
+            if info.name in taken:
+                set_public_name(out, info.name)
+            else:  # an Identity, now gone, gave its name to the output
+                out.name = info.name
+        taken.add(out.name)
 
 
 def default_names(proto: onnx.ModelProto) -> set[str]:

@@ -46,7 +46,7 @@ from converter.mapping.node import MappingError
 from converter.model import Model
 
 NEWEST = onnx.defs.onnx_opset_version()
-MAX_NODES = 1_000_000  # after inlining; functions that call each other could ask for any number
+FEW_NODES, SHARE = 20_000, 64  # nodes after inlining, and times those of the file: functions that call each other could ask for any number
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
 TABLES = (
@@ -76,7 +76,7 @@ class Lifter:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
         self.problems: list[Diagnostic] = []
-        self.made = 0
+        self.made, self.most = 0, FEW_NODES + SHARE * (len(proto.graph.node) + sum(len(f.node) for f in proto.functions))
         self.calls: list[tuple[str, str, str]] = []
         self.public: set[str] = set()
         self.defaults = default_names(proto)
@@ -170,8 +170,8 @@ class Lifter:
 
     def node(self, proto: onnx.NodeProto, b: Builder, scope: Scope, opsets: Opsets, path: str, bound: Attributes) -> Sequence[ir.Value | None]:
         self.made += 1
-        if self.made > MAX_NODES:
-            raise self.refusal("R103", f"the model has more than {MAX_NODES} nodes", path)
+        if self.made > self.most:
+            raise self.refusal("R103", f"the model has more than {self.most} nodes when its functions are written out", path)
         source = {p.key: p.value for p in proto.metadata_props}
         if not any(k.startswith("netconv.") for k in source):
             source.update({"netconv.format": "onnx", "netconv.type": proto.op_type, "netconv.layer": proto.name or (proto.output[0] if proto.output else "")})

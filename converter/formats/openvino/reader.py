@@ -136,6 +136,8 @@ class _Parts:
             raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
         least = 1 if self.legacy else -1
         dims = tuple(r.as_integer(d, d.text or "", f"a dimension of port {id}", least) for d in children(e, "dim"))
+        if len(dims) > MOST_AXES:
+            raise r.bad("R110", f"port {id} has {len(dims)} dimensions", e)
         return Port(id, dims, precision, split_names(str(e.get("names", ""))), _free(e, "rt_info"), attributes(e, "id", "precision", "names"))
 
     def blob(self, r: Reader, e: XmlElement) -> Blob:

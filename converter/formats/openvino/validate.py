@@ -16,6 +16,7 @@ from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
 from converter.formats.openvino.xml import XmlElement, elements, line, shown
+from converter.limits import MOST_AXES
 from converter.resources import schema_path
 
 _TYPES = {
@@ -119,6 +120,9 @@ def validate_legacy(tree: XmlElement, file: str = "") -> list[Diagnostic]:
 
     `tree` is the `<net>` element as `xml.parse_xml` yields it.
     """
+    for port in tree.iter("port"):  # libxml2 takes the square of their number
+        if len(port) > MOST_AXES:
+            return [Diagnostic("R103", f"a port has {len(port)} elements", where=Where(file, line(port)))]
     grammar = _grammar()
     if grammar.schema.validate(tree):
         return []

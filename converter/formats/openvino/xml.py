@@ -20,6 +20,10 @@ _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)\s*\Z", re
 _COMMA = re.compile(r"(?<!\\),")
 
 
+_LONG_TAG = re.compile(rb"<[^<>]{262144,}")
+MOST_ATTRIBUTES = 5000  # of one element; the parser compares each with each
+
+
 def parse_xml(data: bytes, file: str) -> XmlElement:
     """The root element of an XML document; ReadError R103 with the line for anything that is not plain well-formed XML."""
     # entities in attribute values are expanded while parsing, so a document type is refused before, and once more after (UTF-16)
@@ -27,6 +31,9 @@ def parse_xml(data: bytes, file: str) -> XmlElement:
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
     if b"<!DOCTYPE" in head:
         raise unreadable("R103", "a document type declaration has no place in an IR", Where(file, head[: head.find(b"<!DOCTYPE")].count(b"\n") + 1))
+    for tag in _LONG_TAG.finditer(data):
+        if tag[0].count(b"=") > MOST_ATTRIBUTES:
+            raise unreadable("R103", f"an element has more than {MOST_ATTRIBUTES} attributes", Where(file, data.count(b"\n", 0, tag.start()) + 1))
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as e:
