@@ -21,7 +21,9 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.decompositions.quantisation import conv_integer
 from converter.passes.decompositions.sampling import max_unpool
+from converter.passes.fold import fold
 from converter.passes.legalise import onnx_function, rewritten
+from converter.passes.unroll import unroll
 from converter.passes.widen import FLOAT8, parameters, widen
 
 _T = ir.DataType
@@ -32,6 +34,9 @@ BOUNDARY = {_T.BFLOAT16: _T.FLOAT, **dict.fromkeys(FLOAT8, _T.FLOAT), _T.INT4: _
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:
     """Rewrites in place; afterwards the model has no functions and no extension operator with a definition."""
+    if any(n.op_type == "If" for n in all_nodes(model.graph)):  # to know a condition, and take the branch out, can bring onnxruntime down
+        fold(model)
+        unroll(model, lambda n: n.op_type == "If")
     names = Names(model)
     while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
         for node in pending:

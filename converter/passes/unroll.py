@@ -76,11 +76,20 @@ def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
 
 
 def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """The nodes of the branch that is taken leave it, with the bodies that they own, and stand in front of the choice."""
     condition = known(node.inputs[0])
     if condition is None:
         return None
     body = node.attributes["then_branch" if bool(condition.all()) else "else_branch"].as_graph()
-    return None if any(any(subgraphs(n)) for n in body) else copy_body(body, {}, b)
+    for value in list(body.initializers.values()):
+        del body.initializers[str(value.name)]
+        b.graph.register_initializer(value)
+    for inner in list(body):
+        body.remove(inner)
+        b.place(inner)
+    results = list(body.outputs)
+    body.outputs.clear()
+    return results
 
 
 def copy_body(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:

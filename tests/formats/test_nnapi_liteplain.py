@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 import converter
 from converter.engines import litert
 from converter.errors import UnsupportedError
 from converter.files import Output
+from converter.graph.build import new_model
+from converter.model import Model
 
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
 from tflite import TensorType
@@ -74,3 +77,15 @@ def test_what_is_quantised_is_refused(tmp_path: Path) -> None:
         write_flat(LiteModel([LiteGraph("main", tensors, [LiteOperator("SQUARED_DIFFERENCE", [0, 0], [1])], [0], [1])]), file)
     with pytest.raises(UnsupportedError, match="SQUARED_DIFFERENCE"):
         converter.load(tmp_path / "one.tflite")
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", pytest.param("litert", marks=needs_litert)])
+def test_a_cast_to_a_byte_wraps_around(engine: str, tmp_path: Path) -> None:
+    """CAST of NNAPI stops at the largest number; what is cut off before stays a plain CAST."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.INT32, [6])
+    b.output(b.op("Cast", b.op("Cast", x, to=int(ir.DataType.UINT8)), to=int(ir.DataType.FLOAT)))
+    Model(model, "test").save(tmp_path / "wrapped.nnapi.json", "nnapi")
+    feed = np.array([-1, -300, 5, 255, 256, 300], np.int32)
+    (found,) = converter.load(tmp_path / "wrapped.nnapi.json").run({"x": feed}, engine).values()
+    np.testing.assert_array_equal(found, feed.astype(np.uint8))

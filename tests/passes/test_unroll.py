@@ -56,3 +56,22 @@ def test_a_choice_with_a_known_condition() -> None:
     assert unroll(model)
     (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
     np.testing.assert_array_equal(found, [3, 6])
+
+
+def test_a_branch_that_is_taken_keeps_its_loops() -> None:
+    model, b = new_model("m")
+    x = b.input("x", ir.DataType.FLOAT, [2])
+    branch, other = b.body("then"), b.body("else")
+    body = branch.body("body")
+    body.input("turn", ir.DataType.INT64, [])
+    go, state = body.input("go", ir.DataType.BOOL, []), body.input("state", ir.DataType.FLOAT, [2])
+    new = body.op("Add", state, x)
+    body.output(body.op("And", go, body.op("Less", body.op("ReduceMax", new, [0], keepdims=0), 10.0)), new)
+    branch.output(branch.op("Loop", branch.const(np.array(20)), branch.const(np.array(True)), x, body=body.graph))
+    other.output(other.op("Neg", x))
+    b.output(b.op("If", b.const(np.array(True)), then_branch=branch.graph, else_branch=other.graph))
+    assert unroll(model)
+    tidy(model)
+    assert [n.op_type for n in model.graph] == ["Loop"]
+    (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
+    np.testing.assert_array_equal(found, [5, 10])

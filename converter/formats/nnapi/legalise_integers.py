@@ -49,6 +49,10 @@ def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
     """A cast to a type that only casts read again: what it leaves of the number, which stays in its own type."""
     x, out = operand(node), node.outputs[0]
     users = [use.node for use in out.uses()]
+    if x.dtype in INTEGERS and out.dtype == ir.DataType.UINT8:
+        count = b.like(x, 256)
+        rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
+        return b.op("Cast", b.op("Min", b.op("Max", rest, b.like(x, 0)), b.like(x, 255)), to=int(ir.DataType.UINT8))
     if x.dtype not in INTEGERS or out.dtype not in _NARROW or out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users):
         return None
     count = b.like(x, 1 << out.dtype.bitwidth)

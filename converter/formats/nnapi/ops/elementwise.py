@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
+from converter.formats.nnapi.ops.ranges import CASTABLE, demand_a_byte
 from converter.formats.nnapi.writing import NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import constant, evaluate, known
@@ -209,9 +210,6 @@ def cast(a: Args) -> ir.Value:
     return a.b.op("Cast", x, to=int(wanted))
 
 
-CASTABLE = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32, ir.DataType.UINT8)
-
-
 @lowers("Cast")
 def lower_cast(e: Emit) -> None:
     x, wanted = e.value(0), e.node.outputs[0]
@@ -225,6 +223,7 @@ def lower_cast(e: Emit) -> None:
     elif have == ir.DataType.BOOL:
         cast_truth(e)
     elif have in CASTABLE and want in CASTABLE:
+        demand_a_byte(x, have, want)
         source, y = e.stored(x), e.result()
         plain = e.operand(source).scale == 1 and e.operand(source).zero_point == 0
         e.put("DEQUANTIZE" if have == ir.DataType.UINT8 and plain and want == ir.DataType.FLOAT else "CAST", y, input=source)
