@@ -17,7 +17,7 @@ from converter.graph.words import unknown_word
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
 LARGEST = 1 << 31  # of one attribute that counts
-WIDEST = 1 << 24  # of a window, or of the padding under it: engines walk through both
+WIDEST = 1 << 24  # of the padding under a window: engines walk through it
 FLAGS = frozenset(
     ("keepdims", "select_last_index", "noop_with_empty_axes", "largest", "sorted", "exclusive", "reverse", "ceil_mode", "count_include_pad", "transA", "transB")
 )
@@ -68,7 +68,7 @@ def _window(node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shri
     strides, dilations, pads = (list(attribute(node, name, [d] * m)) for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n)))
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n or (size is not None and len(size) != n):
         return f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads" + (f", {len(size)} sizes" if size else "")
-    limits = (("kernel", kernel, 1, WIDEST), ("stride", strides, 1, LARGEST), ("dilation", dilations, 1, LARGEST), ("pad", pads, -LARGEST, WIDEST))
+    limits = (("kernel", kernel, 1, LARGEST), ("stride", strides, 1, LARGEST), ("dilation", dilations, 1, LARGEST), ("pad", pads, -LARGEST, WIDEST))
     for name, values, least, most in limits:
         for v in values:
             if v is not None and not least <= v < most:
