@@ -759,6 +759,8 @@ def compare(back: Model, feeds: dict[str, np.ndarray], reference: dict[str, np.n
     for (name, want), got in zip(reference.items(), results.values(), strict=True):
         got = got.reshape(()) if got.shape == (1,) and want.shape == () else got  # the targets without scalars say [1]
         assert got.shape == want.shape, f"{name}: shape {got.shape} instead of {want.shape}"
+        with np.errstate(over="ignore"):
+            got = got.astype(want.dtype) if want.dtype == np.float16 else got  # what is computed in single still overflows where half does
         scale = float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0)) if want.dtype.kind == "f" else 1.0
         close = (1e-2, 4e-3 * scale) if want.dtype == np.float16 else (1e-3, 2e-4 * scale)  # half precision rounds at every step, single at none
         np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=close[0], atol=close[1], err_msg=name)

@@ -11,6 +11,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from converter import formats
+from converter.api import load
+from converter.errors import ReadError
 from converter.graph import sizes
 from converter.graph.infer import InferenceError
 from hostile.judge import ACTIONS
@@ -204,6 +207,17 @@ def test_a_model_that_is_no_file(tmp_path: Path) -> None:
     for name in ("net.mlpackage", "loop.xml", "net.onnx"):
         answers = judged(tmp_path / name, "inspect", "check", "batch")
         assert set(answers) == {"exit 4"}, (name, answers)
+
+
+@pytest.mark.parametrize("form", formats.FORMATS)
+def test_what_is_no_file_is_refused_in_a_named_format_too(tmp_path: Path, form: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("missing", "folder", "pipe", "loop"):
+        with pytest.raises(ReadError) as info:
+            load(tmp_path / name, form)
+        assert info.value.diagnostics[0].code == "R100" and "cannot read" in str(info.value), name
 
 
 # numbers that ask for memory, and bodies that are not whole

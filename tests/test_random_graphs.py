@@ -150,3 +150,13 @@ def test_a_wrong_network_is_noticed() -> None:
     compare(right, feeds_of(right), reference)
     with pytest.raises(AssertionError):
         compare(wrong, feeds_of(right), reference)
+
+
+def test_what_overflows_in_half_alone_is_the_same() -> None:
+    """Targets that compute in single go further than 65504."""
+    model = written(lambda b, x: b.op("Mul", x, np.float32(30000)), 2)()
+    feeds = {"x": np.array([1, 3], np.float32)}
+    result = next(iter(model.outputs)).name
+    compare(model, feeds, {result: np.array([30000, np.inf], np.float16)})
+    with pytest.raises(AssertionError):
+        compare(model, feeds, {result: np.array([np.inf, np.inf], np.float16)})

@@ -61,6 +61,7 @@ X = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
 BYTES = np.random.default_rng(4).integers(0, 256, (1, 4, 2000), np.uint8)
 SIGNED = np.random.default_rng(5).integers(-127, 128, 6000, np.int8)
 ONES = np.ones(4, np.float32)
+H = np.float16
 OWN = {
     "GlobalLpPool": lambda: own_case("GlobalLpPool", [X], p=3),
     "GlobalLpPool 2": lambda: own_case("GlobalLpPool", [X]),
@@ -99,6 +100,9 @@ OWN = {
     "GridSample": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="reflection", align_corners=1),
     "GridSample 2": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="nearest", padding_mode="border"),
     "GridSample 3": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="cubic", padding_mode="border"),
+    "GridSample half": lambda: own_case("GridSample", [np.resize(X, (1, 1, 1, 2016)).astype(H), X[:1, :, :, :2].astype(H)], mode="nearest"),
+    "DeformConv half": lambda: own_case("DeformConv", [v.astype(H) for v in (X, X[:, :, :2, :2], X[:1, :2].repeat(4, 1).repeat(2, 0)[..., :5, :5])]),
+    "DeformConv double": lambda: own_case("DeformConv", [v.astype(float) for v in (X, X[:, :, :2, :2], X[:1, :2].repeat(4, 1).repeat(2, 0)[..., :5, :5])]),
     "GridSample 4": lambda: own_case("GridSample", [X[:1], X[:1, :, :, :2] * 2], mode="linear", padding_mode="border", align_corners=1),
     "DeformConv": lambda: own_case(
         "DeformConv",

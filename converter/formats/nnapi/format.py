@@ -47,8 +47,9 @@ def read(path: Path, weights: Path | None) -> Model:
 
 
 def _read_table(path: Path) -> Table:
-    with open(path, "rb") as f:
-        form = sniff(f.read(4096), path)
+    from converter.mapped import MappedFile  # refuses what is no file
+
+    form = sniff(MappedFile(path).bytes[:4096].tobytes(), path)
     if form == "nnapi+blob":
         from converter.formats.nnapi.blob import read_blob
 

@@ -23,6 +23,16 @@ def is_float(value: ir.Value) -> bool:
     return value.dtype in (None, ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 
+def wide(b: Builder, x: ir.Value) -> ir.Value:
+    """Half precision in single."""
+    return b.op("Cast", x, to=ir.DataType.FLOAT) if x.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else x
+
+
+def back(b: Builder, y: ir.Value, x: ir.Value) -> ir.Value:
+    """`y` in the type of `x`."""
+    return y if x.dtype in (None, y.dtype) else b.op("Cast", y, to=int(x.dtype))
+
+
 def scaled(b: Builder, x: ir.Value, factor: float) -> ir.Value:
     return x if factor == 1 else b.op("Mul", x, b.like(x, factor))
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import rank_of
 from converter.passes.decompose import decomposes
-from converter.passes.decompositions.activations import scaled, x_of
+from converter.passes.decompositions.activations import back, scaled, wide, x_of
 
 
 def _centred(b: Builder, x: ir.Value, axes: Sequence[int], epsilon: float) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -32,21 +32,13 @@ def _affine(b: Builder, y: ir.Value, scale: Any, bias: Any) -> ir.Value:
     return y if bias is None else b.op("Add", y, bias)
 
 
-def _wide(b: Builder, x: ir.Value) -> ir.Value:
-    return b.op("Cast", x, to=ir.DataType.FLOAT) if x.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else x
-
-
-def _back(b: Builder, y: ir.Value, x: ir.Value) -> ir.Value:
-    return y if x.dtype in (None, y.dtype) else b.op("Cast", y, to=int(x.dtype))
-
-
 @decomposes("InstanceNormalization")
 def instance_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None
-    y, _, _ = _centred(b, _wide(b, x), range(2, rank), attrs_of(node).get("epsilon", 1e-5))
-    return _affine(b, _back(b, y, x), _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank))
+    y, _, _ = _centred(b, wide(b, x), range(2, rank), attrs_of(node).get("epsilon", 1e-5))
+    return _affine(b, back(b, y, x), _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank))
 
 
 @decomposes("LayerNormalization")
@@ -55,8 +47,8 @@ def layer_normalization(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     if rank is None or attrs.get("stash_type", 1) != 1 or x.dtype == ir.DataType.DOUBLE:
         return None
     axis = int(attrs.get("axis", -1)) % rank
-    y, mean, factor = _centred(b, _wide(b, x), range(axis, rank), attrs.get("epsilon", 1e-5))
-    return [_affine(b, _back(b, y, x), node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None), mean, factor]
+    y, mean, factor = _centred(b, wide(b, x), range(axis, rank), attrs.get("epsilon", 1e-5))
+    return [_affine(b, back(b, y, x), node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None), mean, factor]
 
 
 @decomposes("GroupNormalization")
@@ -65,9 +57,9 @@ def group_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
     if rank is None:
         return None
-    grouped = b.op("Reshape", _wide(b, x), [0, int(attrs["num_groups"]), -1])
+    grouped = b.op("Reshape", wide(b, x), [0, int(attrs["num_groups"]), -1])
     y, _, _ = _centred(b, grouped, [2], attrs.get("epsilon", 1e-5))
-    y = _back(b, b.op("Reshape", y, b.op("Shape", x)), x)
+    y = back(b, b.op("Reshape", y, b.op("Shape", x)), x)
     return _affine(b, y, _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank))
 
 

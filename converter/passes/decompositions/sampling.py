@@ -12,7 +12,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
-from converter.passes.decompositions.activations import is_float, x_of
+from converter.passes.decompositions.activations import back, is_float, wide, x_of
 
 _INT = int(ir.DataType.INT64)
 Tap = tuple[ir.Value, ir.Value | None, ir.Value | None]  # index, whether it lies inside, weight
@@ -34,8 +34,11 @@ def affine_grid(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("GridSample")
 def grid_sample(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Of each sampled place the neighbours along every axis, gathered from the flattened image and summed with their weights."""
-    x, grid, attrs = x_of(node), x_of(node, 1), attrs_of(node)
+    """Of each sampled place the neighbours along every axis, gathered from the flattened image and summed with their weights.
+
+    Half precision has no place between two pixels of a large image, and beyond 2048 not even every pixel: places are computed in single.
+    """
+    x, grid, attrs = wide(b, x_of(node)), wide(b, x_of(node, 1)), attrs_of(node)
     shape, out = shape_of(x), shape_of(node.outputs[0])
     if shape is None or out is None or not is_float(x):
         return None
@@ -50,7 +53,7 @@ def grid_sample(node: ir.Node, b: Builder) -> ir.Value | None:
     for chosen in itertools.product(*taps):
         part = _sampled(b, flat, extents, chosen, [out[0], out[1], count])
         total = part if total is None else b.op("Add", total, part)
-    return None if total is None else b.op("Reshape", total, list(out))
+    return None if total is None else back(b, b.op("Reshape", total, list(out)), x_of(node))
 
 
 def _place(b: Builder, g: ir.Value, extent: int, corners: bool) -> ir.Value:
@@ -142,11 +145,11 @@ def deform_conv(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     (n, c, *size), (m, per, *kernel), (_, _, *out) = (list(s or ()) for s in shapes)
     groups, taps = int(attrs.get("offset_group", 1)), int(np.prod(kernel))
-    moved = b.op("Reshape", offset, [n * groups, taps, 2, *out])
+    moved = b.op("Reshape", wide(b, offset), [n * groups, taps, 2, *out])
     lines = []
     for axis in (0, 1):
-        centre = _centres(attrs, axis, kernel, out)
-        place = b.op("Add", b.op("Gather", moved, np.array(axis), axis=2), b.const(centre.astype(np.float32)))
+        centre = b.const(_centres(attrs, axis, kernel, out).astype(np.float64 if moved.dtype == ir.DataType.DOUBLE else np.float32))
+        place = b.op("Add", b.op("Gather", moved, np.array(axis), axis=2), centre)
         lines.append(b.op("Sub", b.op("Mul", b.op("Add", place, b.like(place, 0.5)), b.like(place, 2 / size[axis])), b.like(place, 1)))
     grid = b.op("Reshape", b.op("Concat", *(b.op("Unsqueeze", v, [-1]) for v in reversed(lines)), axis=-1), [n * groups, taps * out[0], out[1], 2])
     seen = b.op("GridSample", b.op("Reshape", x, [n * groups, c // groups, *size]), grid, mode="linear", padding_mode="zeros", align_corners=0)
