@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Iterator
 
 import onnx_ir as ir
@@ -41,8 +42,8 @@ def take_over(old: ir.Value, new: ir.Value) -> None:
     graph = old.graph
     if old.is_graph_output() and graph is not None:
         outputs, place = graph.outputs, -1
-        for _ in range(outputs.data.count(old)):
-            place = outputs.data.index(old, place + 1)
+        for _ in range(outputs.count(old)):
+            place = outputs.index(old, place + 1)
             outputs[place] = new
     old.replace_all_uses_with(new)
 
@@ -54,6 +55,7 @@ def discard(node: ir.Node) -> None:
     if any(o.is_graph_output() for o in node.outputs):
         raise ValueError(f"{node.name} gives an output of the graph")
     outputs = graph.outputs
+    assert isinstance(outputs, UserList)
     aside, outputs.data = outputs.data, []  # `remove` would look through thousands of outputs for each of as many nodes
     try:
         graph.remove(node, safe=True)
