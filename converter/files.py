@@ -20,7 +20,6 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 from converter.pieces import Sink, write_array
 
-
 _BUFFER = 1 << 16  # bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then are copied twice
 
 
