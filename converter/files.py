@@ -20,6 +20,8 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
 from converter.pieces import Sink, write_array
 
+_BUFFER = 1 << 16  # bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then are copied twice
+
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
     """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
@@ -71,7 +73,7 @@ class Output:
         final = self.path(suffix)
         try:
             _replaceable(final)
-            file = io.BufferedWriter(Sink(self._work / final.name, "xb"), 1 << 20)
+            file = io.BufferedWriter(Sink(self._work / final.name, "xb"), _BUFFER)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
         try:

@@ -12,10 +12,10 @@ from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
 from converter.files import Output
 from converter.formats.openvino.check import check_net
-from converter.formats.openvino.ir import Net
+from converter.formats.openvino.ir import Net, materialise
 from converter.formats.openvino.reader import read_net
 from converter.formats.openvino.validate import validate_legacy
-from converter.formats.openvino.writer import write_bin, write_xml
+from converter.formats.openvino.writer import lay_out, write_xml
 from converter.formats.openvino.xml import parse_xml
 from converter.mapped import MappedFile
 
@@ -65,8 +65,8 @@ def write_ir(net: Net, out: Output) -> None:
             with out.open(suffix) as f:
                 f.write(file.bytes.data if file else b"")
         return
-    with out.open(".bin") as f:
-        places = write_bin(net, f)
+    places, contents = lay_out(net)
+    out.stream(".bin", map(materialise, contents))
     with out.open("") as f:
         write_xml(net, places, f)
 

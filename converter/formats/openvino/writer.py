@@ -1,22 +1,35 @@
-"""The typed nodes of `ir` -> .bin and .xml, both streamed: one blob and one layer at a time."""
+"""The typed nodes of `ir` -> places in the .bin, and .xml, streamed: one layer at a time."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 from lxml import etree
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError
-from converter.formats.openvino.ir import Blob, Body, Channel, Element, FileSlice, Layer, Net, Port, PortMap, PreProcess, Statistic, SubNet, materialise
+from converter.formats.openvino.ir import (
+    Blob,
+    Body,
+    Channel,
+    Content,
+    Element,
+    FileSlice,
+    Layer,
+    Net,
+    Port,
+    PortMap,
+    PreProcess,
+    Statistic,
+    SubNet,
+    materialise,
+)
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
-from converter.pieces import write_array
 
 # Constants up to this size are compared by content; of larger ones only the same object is shared.
 _SMALL = 1 << 12
@@ -27,9 +40,9 @@ _NOTHING = Blob(bytes(1))
 Places = dict[int, tuple[int, int]]
 
 
-def write_bin(net: Net, f: BinaryIO) -> Places:
-    """Writes every blob once, in the order of the layers. Returns id(blob) -> (offset, size) for `write_xml`."""
-    pool = _Pool(f)
+def lay_out(net: Net) -> tuple[Places, list[Content]]:
+    """Every blob once, in the order of the layers: id(blob) -> (offset, size) for `write_xml`, and what the .bin consists of."""
+    pool = _Pool()
     places: Places = {}
     for layer in net.walk():
         for name, blob in layer.blobs.items():
@@ -41,7 +54,7 @@ def write_bin(net: Net, f: BinaryIO) -> Places:
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, Blob):
             places[id(channel.mean)] = pool.place(channel.mean)
-    return places
+    return places, pool.contents
 
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
@@ -55,10 +68,10 @@ def _check_size(layer: Layer, name: str, size: int) -> None:
 
 
 class _Pool:
-    """Appends constants to the .bin and shares equal ones."""
+    """Places constants one behind the other and shares equal ones."""
 
-    def __init__(self, f: BinaryIO) -> None:
-        self._f = f
+    def __init__(self) -> None:
+        self.contents: list[Content] = []
         self._end = 0
         self._by_source: dict[tuple[int, ...], tuple[int, int]] = {}
         self._by_content: dict[bytes, tuple[int, int]] = {}
@@ -67,18 +80,20 @@ class _Pool:
         content = blob.content
         source = (id(content.file), content.offset, content.size) if isinstance(content, FileSlice) else (id(content),)
         if source not in self._by_source:
-            self._by_source[source] = self._append(materialise(content))
+            self._by_source[source] = self._append(content)
         return self._by_source[source]
 
-    def _append(self, array: npt.NDArray[Any]) -> tuple[int, int]:
-        digest = b""
+    def _append(self, content: Content) -> tuple[int, int]:
+        array, digest = materialise(content), b""
         if array.nbytes <= _SMALL:
             digest = hashlib.blake2b(array.tobytes()).digest() + array.nbytes.to_bytes(4)
             if digest in self._by_content:
                 return self._by_content[digest]
-        self._f.write(bytes(-self._end % _ALIGNMENT))
-        place = (self._end + -self._end % _ALIGNMENT, array.nbytes)
-        write_array(self._f, array)
+        gap = -self._end % _ALIGNMENT
+        if gap:
+            self.contents.append(bytes(gap))
+        self.contents.append(content)
+        place = (self._end + gap, array.nbytes)
         self._end = sum(place)
         if digest:
             self._by_content[digest] = place
