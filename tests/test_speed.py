@@ -87,3 +87,18 @@ def test_a_long_chain_needs_no_deep_stack(tmp_path: Path) -> None:
             (tmp_path / f"made{suffix}").unlink()
     finally:
         sys.setrecursionlimit(usual)
+
+
+@pytest.mark.timeout(600)
+def test_the_cost_of_an_output_is_constant(tmp_path: Path) -> None:
+    """A value on more axes than the target has, given again and again: each output is rewritten without a look at all the others."""
+    found = []
+    for count in (8, FEW, MANY):
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 2, 2, 2]) for name in ("x", *(f"y{i}" for i in range(count)))]
+        nodes = [helper.make_node("Relu", ["x"], ["r"]), *(helper.make_node("Identity", ["r"], [v.name]) for v in ends[1:])]
+        source, made = tmp_path / f"{count}.onnx", tmp_path / f"{count}.tflite"
+        onnx.save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
+        model = converter.load(source)
+        found.append(calls_and_seconds(lambda m=model, f=made: converter.save(m, f))[0])
+        assert [o.name for o in converter.load(made).outputs] == [v.name for v in ends[1:]]
+    assert (found[2] - found[0]) / (found[1] - found[0]) / ((MANY - 8) / (FEW - 8)) < 1.1

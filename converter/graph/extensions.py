@@ -37,7 +37,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.infer import infer as infer_node
 from converter.graph.infer import known, set_known, set_type
 from converter.graph.names import Names
-from converter.graph.walk import all_nodes
+from converter.graph.walk import all_nodes, discard, take_over
 
 Body = Callable[..., Any]
 
@@ -141,12 +141,12 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
             new.shape = old.shape
         if new.type is None:
             new.type = old.type
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        take_over(old, new)
         if keeps_name and (new.is_graph_output() or not new.metadata_props):
             old.name = None
             new.name = name
             new.metadata_props.update(public)
-    graph.remove(node, safe=True)
+    discard(node)
 
 
 def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:

@@ -1,7 +1,8 @@
-"""The one walker over graphs and the sub-graphs of If, Loop and Scan."""
+"""The one walker over graphs and the sub-graphs of If, Loop and Scan, and changes that do not walk through all the outputs of a graph."""
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Iterator
 
 import onnx_ir as ir
@@ -34,3 +35,29 @@ def release(node: ir.Node) -> None:
     for body in subgraphs(node):
         for inner in all_nodes(body):
             inner.resize_inputs(0)
+
+
+def take_over(old: ir.Value, new: ir.Value) -> None:
+    """Lets `new` take the place of `old` with its readers and among the outputs of the graph."""
+    graph = old.graph
+    if old.is_graph_output() and graph is not None:
+        outputs, place = graph.outputs, -1
+        for _ in range(outputs.count(old)):
+            place = outputs.index(old, place + 1)
+            outputs[place] = new
+    old.replace_all_uses_with(new)
+
+
+def discard(node: ir.Node) -> None:
+    """Removes a node whose results nobody needs; ValueError where somebody does."""
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    if any(o.is_graph_output() for o in node.outputs):
+        raise ValueError(f"{node.name} gives an output of the graph")
+    outputs = graph.outputs
+    assert isinstance(outputs, UserList)
+    aside, outputs.data = outputs.data, []  # `remove` would look through thousands of outputs for each of as many nodes
+    try:
+        graph.remove(node, safe=True)
+    finally:
+        outputs.data = aside

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.graph.build import builder_before
 from converter.graph.infer import constant, evaluate, known, shape_of
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, subgraphs, take_over
 from converter.passes.tidy import tidy
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -79,4 +79,4 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
             value.name = name
         else:
             value = b.const(array, str(out.name))
-        out.replace_all_uses_with(value, replace_graph_outputs=True)
+        take_over(out, value)

@@ -20,7 +20,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import schema_of, shape_of, type_proto
 from converter.graph.names import Names
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, discard, subgraphs
 from converter.mapping.trouble import TROUBLE
 from converter.passes import decompositions
 from converter.passes.decompose import DECOMPOSITIONS, constant_of
@@ -75,7 +75,7 @@ def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
         results = None
     if results is None or not _whole(node, results):
         for made in reversed(b.made):
-            b.graph.remove(made, safe=True)
+            discard(made)
         return None
     return results
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.graph.walk import all_graphs, release
+from converter.graph.walk import all_graphs, discard, release
 
 
 def tidy(model: ir.Model) -> None:
@@ -15,7 +15,7 @@ def tidy(model: ir.Model) -> None:
         for node in reversed(list(graph)):
             if not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 release(node)
-                graph.remove(node, safe=True)
+                discard(node)
         for name, value in list(graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():
                 del graph.initializers[name]

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.build import builder_before
 from converter.graph.infer import schema_of
 from converter.graph.names import Names
+from converter.graph.walk import take_over
 
 Signature = Mapping[str, AbstractSet[ir.DataType]]  # type parameter of the operator's schema -> types that the target takes
 _T = ir.DataType
@@ -106,7 +107,7 @@ def _narrow(node: ir.Node, out: ir.Value, target: ir.DataType, names: Names) -> 
     result = cast.outputs[0]
     result.type, result.shape = out.type, out.shape
     name, out.type = out.name, ir.TensorType(target)
-    out.replace_all_uses_with(result, replace_graph_outputs=True)
+    take_over(out, result)
     cast.replace_input_with(0, out)
     out.name = names.fresh(f"{name}_wide")
     result.name = name

@@ -347,3 +347,23 @@ def test_real_case(case: Path, target: str, tmp_path: Path) -> None:
         for key in outputs.files:
             value = found.get(key, next(iter(found.values())))
             np.testing.assert_allclose(np.asarray(value, np.float64).reshape(-1), outputs[key].reshape(-1), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "names", [("s.0", "s", "t.0", "t.1", "y"), ("s.0", "t.1", "s.1", "u.1", "t"), ("s.0", "u", "t.0", "s.1", "t"), ("s.1", "s.0", "s.2", "s.3", "s")]
+)
+def test_outputs_named_like_ports_of_several_layers(names: tuple[str, ...], tmp_path: Path) -> None:
+    """A layer with several ports gives its name to its outputs, where that name is nobody else's."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2, 4])
+    outputs = [*b.ops("Split", x, [1, 3], axis=1, outputs=2), *b.ops("Split", x, [2, 2], axis=1, outputs=2), b.op("Relu", x)]
+    b.output(*outputs)
+    for value, name in zip(outputs, names, strict=True):
+        value.name = name
+    feeds = {"x": np.arange(-4, 4, dtype=np.float32).reshape(2, 4)}
+    wanted = Model(model, "onnx").run(feeds)
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    found = converter.load(tmp_path / "m.xml").run(feeds)
+    assert set(found) == set(wanted)
+    for name in wanted:
+        np.testing.assert_array_equal(found[name], wanted[name])

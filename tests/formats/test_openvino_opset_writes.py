@@ -103,6 +103,7 @@ CASES: dict[str, tuple[Make, tuple[int, ...]]] = {
     "LSTM-peephole": (peephole, (5, 2, 4)),
     "MaxPool-indices": (lambda b, x: b.ops("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2], outputs=2), (2, 2, 4, 4)),
     "OneHot": (lambda b, x: b.op("OneHot", b.op("Cast", b.op("Mul", x, 4.0), to=7), [4], b.const(np.array([0.5, 2], np.float32)), axis=0), (5,)),
+    "OneHot double": (lambda b, x: b.op("OneHot", b.op("Cast", b.op("Mul", x, 4.0), to=7), [4], b.const(np.array([0.5, 2]))), (5,)),
     "Pad-reflect": (lambda b, x: b.op("Pad", x, [1, 2, 0, 1], mode="reflect"), (3, 4)),
     "PRelu": (lambda b, x: b.op("PRelu", b.op("Sub", x, 0.5), f(4)), (2, 3, 4)),
     "QuantizeLinear": (quantised, (3, 4)),

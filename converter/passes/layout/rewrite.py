@@ -12,7 +12,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN, channels_last
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
-from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.walk import all_nodes, discard, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Hinge, Perm
 from converter.passes.layout.dense import flatten_into_dense
@@ -248,7 +248,7 @@ class Rewriting:
             if any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             out = node.outputs[0]
-            self.graph.remove(node, safe=True)
+            discard(node)
             heir = self.stored.names.get(out)
             if heir is not None and heir.producer() is not None and not heir.is_graph_output():
                 name, out.name = out.name, None

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic
-from converter.formats.openvino.ir import Blob, Body, Net, SubNet
+from converter.formats.openvino.ir import Blob, Body, Net, Statistic, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
 from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
@@ -215,6 +215,16 @@ class BodyLift:
     def _output(self, value: ir.Value, name: str) -> None:
         self.builder.output(value)
         set_public_name(self.builder.graph.outputs[-1], name)
+
+
+def statistics_of(text: str) -> list[Statistic]:
+    """The calibration ranges that reading left with the model."""
+    lines = [line.rpartition("=") for line in text.splitlines()]
+    try:
+        ranges = [(name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")]) for name, _, both in lines]
+    except ValueError:  # metadata of that name which is not ours
+        return []
+    return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
 
 
 def numbers_of(blob: Blob, layer: IrLayer) -> Array:

@@ -11,12 +11,12 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.format import Flavour
-from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, Statistic, SubNet
+from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES
-from converter.formats.openvino.legacy.lift import STATISTICS, mapping
+from converter.formats.openvino.legacy.lift import STATISTICS, mapping, statistics_of
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
 from converter.formats.openvino.legacy.write_arithmetic import copy
@@ -26,7 +26,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values, other_values
+from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
@@ -61,16 +61,6 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
     notes.extend(writer.narrowing.notes)
     return writer.net
-
-
-def statistics_of(text: str) -> list[Statistic]:
-    """The calibration ranges that reading left with the model."""
-    lines = [line.rpartition("=") for line in text.splitlines()]
-    try:
-        ranges = [(name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")]) for name, _, both in lines]
-    except ValueError:  # metadata of that name which is not ours
-        return []
-    return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
 
 
 def needless(node: ir.Node) -> bool:
@@ -149,13 +139,10 @@ class NetWriter:
             producer = made.get(value)
             if name in states:
                 continue
-            if producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize"):
-                index = producer.outputs.index(value)
-                if len(producer.outputs) == 1 or name.endswith(f".{index}"):
-                    producer.name = name if len(producer.outputs) == 1 else name.removesuffix(f".{index}")
-                    self.outputs.add(id(producer))
-                    done.add(value)
-                    continue
+            free = producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize")
+            if producer is not None and free and self.called(producer, producer.outputs.index(value), name):
+                done.add(value)
+                continue
             out = low.value(name, value.dtype, value.shape)
             low._name = name
             start = len(low.layers)
@@ -168,6 +155,19 @@ class NetWriter:
             self.outputs.add(id(low.layers[-1]))
             layers.extend(low.layers[start:])
             done.add(value)
+
+    def called(self, producer: Layer, index: int, name: str) -> bool:
+        """Gives a layer the name of the output that its port is, where no other layer needs that name; of several ports it is followed by their number."""
+        if len(producer.outputs) > 1:
+            if not name.endswith(f".{index}"):
+                return False
+            name = name.removesuffix(f".{index}")
+            if producer.name != name if id(producer) in self.outputs else name in self.reserved:
+                return False
+            self.reserved.add(name)
+        producer.name = name
+        self.outputs.add(id(producer))
+        return True
 
     def name(self, hint: str) -> str:
         """A name that no other layer has; those of inputs and outputs are theirs."""
@@ -185,8 +185,6 @@ class NetWriter:
         return self.halved(array, name)
 
     def halved(self, array: Any, name: str) -> Any:
-        from converter.mapping.narrow import narrow_array
-
         array = np.asarray(array)
         if array.dtype.kind == "f" and array.dtype != np.float32 and not (self.half and array.dtype == np.float16):
             array = narrow_array(array, np.dtype(np.float32), name)

@@ -196,7 +196,7 @@ class Emit:
         def value(v: Any) -> ir.Value | None:
             if v is None or isinstance(v, ir.Value):
                 return v
-            return constant_input(self.low, np.asarray(v, np.int64) if isinstance(v, int | float | list | tuple | range) else v)
+            return constant_input(self.low, np.asarray(v, np.int64) if isinstance(v, int | list | tuple | range) else v)
 
         return [value(v) for v in inputs]
 
