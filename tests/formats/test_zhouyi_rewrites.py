@@ -113,6 +113,16 @@ def test_suppression_is_the_layer_of_the_format(tmp_path: Path) -> None:
     assert layers({"b": centred, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
 
 
+def test_boxes_of_negative_size_suppress_nothing(tmp_path: Path) -> None:
+    """Centre and size: neither side may be negative or 0, not even both, for a box to overlap another; the openvino runtime agrees."""
+    sizes = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1], [0, 1], [1.05, 1]], np.float32)
+    feeds = {"b": np.concatenate([np.zeros((1, 6, 2), np.float32), sizes[None]], 2), "s": np.array([[[0.1, 0.6, 0.5, 0.4, 0.3, 0.2]]], np.float32)}
+    make = lambda b, x, s: b.op("Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1), to=1)  # noqa: E731
+    assert layers(feeds, make, tmp_path)["NMS"] == 1
+    found = converter.load(tmp_path / "m.txt").run(feeds)
+    np.testing.assert_array_equal(next(iter(found.values())), [[[0, 1, 1, 1, 1, 1]]])
+
+
 def test_rows_whose_number_is_data_are_refused(tmp_path: Path) -> None:
     model, b = new_model("m")
     b.output(b.op("NonZero", b.input("x", ir.DataType.FLOAT, [3, 4])))

@@ -40,7 +40,10 @@ def suppression_mask(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def corners(b: Builder, boxes: ir.Value) -> ir.Value:
-    """Centre x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores `center_point_box`."""
+    """Centre x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores `center_point_box`.
+
+    A box of negative size overlaps nothing; its corners would be those of a box of the opposite size, as the layer takes any two.
+    """
     x, y, w, h = b.ops("Split", boxes, [1, 1, 1, 1], outputs=4, axis=2)
-    half = [b.op("Mul", v, b.like(v, 0.5)) for v in (h, w)]
+    half = [b.op("Mul", b.op("Relu", v), b.like(v, 0.5)) for v in (h, w)]
     return b.op("Concat", *(b.op(op, v, half[i]) for op in ("Sub", "Add") for i, v in enumerate((y, x))), axis=2)
