@@ -15,7 +15,7 @@ from converter.mapped import copied, release
 
 SLAB = 1 << 22  # bytes that are made for writing at once
 _PIECE = 1 << 19  # bytes of one write; larger ones make Linux look for larger pages, which takes several times as long
-_RELEASE = 1 << 26  # bytes after which mapped pages are given back; a matrix that is turned is gone through for each slab
+_RELEASE = 1 << 25  # bytes after which mapped pages are given back; a matrix that is turned is gone through for each slab
 _LINE, _TILE, _FAR = 64, 1 << 15, 256  # bytes of a cache line, of the first cache; distance of neighbours from which each costs a line
 
 

@@ -56,6 +56,7 @@ OPEN = frozenset(
         "DeformConv",
         "Sort",
         "Cast",
+        "CastLike",
         "QuantizeLinear",
         "If",
         "Loop",

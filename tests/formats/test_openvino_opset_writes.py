@@ -214,3 +214,34 @@ def test_a_state_without_an_initial_value_begins_with_zeros(tmp_path: Path) -> N
     np.testing.assert_array_equal(model.interface["defaults"]["sum"], np.zeros(2, np.float32))
     found = model.run({model.inputs[0].name: np.float32([1, 2]), "sum": np.float32([5, 5])})
     np.testing.assert_array_equal(found["sum"], [6, 7])
+
+
+@pytest.mark.parametrize(("ranked", "counted"), [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("size", [(2, 3), (2, 0)])
+def test_repeats_of_a_number_that_is_not_stated(ranked: bool, counted: bool, size: tuple[int, int], tmp_path: Path) -> None:
+    m, b = new_model()
+    x, shape, repeats = b.input("x", T.FLOAT, size), b.input("shape", T.INT64, ["R"]), b.input("repeats", T.INT64, [2] if counted else ["N"])
+    b.output(b.op("Tile", x if ranked else b.op("Reshape", x, shape, allowzero=1), repeats))
+    feeds = {"x": f(*size), "shape": np.array(size[::-1]), "repeats": np.array([3, 2])}
+    if ranked:
+        b.graph.inputs.remove(shape)
+        del feeds["shape"]
+    wanted = [np.tile(feeds["x"].reshape(size if ranked else size[::-1]), (3, 2))]
+    Model(m, "test").save(tmp_path / "m.xml", "openvino")
+    compare(list(converter.load(tmp_path / "m.xml").run(feeds).values()), wanted)
+    if ranked:  # the runtime's processor plugin computes nothing of unknown rank
+        compare(infer(tmp_path / "m.xml", list(feeds.values())), wanted)
+
+
+def test_a_loop_collects_states_of_unknown_rank(tmp_path: Path) -> None:
+    m, b = new_model()
+    inner = b.body("turn")
+    inner.input("i", T.INT64, [])
+    go, state = inner.input("go", T.BOOL, []), inner.input("state", T.FLOAT, None)
+    inner.output(inner.op("Identity", go), inner.op("Mul", state, np.float32(2)), inner.op("Neg", state))
+    start = b.op("Reshape", b.input("x", T.FLOAT, [2, 3]), b.input("shape", T.INT64, ["R"]))
+    b.output(*b.ops("Loop", np.array(3), np.array(True), start, body=inner.graph, outputs=2))
+    feeds = {"x": f(2, 3), "shape": np.array([3, 1, 2])}
+    Model(m, "test").save(tmp_path / "m.xml", "openvino")
+    x = feeds["x"].reshape(3, 1, 2)
+    compare(list(converter.load(tmp_path / "m.xml").run(feeds).values()), [x * 8, np.stack([-x, -2 * x, -4 * x])])

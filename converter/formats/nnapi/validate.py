@@ -125,8 +125,10 @@ def _check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings)
 
 
 def _check_level(table: Table, file: str) -> Iterable[Diagnostic]:
+    if table.feature_level is None:
+        return
     needed, reason = feature_level(table)
-    if table.feature_level is not None and table.feature_level < needed:
+    if table.feature_level < needed:
         yield Diagnostic("R110", f"feature level {table.feature_level}, but {reason} needs {needed}", where=Where(file, path="featureLevel"))
 
 

@@ -223,8 +223,8 @@ def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> i
         return b.op("Gather", stacked, b.const(np.int64(-1)), axis=0)
     if (m.stride or 1) < 0:
         stacked = b.op("Slice", stacked, [-1], [np.iinfo(np.int64).min], [0], [-1])
-    n, axis = rank(stacked), m.axis + (rank(stacked) - 1 if m.axis < 0 else 0)
-    moved = b.op("Transpose", stacked, perm=[*range(1, axis + 1), 0, *range(axis + 1, n)]) if axis else stacked
+    axis = m.axis + (rank(stacked) - 1 if m.axis < 0 else 0)
+    moved = b.op("Transpose", stacked, perm=[*range(1, axis + 1), 0, *range(axis + 1, rank(stacked))]) if axis else stacked
     shape = shape_of(stacked)
     if shape is not None:
         rest = list(shape[1:])
@@ -233,7 +233,7 @@ def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> i
     if part == 1:
         return b.op("Squeeze", moved, [axis + 1])
     sizes = b.op("Shape", moved)
-    lead, tail = b.op("Slice", sizes, [0], [axis]), b.op("Slice", sizes, [axis + 2], [n])
+    lead, tail = b.op("Slice", sizes, [0], [axis]), b.op("Slice", sizes, [axis + 2], [np.iinfo(np.int64).max])
     return b.op("Reshape", moved, b.op("Concat", lead, [-1], tail, axis=0))
 
 

@@ -238,10 +238,14 @@ def lower_constant_of_shape(node: Node, low: Lowering) -> None:
 def lift_tile(layer: Layer, b: Builder) -> ir.Value:
     """Fewer repeats than axes mean the last ones; more repeats add axes in front."""
     x, repeats = operand(layer, 0), int64(b, operand(layer, 1), flat=True)
-    count, n = dim(repeats, 0), rank(x)
-    if count is None:
-        raise MappingError("the number of repeats is unknown", "X203")
-    if count < n:
+    count, n = dim(repeats, 0), rank_of(x)
+    if count is None or n is None:
+        given_repeats, given_axes = b.op("Shape", repeats), b.op("Shape", b.op("Shape", x))
+        most, one = b.op("Max", given_repeats, given_axes), np.ones(1, np.int64)
+        repeats = b.op("Concat", b.op("ConstantOfShape", b.op("Sub", most, given_repeats), value=one), repeats, axis=0)
+        sizes = b.op("Concat", b.op("ConstantOfShape", b.op("Sub", most, given_axes), value=one), b.op("Shape", x), axis=0)
+        x = b.op("Reshape", x, sizes, allowzero=1)
+    elif count < n:
         repeats = b.op("Concat", [1] * (n - count), repeats, axis=0)
     elif count > n:
         x = b.op("Unsqueeze", x, list(range(count - n)))
@@ -250,8 +254,11 @@ def lift_tile(layer: Layer, b: Builder) -> ir.Value:
 
 @lowers("Tile")
 def lower_tile(node: Node, low: Lowering) -> None:
-    e = Emit(node, low)
-    e.out("Tile", node.input(0), e.ints(node.input(1)))
+    """There are as many repeats as axes; where only the number of axes is known, a Reshape says so."""
+    e, x, repeats = Emit(node, low), given(node, 0), given(node, 1)
+    if rank_of(x) is not None and dim(repeats, 0) is None:
+        repeats = e.op("Reshape", repeats, [rank_of(x)], special_zero=False)
+    e.out("Tile", x, e.ints(repeats))
 
 
 @lifts("Roll")
