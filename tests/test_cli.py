@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -17,7 +18,7 @@ import onnx_ir as ir
 import pytest
 
 import converter
-from converter import provenance
+from converter import cli, provenance
 from converter.cli import app, console
 from converter.cli.app import COMMANDS
 from converter.errors import ExitCode, unreadable
@@ -211,6 +212,30 @@ def test_an_interruption_is_130(call: Call, nets: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("converter.inspection.table", stop)
     assert call("inspect", "good.onnx") == ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["converter.startup", "converter.cli.app", "click.core", "converter.errors", "converter.cli.commands.formats"])
+def test_an_interruption_of_the_start_is_130(number: int, module: str) -> None:
+    """A request to end that comes while Python imports what the command line consists of."""
+    code = f"""
+import signal, sys
+class Interrupting:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "{module}":
+            signal.raise_signal({int(number)})
+sys.meta_path.insert(0, Interrupting)
+sys.argv = ["netconv", "formats"]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as usual, even where whoever runs these tests ignores them
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+from converter.cli import main
+main()
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (cli.INTERRUPTED, "", "interrupted")
+    assert int(ExitCode.INTERRUPTED) == cli.INTERRUPTED
 
 
 def test_standard_input_and_output(nets: Path) -> None:

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
+
 
 def main() -> None:
-    from converter import startup
-    from converter.cli.app import run
+    """The command `netconv`. From the first line on a request to end is obeyed; until commands run there is nothing to clean up."""
+    try:
+        import signal
 
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, leave)
+        from converter import startup
+        from converter.cli.app import run
+    except KeyboardInterrupt:
+        leave()
     startup.prepare()
     run()
+
+
+def leave(number: int = 0, frame: Any = None) -> None:
+    """Ends the process at once: an exception could get lost in what Python is just importing, or come out as a traceback."""
+    del number, frame
+    import os
+
+    try:
+        os.write(2, b"interrupted\n")
+    finally:  # also when nobody listens
+        os._exit(INTERRUPTED)

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 import converter
-from converter.cli import console
+from converter.cli import console, leave
 from converter.diagnostics import Diagnostic
 from converter.errors import ConverterError, ExitCode, UsageError, WriteError
 from converter.publish import SIGNALS
@@ -72,10 +72,10 @@ def app() -> None:
 
 def run() -> NoReturn:
     """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
-    for number in SIGNALS:
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
     try:
+        for number in SIGNALS:
+            if signal.getsignal(number) in (signal.SIG_DFL, leave):
+                signal.signal(number, signal.default_int_handler)
         code = int(_guarded())
         _ignore_requests()
     except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done

@@ -53,7 +53,8 @@ def narrow_array(array: Array, dtype: np.dtype, name: str) -> Array:
     if np.dtype(dtype).kind == "f" and array.dtype.kind == "f":
         lost = np.isinf(result.astype(np.float64)) & ~np.isinf(array.astype(np.float64))
     else:
-        lost = (result.astype(array.dtype) != array) & ~(_is_nan(array))
+        changed = (result < 0) != (array < 0)  # there and back, 2^32 - 1 as a signed number would be itself again
+        lost = ((result.astype(array.dtype) != array) | changed) & ~(_is_nan(array))
     if lost.any():
         raise MappingError(f"{name} holds {array[lost].reshape(-1)[0]}, which {np.dtype(dtype).name} cannot hold", "X204")
     return result

@@ -103,3 +103,24 @@ def test_inputs_of_such_types_are_presented_in_another_with_a_warning(element: s
     model = converter.load(save([opset16.convert(x, "f32")], x, tmp_path / "a.xml"))
     assert model.inputs[0].dtype == CODES[element][0].numpy()
     assert [d.code for d in model.notes] == ["X205"] and element in model.notes[0].message
+
+
+@pytest.mark.parametrize("target", ["openvino+ir=10", "openvino+ir=7"])
+@pytest.mark.parametrize(
+    ("dtype", "number"), [(np.uint32, 2**31 - 1), (np.uint32, 2**31), (np.uint32, 2**32 - 1), (np.uint64, 2**64 - 1), (np.int64, -(2**31)), (np.int64, 2**31)]
+)
+def test_whole_numbers_that_i32_does_not_hold_are_refused(dtype: Any, number: int, target: str, tmp_path: Path) -> None:
+    """Readers of v10 present such outputs as i32 (the runtime shows 2^32 - 1 as -1), older formats have nothing else; v11 keeps them."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.from_numpy(np.dtype(dtype)), [2])
+    b.output(b.op("Identity", b.const(np.array([number, 1], dtype))), b.op("Identity", x))
+    model, path, feeds = Model(m, "test"), tmp_path / "m.xml", {"x": np.array([5, 6], dtype)}
+    if -(2**31) <= number < 2**31:
+        model.save(path, target)
+        assert next(iter(converter.load(path).run({"x": np.array([5, 6], converter.load(path).inputs[0].dtype)}).values())).tolist() == [number, 1]
+    else:
+        with pytest.raises(converter.errors.UnsupportedError, match=rf"X204.*{number}"):
+            model.save(path, target)
+        assert list(tmp_path.iterdir()) == []
+    model.save(tmp_path / "new.xml", "openvino")
+    assert next(iter(converter.load(tmp_path / "new.xml").run(feeds).values())).tolist() == [number, 1]

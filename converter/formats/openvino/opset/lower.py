@@ -23,8 +23,8 @@ from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.drive import Lowering, reason_against, refuse
-from converter.mapping.narrow import other_values
-from converter.mapping.node import Layer
+from converter.mapping.narrow import narrow_array, other_values
+from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
@@ -48,6 +48,8 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     plain = not any(any(subgraphs(n)) for n in graph.graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
     fold(graph, keep=_widens if plain else lambda node: False)
     refuse(_unknown_constants(graph))
+    if version < 11:
+        refuse(_unpresentable(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
     writer.graph(graph.graph, model.interface.get("defaults"))
     return writer.net
@@ -78,6 +80,21 @@ def _presented(value: ir.Value) -> Diagnostic:
     shown, own = _presented_as(value), value.dtype
     assert shown is not None and own is not None
     return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
+
+
+def _unpresentable(model: ir.Model) -> list[Diagnostic]:
+    """Constants that are outputs and hold numbers beyond the type in which readers of v10 present them."""
+    problems = []
+    for value in model.graph.outputs:
+        producer, shown = value.producer(), _presented_as(value)
+        tensor = (producer.inputs[0] if producer is not None and producer.op_type == "Identity" and producer.inputs[0] is not None else value).const_value
+        if tensor is None or shown is None:
+            continue
+        try:
+            narrow_array(tensor.numpy(), shown.numpy(), public_name(value))
+        except MappingError as e:
+            problems.append(Diagnostic(e.code, str(e), where=Where(layer=public_name(value), kind="output")))
+    return problems
 
 
 def stored_as_halves(model: ir.Model) -> str:
