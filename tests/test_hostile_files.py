@@ -240,8 +240,12 @@ def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> Non
 
 
 def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
-    layer = '<layer id="2" name="a" type="Add" version="opset1"><input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output></layer>'
-    path = put(tmp_path, "net.xml", IR.format(layers=layer).replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'))
+    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
+    path = put(
+        tmp_path,
+        "net.xml",
+        IR.format(layers=f'<layer id="2" name="a" type="Add" version="opset1">{ports}</layer>').replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'),
+    )
     assert judged(path, "-> onnx", "check") == ["refused", "exit 4"]
 
 
