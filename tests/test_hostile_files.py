@@ -239,6 +239,16 @@ def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> Non
     assert judged(path, "-> onnx", "-> coreml") == ["refused", "refused"]
 
 
+def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
+    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
+    path = put(
+        tmp_path,
+        "net.xml",
+        IR.format(layers=f'<layer id="2" name="a" type="Add" version="opset1">{ports}</layer>').replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'),
+    )
+    assert judged(path, "-> onnx", "check") == ["refused", "exit 4"]
+
+
 def test_a_body_that_is_carried_is_whole(tmp_path: Path) -> None:
     """A value from outside the body of a SequenceMap would be lost."""
     items = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, [2])

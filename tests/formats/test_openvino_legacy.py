@@ -13,6 +13,7 @@ import pytest
 import converter
 from converter.errors import ReadError, UnsupportedError
 from converter.graph.build import Builder, new_model
+from converter.graph.names import set_public_name
 from converter.model import Model
 from support import corpus_cases
 
@@ -367,3 +368,14 @@ def test_outputs_named_like_ports_of_several_layers(names: tuple[str, ...], tmp_
     assert set(found) == set(wanted)
     for name in wanted:
         np.testing.assert_array_equal(found[name], wanted[name])
+
+
+def test_a_large_state_begins_with_zeros_that_take_no_memory(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2**31 - 1, 4])
+    b.output(b.op("Relu", x))
+    set_public_name(x, "state")
+    set_public_name(model.graph.outputs[0], "state")
+    converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    back = converter.load(tmp_path / "m.xml")
+    assert back.interface["defaults"]["state"].shape == (2**31 - 1, 4) and back.interface["defaults"]["state"].strides == (0, 0)

@@ -12,9 +12,11 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import converter
 from converter.errors import ConverterError
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
+from converter.graph.build import new_model
 from converter.graph.invariants import violations
 from converter.graph.walk import all_nodes
 from converter.model import Model
@@ -198,3 +200,21 @@ def test_no_decomposition_leads_back(name: str) -> None:
     model = lift(proto, Weights(Path("model"))).ir
     legalise(model, lambda n: n.op_type in KINDS and not (n.op_type == "MatMul" and plain_product(n)), {})
     assert len(list(all_nodes(model.graph))) < 1000
+
+
+@pytest.mark.parametrize("target", ["coreml", "nnapi", "openvino+ir=7"])
+@pytest.mark.parametrize(("mask", "fits"), [(0xFFFF, True), (2**62 + 5, False), (-(2**40), False)])
+def test_bits_of_constants_that_a_target_has_no_room_for(target: str, mask: int, fits: bool, tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.INT64, [3])
+    b.output(b.op("BitwiseAnd", x, np.array([mask, 1, mask])))
+    path = tmp_path / {"coreml": "m.mlmodel", "nnapi": "m.nnapi.json"}.get(target, "m.xml")
+    if not fits:
+        with pytest.raises(ConverterError):
+            converter.save(Model(model, "test"), path, target)
+        return
+    converter.save(Model(model, "test"), path, target)
+    back = converter.load(path)
+    numbers = np.array([70000, 3, -2])
+    found = back.run({i.name: numbers.astype(i.dtype) for i in back.inputs})
+    np.testing.assert_array_equal(next(iter(found.values())), numbers & np.array([mask, 1, mask]))

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant
+from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
@@ -62,7 +62,7 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
     result of such a target can be.
     """
     x, y = x_of(node), x_of(node, 1)
-    if x.dtype not in (_T.INT32, _T.INT64):
+    if x.dtype not in (_T.INT32, _T.INT64) or any(_longer(constant(v), 4 * count) for v in (x, y)):
         return None
     total = None
     for i, (first, second) in enumerate(zip(_digits(b, x, count), _digits(b, y, count), strict=True)):
@@ -75,6 +75,12 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
         part = b.op("Gather", b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
         total = part if total is None else b.op("Add", total, part)
     return total
+
+
+def _longer(numbers: Array | None, bits: int) -> bool:
+    """Whether there is a number that has more bits, the sign among them."""
+    most = 1 << (bits - 1)
+    return numbers is not None and bool(np.any((numbers < -most) | (numbers >= most)))
 
 
 def _digits(b: Builder, x: ir.Value, count: int) -> list[ir.Value]:

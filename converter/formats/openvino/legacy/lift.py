@@ -63,7 +63,8 @@ def lift(net: Net) -> Model:
     refuse(body.lifting.problems)
     body.outputs(values)
     if body.states:
-        result.interface["defaults"] = {public_name(v): np.zeros([d for d in v.shape or () if isinstance(d, int)], np.float32) for v in body.states}
+        # zeros that take no memory, however large the state
+        result.interface["defaults"] = {public_name(v): np.broadcast_to(np.float32(0), [d for d in v.shape or () if isinstance(d, int)]) for v in body.states}
     if net.statistics:
         lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
         model.metadata_props[STATISTICS] = "\n".join(lines)

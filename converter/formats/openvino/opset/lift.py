@@ -20,6 +20,7 @@ from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.names import public_name, set_public_name
+from converter.limits import MOST_AXES
 from converter.mapping.drive import FormatMapping, Lifting, refuse
 from converter.mapping.node import Layer, MappingError
 from converter.mapping.trouble import TROUBLE, told
@@ -256,6 +257,8 @@ def parse_shape(text: str) -> list[Any] | None:
     parts = [p.strip() for p in text.split(",") if p.strip()]
     if wrong := [p for p in parts if not _DIMENSION.fullmatch(p)]:
         raise MappingError(f"{shown(wrong[0])} is not a dimension", "R110")
+    if len(parts) > MOST_AXES:
+        raise MappingError(f"{len(parts)} dimensions are beyond the {MOST_AXES} that are read", "R110")
     return [int(p) if p[0] in _DIGITS and ".." not in p else None for p in parts]
 
 
