@@ -245,7 +245,8 @@ import signal, sys
 from importlib.machinery import ExtensionFileLoader
 def watch(frame, event, argument):
     while event == "call" and (frame := frame.f_back) is not None:
-        if frame.f_code.co_name == "exec_module" and isinstance(frame.f_locals.get("self"), ExtensionFileLoader) and "onnx_cpp2py" in frame.f_locals["self"].name:
+        loader = frame.f_locals.get("self")
+        if frame.f_code.co_name == "exec_module" and isinstance(loader, ExtensionFileLoader) and "onnx_cpp2py" in loader.name:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGTERM)
             break
