@@ -8,6 +8,8 @@ import importlib
 import os
 import signal
 import sys
+from importlib.machinery import ExtensionFileLoader
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -75,13 +77,22 @@ def run() -> NoReturn:
     try:
         for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, leave):
-                signal.signal(number, signal.default_int_handler)
+                signal.signal(number, _interrupt)
         code = int(_guarded())
         _ignore_requests()
     except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
     sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or die of it, thus not in there."""
+    while frame is not None:
+        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            leave()
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _ignore_requests() -> None:
