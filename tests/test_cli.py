@@ -238,6 +238,29 @@ main()
     assert int(ExitCode.INTERRUPTED) == cli.INTERRUPTED
 
 
+def test_an_interruption_while_a_library_is_loaded_is_130(nets: Path) -> None:
+    """onnx's own module calls Python while it is loaded; an exception there would be swallowed, or abort the process."""
+    code = """
+import signal, sys
+from importlib.machinery import ExtensionFileLoader
+def watch(frame, event, argument):
+    while event == "call" and (frame := frame.f_back) is not None:
+        loader = frame.f_locals.get("self")
+        if frame.f_code.co_name == "exec_module" and isinstance(loader, ExtensionFileLoader) and "onnx_cpp2py" in loader.name:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGTERM)
+            break
+sys.argv = ["netconv", "convert", "good.onnx", "-o", "made.onnx"]
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+from converter.cli import main
+sys.setprofile(watch)
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=nets, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (cli.INTERRUPTED, "", "interrupted\n")
+    assert not (nets / "made.onnx").exists()
+
+
 def test_standard_input_and_output(nets: Path) -> None:
     command = [sys.executable, "-m", "converter.cli", "convert", "-", "-o", "-", "-t", "onnx"]
     done = subprocess.run(command, input=(nets / "good.onnx").read_bytes(), env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
 
@@ -24,7 +24,7 @@ def main() -> None:
     run()
 
 
-def leave(number: int = 0, frame: Any = None) -> None:
+def leave(number: int = 0, frame: Any = None) -> NoReturn:
     """Ends the process at once: an exception could get lost in what Python is just importing, or come out as a traceback."""
     del number, frame
     import os

@@ -8,6 +8,8 @@ import importlib
 import os
 import signal
 import sys
+from importlib.machinery import ExtensionFileLoader
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -16,7 +18,7 @@ import converter
 from converter.cli import console, leave
 from converter.diagnostics import Diagnostic
 from converter.errors import ConverterError, ExitCode, UsageError, WriteError
-from converter.publish import SIGNALS
+from converter.signals import REQUESTS
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
 COMMANDS = {
@@ -73,9 +75,9 @@ def app() -> None:
 def run() -> NoReturn:
     """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
     try:
-        for number in SIGNALS:
+        for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, leave):
-                signal.signal(number, signal.default_int_handler)
+                signal.signal(number, _interrupt)
         code = int(_guarded())
         _ignore_requests()
     except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done
@@ -84,9 +86,18 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or die of it, thus not in there."""
+    while frame is not None:
+        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            leave()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 def _ignore_requests() -> None:
     """What ends already needs no more requests to end: Python would die of them while it cleans up."""
-    for number in SIGNALS:
+    for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
 
 
