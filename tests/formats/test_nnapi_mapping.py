@@ -180,6 +180,18 @@ def test_an_output_is_neither_input_nor_constant() -> None:
     assert [v.tolist() for v in found.values()] == [[-1, 2], [1, 1], [0, 2]]
 
 
+@pytest.mark.parametrize("dtype", ["INT8", "UINT8"])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_numbers_of_8_bits_wrap_around(op: str, dtype: str) -> None:
+    """Those of NNAPI end at their bounds. numpy is the witness."""
+    model, b = new_model()
+    kind = ir.DataType[dtype]
+    b.output(b.op(op, *(b.input(n, kind, [4096]) for n in "xy")))
+    feeds = {n: RNG.integers(kind.min, kind.max, 4096, kind.numpy(), endpoint=True) for n in "xy"}
+    (found,) = lift(lower(Model(model, "onnx"))).run(feeds).values()
+    np.testing.assert_array_equal(found, {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](feeds["x"], feeds["y"]))
+
+
 def test_int64_is_narrowed_with_a_warning_and_constants_are_checked() -> None:
     m = model(lambda b, x: b.op("Gather", random(5, 3), x, axis=0), [4], dtype=ir.DataType.INT64)
     notes: list[Diagnostic] = []

@@ -12,6 +12,7 @@ from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
 _NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 _JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
@@ -62,4 +63,20 @@ def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)
 
 
-INTEGER: dict[str, Rewrite] = {**dict.fromkeys(_JOINS, reduced), **dict.fromkeys(BITS, by_digits), "Cast": wrapped}
+def turned_around(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Numbers of 8 bits wrap around, those of NNAPI end at their bounds: computed in floats, which hold every result, and brought back."""
+    x, y = operand(node), operand(node, 1)
+    if x.dtype not in BYTES:
+        return None
+    one, zero = b.const(np.float32(1)), b.like(x, 0)  # there are no casts of signed ones
+    result = b.op(node.op_type, *(b.op("DequantizeLinear", v, one, zero) for v in (x, y)))
+    turns = b.op("Floor", b.op("Mul", b.op("Sub", result, float(x.dtype.min)), 1 / 256))
+    return b.op("QuantizeLinear", b.op("Sub", result, b.op("Mul", turns, 256.0)), one, zero)
+
+
+INTEGER: dict[str, Rewrite] = {
+    **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
+    **dict.fromkeys(_JOINS, reduced),
+    **dict.fromkeys(BITS, by_digits),
+    "Cast": wrapped,
+}

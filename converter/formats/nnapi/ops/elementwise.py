@@ -76,6 +76,8 @@ def lower_arithmetic(e: Emit) -> None:
     kind = next(k for k, v in ARITHMETIC.items() if v == e.op)
     if e.op == "Div" and e.value(0).dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
         raise MappingError("integer division rounds towards minus infinity there, towards zero here")
+    if e.op in ("Add", "Sub", "Mul") and e.value(0).dtype in (ir.DataType.INT8, ir.DataType.UINT8):
+        raise MappingError("numbers of 8 bits wrap around there and end at their bounds here")
     a, b = e.real(0), e.real(1)
     y = e.result(fuse=True)
     e.put(kind, y, a=a, b=b, activation=e.activation)
