@@ -26,6 +26,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
+from converter.signals import REQUESTS
+
 try:
     import fcntl
 except ImportError:  # not POSIX: nothing is locked, and nothing that was left behind is touched
@@ -33,7 +35,6 @@ except ImportError:  # not POSIX: nothing is locked, and nothing that was left b
 
 PREFIX = ".netconv-"
 _OLD = ".old"  # folder in a workspace: publishing has begun; holds what was replaced
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))  # requests to end
 Lock: TypeAlias = int
 
 
@@ -211,7 +212,7 @@ def uninterrupted() -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         arrived.append(number)
 
-    before = {n: handler for n in SIGNALS if (handler := signal.getsignal(n)) is not None}
+    before = {n: handler for n in REQUESTS if (handler := signal.getsignal(n)) is not None}
     try:
         for number in before:
             signal.signal(number, note)

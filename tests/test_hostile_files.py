@@ -229,6 +229,7 @@ IR = (
     '<edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/><edge from-layer="0" from-port="0" to-layer="2" to-port="1"/>'
     '<edge from-layer="2" from-port="2" to-layer="9" to-port="0"/></edges></net>'
 )
+AXES = '<data shape="?" element_type="i64"/><output><port id="0" precision="I64"/></output>'
 
 
 @pytest.mark.parametrize("size", [1 << 31, (1 << 63) - 1, 1 << 63, "1_000", "\u0663"])
@@ -247,6 +248,16 @@ def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
         IR.format(layers=f'<layer id="2" name="a" type="Add" version="opset1">{ports}</layer>').replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'),
     )
     assert judged(path, "-> onnx", "check") == ["refused", "exit 4"]
+
+
+def test_ports_that_say_what_cannot_be(tmp_path: Path) -> None:
+    """Nothing is known of axes that are data but that they add no elements."""
+    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"><dim>2</dim><dim>{}</dim><dim>1</dim></port></output>'
+    for size, answer in ((5, "refused"), (4, "right")):
+        layer = f'<layer id="2" name="a" type="Unsqueeze" version="opset1">{ports.format(size)}</layer>'
+        text = IR.format(layers=f'<layer id="1" name="axes" type="Parameter" version="opset1">{AXES}</layer>{layer}')
+        path = put(tmp_path, "net.xml", text.replace('0" from-port="0" to-layer="2" to-port="1"', '1" from-port="0" to-layer="2" to-port="1"'))
+        assert judged(path, "-> onnx")[0].startswith(answer), size
 
 
 def test_a_body_that_is_carried_is_whole(tmp_path: Path) -> None:

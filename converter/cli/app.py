@@ -18,7 +18,7 @@ import converter
 from converter.cli import console, leave
 from converter.diagnostics import Diagnostic
 from converter.errors import ConverterError, ExitCode, UsageError, WriteError
-from converter.publish import SIGNALS
+from converter.signals import REQUESTS
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
 COMMANDS = {
@@ -75,7 +75,7 @@ def app() -> None:
 def run() -> NoReturn:
     """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
     try:
-        for number in SIGNALS:
+        for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, leave):
                 signal.signal(number, _interrupt)
         code = int(_guarded())
@@ -97,7 +97,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def _ignore_requests() -> None:
     """What ends already needs no more requests to end: Python would die of them while it cleans up."""
-    for number in SIGNALS:
+    for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
 
 

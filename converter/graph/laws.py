@@ -224,7 +224,7 @@ _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
     "Transpose": _transpose,
     **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")},
-    **{"Reshape": _reshape},
+    **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze"), _reshape),
     **{"Slice": _slice, "Tile": _tile},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
 }

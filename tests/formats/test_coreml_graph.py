@@ -479,3 +479,13 @@ def test_whole_numbers_stay_whole_or_are_refused(tmp_path: Path) -> None:
     b.output(b.op("Cast", b.op("Tan", b.input("x", ir.DataType.FLOAT, [4])), to=int(ir.DataType.UINT32)))
     with pytest.raises(UnsupportedError, match="wraps around"):
         Model(m, "test").save(tmp_path / "cast.mlmodel", "coreml")
+
+
+def test_a_fixed_output_of_an_input_without_size_is_refused(tmp_path: Path) -> None:
+    """How much is cut off in front depends on the size of the input, which is not known."""
+    m, b = new_model()
+    w = np.ones((4, 2, 3, 3), np.float32)
+    b.output(b.op("ConvTranspose", b.input("x", ir.DataType.FLOAT, [1, 4, 2, "N"]), w, strides=[2, 2], output_shape=[5, 2]))
+    with pytest.raises(UnsupportedError, match="static") as info:
+        Model(m, "test").save(tmp_path / "m.mlmodel", "coreml")
+    assert info.value.diagnostics[0].code == "X203" and not (tmp_path / "m.mlmodel").exists()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from importlib import metadata
-
 from converter.cli.common import option, subcommand
 from converter.cli.console import Console
 
@@ -18,6 +15,9 @@ def command(console: Console, with_settings: bool) -> None:
     if with_settings:
         _settings(console)
         return
+    import platform
+    from importlib import metadata
+
     import converter
 
     found = {"netconv": converter.__version__, "python": platform.python_version(), "platform": platform.platform()}

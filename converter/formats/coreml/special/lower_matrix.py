@@ -178,7 +178,7 @@ def _target(near: Node, window: dict[str, list[int]]) -> list[int] | None:
     if not any(extra) and not near.attrs.get("output_shape"):
         return None
     shape = shape_of(near.outputs[0])
-    if shape is None:
+    if shape is None or (near.inputs[0] is not None and shape_of(near.inputs[0]) is None):  # where the output begins depends on the input's size
         raise MappingError("output padding needs static shapes", "X203", "fix the inputs with --inputs")
     return [int(d) for d in shape[2:]]
 

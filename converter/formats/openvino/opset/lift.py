@@ -19,6 +19,7 @@ from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
+from converter.graph.laws import broken
 from converter.graph.names import public_name, set_public_name
 from converter.limits import MOST_AXES
 from converter.mapping.drive import FormatMapping, Lifting, refuse
@@ -133,8 +134,10 @@ class BodyLift:
 
     def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
         for port, value in zip(layer.outputs, values, strict=False):
-            if value.shape is None and port.dims and value.producer() is not None:  # what the file says, where inference knows nothing
+            if value.shape is None and port.dims and (node := value.producer()) is not None:  # what the file says, where inference knows nothing
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
+                if (reason := broken(node)) is not None:
+                    raise MappingError(f"the ports do not fit: {reason}", "R105")
             self.env[layer.id, port.id] = value
             name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
             self.names[layer.id, port.id] = name
