@@ -399,6 +399,21 @@ def test_what_core_ml_cannot_say_is_refused(op: str, shapes: dict[str, Any], out
     assert not (tmp_path / "m.mlmodel").exists()
 
 
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64, np.int32, np.int64])
+@pytest.mark.parametrize("end", ["min", "max"])
+def test_the_ends_of_the_integers_are_no_slices_where_they_are_results(dtype: Any, end: str, tmp_path: Path) -> None:
+    number = int(getattr(np.iinfo(dtype), end))
+    m, b = new_model()
+    b.output(b.op("Identity", b.const(np.array([1, number], dtype))), b.op("Relu", b.input("x", ir.DataType.FLOAT, [2])))
+    model = Model(m, "test")
+    if number:
+        with pytest.raises(UnsupportedError, match=f"X204.*{number}"):
+            model.save(tmp_path / "m.mlmodel")
+    else:
+        model.save(tmp_path / "m.mlmodel")
+        assert next(iter(converter.load(tmp_path / "m.mlmodel").run({"x": np.zeros(2, np.float32)}).values())).tolist() == [1, number]
+
+
 def test_the_spec_flavour_is_a_limit(tmp_path: Path) -> None:
     source = one_node(tmp_path, "Conv", {"x": [1, 2, 3, 3, 3]}, [1, 1, 2, 2, 2], {"w": np.ones((1, 2, 2, 2, 2), np.float32)})
     converter.convert(source, tmp_path / "m.mlmodel")

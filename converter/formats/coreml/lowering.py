@@ -154,16 +154,17 @@ def is_float(value: Value | None) -> bool:
     return value is None or value.dtype is None or value.dtype in (FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
-def checked(array: Array, name: str) -> Array:
-    """A constant as float32; MappingError X204 where an integer does not survive."""
-    if array.dtype.kind in "iu" and array.size:
+def checked(array: Array, name: str, *, limits: bool = True) -> Array:
+    """A constant as float32; MappingError X204 where an integer does not survive. `limits`: it may be the limits of a slice."""
+    if array.dtype.kind == "i" and array.size and limits:
         # the ends of the integers stand for "to the end" in slices
         bounds = np.iinfo(array.dtype)
         array = np.where(array >= bounds.max, _FAR, array) if bounds.max > _FAR else array
         array = np.where(array <= bounds.min, -_FAR, array) if bounds.min < -_FAR else array
-    far = np.abs(array) == _FAR if array.dtype.kind in "iu" else np.zeros(array.shape, bool)
-    if array.dtype.kind in "iu" and array.size and not far.all() and int(np.abs(array[~far]).max()) > EXACT_INTEGERS:
-        raise MappingError(f"{name} holds {int(np.abs(array[~far]).max())}; integers beyond 2^24 do not survive Core ML's float32 blobs", "X204")
+    if array.dtype.kind in "iu":
+        beyond = array[((array > EXACT_INTEGERS) | (array < -EXACT_INTEGERS)) & (array != _FAR) & (array != -_FAR)]
+        if beyond.size:
+            raise MappingError(f"{name} holds {beyond[0]}; integers beyond 2^24 do not survive Core ML's float32 blobs", "X204")
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         with np.errstate(over="ignore"):
             narrow = array.astype(np.float32)

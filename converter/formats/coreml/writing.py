@@ -200,6 +200,7 @@ class NetworkWriter:
         """Outputs that are copies: of inputs, constants, other outputs, or under the name of an input."""
         for source, name in self._results:
             if source.const_value is not None:
+                checked(source.const_value.numpy(), source.name or "constant", limits=False)
                 self._constant(network, source)
             message = network.layers.add(name=self.layer_names.fresh(name))
             message.input.append(self.name(source))
