@@ -12,9 +12,10 @@ def main() -> None:
     try:
         import signal
 
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+        from converter.signals import REQUESTS
+
+        for number in REQUESTS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, leave)
         from converter import startup
         from converter.cli.app import run

@@ -20,7 +20,6 @@ from converter.mapping.trouble import TROUBLE, told
 
 LiftSpecial = Callable[[Layer, Builder], "ir.Value | Sequence[ir.Value]"]
 LowerSpecial = Callable[[Node, "Lowering"], None]
-# what reading an impossible attribute, shape or operand raises deep inside a row or a pair: the file's fault, not a bug
 
 
 @dataclass(frozen=True)
