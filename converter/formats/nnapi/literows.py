@@ -47,6 +47,7 @@ def row(
 
 LAST = "last"
 TURNED = ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")  # another axis is made the last one before, and put back behind
+MOST_TURNED = 4  # axes that TRANSPOSE takes in NNAPI
 _PADS = "pad_left pad_right pad_top pad_bottom"
 _SCALES = "width height width_scale height_scale"
 _ACT = {"FusedActivationFunction": "activation"}

@@ -17,7 +17,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError
 from converter.files import Output
 from converter.formats.nnapi.liteflat import LiteGraph, LiteModel, LiteOperator, LiteTensor, read_flat, write_flat
-from converter.formats.nnapi.literows import BY_OPERATION, LAST, REASONS, TURNED, Row
+from converter.formats.nnapi.literows import BY_OPERATION, LAST, MOST_TURNED, REASONS, TURNED, Row
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.shapes import Arguments
 from converter.formats.nnapi.table import Array, Operand, OperandType, Operation, Subgraph, Table
@@ -201,7 +201,7 @@ def check_only(row: Row, x: Arguments) -> None:
             raise Refused(f"{name} is not a constant")
         if wanted == LAST:
             rank = x.rank("input")
-            if rank is None or (value % rank != rank - 1 and row.operation not in TURNED):
+            if rank is None or (value % rank != rank - 1 and (row.operation not in TURNED or rank > MOST_TURNED)):
                 raise Refused(f"{name} is {value}, only the last axis is possible")
         elif value != wanted:
             raise Refused(f"{name} is {str(value).lower()}, only {str(wanted).lower()} is possible")

@@ -46,7 +46,7 @@ SHAPES = [
         Attr("axis", "axis", int_text),
         Guard("indices that are smaller than the data beside the axis", lambda near: _same_beside(near)),
         since=6,
-        given="2,3 =2,3",
+        given="6,1 =6,1",
     ),
     op("Softmax", "SoftMax", Attr("axis", "axis", int_text, far_default=1), given="2,3"),
     op("LogSoftmax", "LogSoftmax", Attr("axis", "axis", int_text, far_default=1), since=5, given="2,3"),
