@@ -17,7 +17,7 @@ import numpy.typing as npt
 from converter.diagnostics import Where
 from converter.errors import unreadable
 
-# descriptor of a mapped file -> its map, address and size. Threads look at copies of it: others may map files meanwhile.
+# descriptor of a mapped file -> its map, address and size. To be looked at as a copy: other threads map files, and the search for cycles forgets some.
 _MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int]] = {}
 
 
@@ -75,7 +75,7 @@ def copied(data: memoryview, target: int) -> int:
     if not hasattr(os, "copy_file_range") or not data.nbytes:
         return 0
     low = _address(data)
-    for source, (_, start, size) in tuple(_MAPS.items()):
+    for source, (_, start, size) in _MAPS.copy().items():
         if start <= low and low + data.nbytes <= start + size:
             with contextlib.suppress(OSError):  # file systems that cannot; what is wrong with the target, writing will say
                 return os.copy_file_range(source, target, data.nbytes, low - start)
@@ -85,6 +85,6 @@ def copied(data: memoryview, target: int) -> int:
 def release() -> None:
     """Gives the memory of all mapped pages back; one that is used again comes from the system's cache."""
     if hasattr(mmap, "MADV_DONTNEED"):
-        for reference, _, _ in tuple(_MAPS.values()):
+        for reference, _, _ in _MAPS.copy().values():
             if (mapped := reference()) is not None:
                 mapped.madvise(mmap.MADV_DONTNEED)

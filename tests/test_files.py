@@ -338,7 +338,8 @@ def test_files_are_mapped_while_others_are_written(tmp_path: Path) -> None:
 
     def map_and_forget() -> None:
         while not over.is_set():
-            MappedFile(tmp_path / "in")
+            kept = [MappedFile(tmp_path / "in") for _ in range(20)]
+            kept[0].circle = kept  # type: ignore[attr-defined]  # forgotten by the search for cycles
 
     other, array = threading.Thread(target=map_and_forget), np.zeros(SLAB // 4, np.uint8)
     other.start()

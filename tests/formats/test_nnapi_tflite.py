@@ -86,7 +86,7 @@ def test_the_corpus_comes_back(tmp_path: Path) -> None:
         found = read_tflite(lite)
         assert not [str(d) for d in validate(found) if d.level == "error"], path
         back += [o.type for o in found.operations] == [o.type for o in table.operations]
-    assert back >= 835 and back + refused >= 1408
+    assert back >= 835 and refused <= 500  # others come back with the TRANSPOSE that puts another axis last
 
 
 def run_one(kind: str, inputs: list[int], table: Table, shape: list[int], feeds: dict[str, Any], of: OperandType = F32) -> Any:
