@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.legalise_integers import INTEGER
 from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
-from converter.formats.nnapi.legalise_numbers import INTEGERS, MOVES, NUMBERS, remainder
+from converter.formats.nnapi.legalise_numbers import FLOATS, INTEGERS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.graph.build import Builder, attrs_of, same_attrs
@@ -19,7 +19,6 @@ from converter.graph.sizes import arange
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
 LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: small ones lose nothing that matters
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.legalise_numbers import INTEGERS, operand
+from converter.formats.nnapi.writing import BYTES
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, shape_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
 _NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 _JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
@@ -50,14 +50,15 @@ def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
     """A cast to a type that only casts read again: what it leaves of the number, which stays in its own type."""
     x, out = operand(node), node.outputs[0]
     users = [use.node for use in out.uses()]
-    if x.dtype in INTEGERS and out.dtype == ir.DataType.UINT8:
-        count = b.like(x, 256)
-        rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
-        return b.op("Cast", b.op("Min", b.op("Max", rest, b.like(x, 0)), b.like(x, 255)), to=int(ir.DataType.UINT8))
-    if x.dtype not in INTEGERS or out.dtype not in _NARROW or out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users):
+    byte = out.dtype == ir.DataType.UINT8
+    if x.dtype not in INTEGERS or out.dtype not in (ir.DataType.UINT8, *_NARROW):
+        return None
+    if not byte and (out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users)):
         return None
     count = b.like(x, 1 << out.dtype.bitwidth)
     rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
+    if byte:
+        return b.op("Cast", b.op("Min", b.op("Max", rest, b.like(x, 0)), b.like(x, 255)), to=int(ir.DataType.UINT8))
     if not out.dtype.is_signed():
         return rest
     return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)

@@ -17,7 +17,7 @@ from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
-from converter.formats.nnapi.writing import Ref, Writer
+from converter.formats.nnapi.writing import BYTES, Ref, Writer
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.mapping.drive import refuse
@@ -31,7 +31,6 @@ from converter.passes.legalise import legalise
 from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
 
 

@@ -27,6 +27,7 @@ from converter.mapping.narrow import Narrowing
 from converter.mapping.node import MappingError
 
 T = OperandType
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
 _LARGEST = 2**31 - 1  # of a dimension
 TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.ops.args import DATA_TYPES, Args, lifts
 from converter.formats.nnapi.ops.emit import LAZY, Emit, Ref, activation_code, lowers, only_user
 from converter.formats.nnapi.ops.ranges import CASTABLE, demand_a_byte
-from converter.formats.nnapi.writing import NARROW, parameters
+from converter.formats.nnapi.writing import BYTES, NARROW, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import constant, evaluate, known
 from converter.graph.sizes import demand_small
@@ -76,7 +76,7 @@ def lower_arithmetic(e: Emit) -> None:
     kind = next(k for k, v in ARITHMETIC.items() if v == e.op)
     if e.op == "Div" and e.value(0).dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
         raise MappingError("integer division rounds towards minus infinity there, towards zero here")
-    if e.op in ("Add", "Sub", "Mul") and e.value(0).dtype in (ir.DataType.INT8, ir.DataType.UINT8):
+    if e.op in ("Add", "Sub", "Mul") and e.value(0).dtype in BYTES:
         raise MappingError("numbers of 8 bits wrap around there and end at their bounds here")
     a, b = e.real(0), e.real(1)
     y = e.result(fuse=True)
