@@ -92,10 +92,14 @@ def infer(node: ir.Node) -> None:
         from converter.graph import infer_control
 
         infer_control.infer(node)
-    elif node.domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
+    elif node.domain == EXTENSION_DOMAIN:
         from converter.graph import extensions
 
         extensions.infer(node)
+    elif node.domain == CHANNELS_LAST_DOMAIN:
+        from converter.graph import channels_last
+
+        channels_last.infer_twin(node)
     else:
         if node.domain == "" and (reason := wild(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
