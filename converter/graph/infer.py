@@ -36,9 +36,13 @@ class InferenceError(Exception):
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
     """The static shape, or None when rank or a dimension is unknown."""
-    if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+    if value.shape is None:
         return None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+    dims = value.shape.dims
+    for d in dims:  # a loop: this is asked more often than anything else
+        if not isinstance(d, int):
+            return None
+    return dims  # type: ignore[return-value]
 
 
 def rank_of(value: ir.Value) -> int | None:
