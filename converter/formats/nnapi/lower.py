@@ -28,7 +28,7 @@ from converter.passes.channels_last import boundary_permutation, to_last
 from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
-from converter.passes.merge import merge
+from converter.passes.merge import merge_biases
 from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
@@ -112,7 +112,7 @@ def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shape
     """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
     graph = model.ir.clone()
     fold(graph)
-    merge(graph)
+    merge_biases(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
     shapes = narrow_boundary(graph) if records else ({}, {})
