@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from converter.api import load
 from converter.errors import ReadError
 from converter.graph import sizes
 from converter.graph.infer import InferenceError
+from hostile import supervise
 from hostile.judge import ACTIONS
 from hostile.supervise import supervised
 from mutations import FORMS, files_of, seeds
@@ -46,6 +48,20 @@ def put(folder: Path, name: str, data: bytes | str) -> Path:
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
+
+
+def test_a_process_that_does_nothing_hangs_and_one_that_others_slow_down_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "LIMIT", 0)
+    monkeypatch.setattr(supervise, "GRACE", 1)
+
+    def slowed() -> str:
+        for _ in range(8):
+            time.sleep(0.2)
+            sum(range(1_000_000))  # tens of milliseconds, more than the system counts in
+        return "right"
+
+    answers = list(supervise.supervised([slowed, lambda: str(time.sleep(60))]))
+    assert answers == [(0, "right", ""), (1, "fault", "hang: 1 s")]
 
 
 # --- text that grows, or goes deep

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -152,13 +153,17 @@ class Check:
         return [self._output(i, j, mine, theirs, floors) for i, j in pairs]
 
     def _floors(self, mine: list[list[Array]]) -> list[list[Array]]:
-        """Per feed and output: the spread under jitter of inputs and weights, and without the engine's optimisations."""
+        """Per feed and output: the spread under jitter of inputs and weights, without the engine's optimisations, and of halves in floats."""
         runs: list[list[list[Array]]] = []
         for k in range(RUNS + 1):
             moved = Jitter(k + 1, self.step) if k < RUNS else None
             feeds = [{n: jitter(x, np.random.default_rng([k, i]), self.step) if moved else x for n, x in f.items()} for i, f in enumerate(self.arrays)]
             runs.append(self._run(self.mine, moved, moved is not None, feeds, "reference"))
-        return [measure(base, lambda k, i=i: runs[k][i], RUNS + 1) for i, base in enumerate(mine)]  # type: ignore[misc]
+        if self.mine.halves:
+            with contextlib.suppress(CannotRun):
+                session = self.mine.compile(self.mine.whole(), floats=True)
+                runs.append([session.run(f) for f in self.arrays])
+        return [measure(base, lambda k, i=i: runs[k][i], len(runs)) for i, base in enumerate(mine)]  # type: ignore[misc]
 
     def _output(self, i: int, j: int, mine: list[list[Array]], theirs: list[list[Array]], floors: list[list[Array]] | None) -> Output:
         r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]

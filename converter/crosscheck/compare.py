@@ -89,7 +89,8 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
         delta = np.where(same, 0.0, np.where(np.isfinite(delta), delta, np.inf))
         limit = np.broadcast_to(np.asarray(0.0 if tolerance is None else tolerance, np.float64), x.shape)
         ratio = np.where(delta == 0, 0.0, np.where(limit > 0, delta / limit, np.inf))
-        ratio = np.where(np.isnan(ratio), np.where(np.isinf(delta), np.inf, 0.0), ratio)
+        # a limit that is infinite: rounding alone decides whether this element is finite
+        ratio = np.where(np.isnan(ratio), np.where(np.isinf(delta) & ~np.isinf(limit), np.inf, 0.0), ratio)
         worst = int(np.argmax(ratio if np.isfinite(ratio).all() else np.where(np.isinf(ratio), delta, -1.0)))
         relative = delta / np.maximum(np.abs(x), np.finfo(np.float64).tiny)
     at = tuple(int(i) for i in np.unravel_index(worst, x.shape))

@@ -135,26 +135,35 @@ class LockStep:
 
     def _judge(self, u: Unit, a: dict[str, Values], session: Session, given: dict[str, Values | None]) -> None:
         """Repeats the isolated comparison against the noise of the reference's own piece."""
-        noisy = {i: self.mine.compile(u.mine, Jitter(i + 1, self.step)) for i in range(RUNS)}
+        noisy = [self.mine.compile(u.mine, Jitter(i + 1, self.step)) for i in range(RUNS)]
+        exact = self._in_floats(u)
         found = []
         for i, base in enumerate(a[u.name]):
             result = session.run({n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs})[0]
             limit = self.limit(u.name, base)
             if limit is None:
-                limit = tolerance(base, self._floor(u, a, noisy, i, base), self.step, self.steps.get(u.other, 0.0))
+                limit = tolerance(base, self._floor(u, a, noisy, exact, i), self.step, self.steps.get(u.other, 0.0))
             found.append(compare(base, result, limit))
         u.own = worst(found)
         u.broken = u.own.excess > 1
 
-    def _floor(self, u: Unit, a: dict[str, Values], noisy: dict[int, Session], i: int, base: Array) -> Array:
+    def _in_floats(self, u: Unit) -> Session | None:
+        try:
+            return self.mine.compile(u.mine, floats=True) if self.mine.halves else None
+        except CannotRun:
+            return None
+
+    def _floor(self, u: Unit, a: dict[str, Values], noisy: Sequence[Session], exact: Session | None, i: int) -> Array:
         def again(k: int) -> Values | None:
             rng = np.random.default_rng([k, i])
             try:
+                if k == RUNS:
+                    return None if exact is None else exact.run({n: a[n][i] for n in u.mine.inputs})
                 return noisy[k].run({n: jitter(a[n][i], rng, self.step) for n in u.mine.inputs})
             except CannotRun:
                 return None
 
-        return measure([base], again)[0]
+        return measure([a[u.name][i]], again, RUNS + 1)[0]
 
 
 def _unread(u: Unit, step: float) -> Difference | None:

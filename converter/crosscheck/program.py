@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.crosscheck.floats import in_floats
 from converter.crosscheck.noise import jitter
 from converter.diagnostics import Diagnostic, Where
 from converter.engines.legalise import legalise_for_onnxruntime
@@ -113,26 +114,33 @@ class Program(Cutter):
         self.ir = clone
         self.source = Cutter(model.ir.graph)
         self._functions = {f.identifier(): ir.to_proto(f) for f in clone.functions.values()}
+        self.halves = any(v.dtype == ir.DataType.FLOAT16 for n in all_nodes(clone.graph) for v in (*n.inputs, *n.outputs) if v is not None)
 
     def whole(self) -> Piece:
         return self.piece(self.outputs, set(self.inputs))
 
-    def compile(self, piece: Piece, jitter: Jitter | None = None, optimise: bool = True) -> Session:
-        return Session(self, piece, jitter, optimise)
+    def compile(self, piece: Piece, jitter: Jitter | None = None, optimise: bool = True, floats: bool = False) -> Session:
+        """`floats`: what the piece says in halves is computed in floats, and the results are rounded."""
+        return Session(self, piece, jitter, optimise, floats)
 
 
 class Session:
     """A compiled piece. `run` takes arrays by value name and gives the targets in order."""
 
-    def __init__(self, program: Program, piece: Piece, moved: Jitter | None, optimise: bool) -> None:
+    def __init__(self, program: Program, piece: Piece, moved: Jitter | None, optimise: bool, floats: bool) -> None:
         self.piece = piece
         self._types = {n: _dtype(program.values[n]) for n in piece.inputs}
+        self._declared = {n: _dtype(program.values[n]) if floats else None for n in piece.targets}
         self._passed = [t for t in piece.targets if t in piece.inputs]
         self._fixed = {t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None}
         self._lent: list[Any] = []
         self._run: Any = None
         if piece.nodes:
-            self._run = self._load(_proto(program, piece, moved, self), optimise)
+            proto = _proto(program, piece, moved, self)
+            if floats:
+                in_floats(proto, self._lent)
+                self._types = {n: np.float32 if t == np.float16 else t for n, t in self._types.items()}
+            self._run = self._load(proto, optimise)
 
     def _load(self, proto: onnx.ModelProto, optimise: bool) -> Any:
         import onnxruntime
@@ -163,7 +171,8 @@ class Session:
                 results = self._run.run(wanted, {i.name: given[i.name] for i in self._run.get_inputs()})
             except Exception as e:  # onnxruntime raises its own RuntimeError family
                 raise CannotRun(first_line(e)) from None
-            computed.update(zip(wanted, map(np.asarray, results), strict=True))
+            with np.errstate(over="ignore"):
+                computed.update((n, np.asarray(r, self._declared[n])) for n, r in zip(wanted, results, strict=True))
         return [computed[t] for t in self.piece.targets]
 
 

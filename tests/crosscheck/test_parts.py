@@ -53,6 +53,13 @@ def test_the_tolerance_is_per_element() -> None:
     assert d.index == (0,) and d.excess == pytest.approx(10) and d.max_abs == pytest.approx(1)
 
 
+def test_where_rounding_decides_what_is_finite_nothing_is_judged() -> None:
+    a, b = np.array([np.inf, 0.0, 1.0]), np.array([2.0, np.inf, np.nan])
+    assert compare(a, b, np.array([np.inf, np.inf, 0.1])).index == (2,)
+    assert compare(a[:2], b[:2], np.array([np.inf, np.inf])).excess == 0
+    assert compare(a[:2], b[:2], 1e300).excess == np.inf
+
+
 def test_texts_and_shapes() -> None:
     a = np.array(["a", "b"], object)
     assert compare(a, a.copy()).equal

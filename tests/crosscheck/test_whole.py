@@ -16,6 +16,7 @@ from converter.errors import NothingComparedError, ReadError, UsageError
 from converter.graph.build import new_model
 from converter.graph.names import set_public_name
 from converter.model import Model
+from converter.passes.unroll import unroll
 from converter.resources import schema_path
 from crosscheck.nets import copy_of, mobilenet, recurrent, resnet
 
@@ -124,6 +125,32 @@ def test_half_precision_weights_are_within_their_own_noise() -> None:
             v.replace_all_uses_with(cast.outputs[0])
     result = verify(model, candidate, tensors="all")
     assert result.passed and result.max_difference > 0, result.first
+
+
+def test_halves_that_overflow_between_two_layers_say_nothing() -> None:
+    """A loop rounds its state to halves after every turn; the engine keeps the same layers written out in floats, where 90000 is finite."""
+
+    def net(last: float) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT16, [4])
+        body = b.body("body")
+        body.input("turn", ir.DataType.INT64, [])
+        go, state = body.input("go", ir.DataType.BOOL, []), body.input("state", ir.DataType.FLOAT16, [4])
+        body.output(go, body.op("Mul", state, np.float16(300)))
+        y = b.op("Loop", b.const(np.array(2)), b.const(np.array(True)), x, body=body.graph)
+        b.output(b.op("Mul", y, np.float16(last), name="y"))
+        return Model(model, "onnx")
+
+    def flat(last: float) -> Model:
+        model = net(last)
+        assert unroll(model.ir)
+        return model
+
+    large = {"x": np.ones(4, np.float16)}
+    assert net(0.001).run(large)["y"][0] == np.inf and 89 < flat(0.001).run(large)["y"][0] < 91
+    for tensors in ("outputs", "all"):
+        assert verify(net(0.001), flat(0.001), large, tensors=tensors).passed
+        assert not verify(net(0.001), flat(0.002), {"x": np.full(4, 0.1, np.float16)}, tensors=tensors).passed
 
 
 def test_a_fused_layer_that_keeps_a_name_is_not_a_fault() -> None:

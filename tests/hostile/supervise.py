@@ -15,7 +15,7 @@ from types import FrameType
 from converter import limits
 
 LIMIT = 10  # seconds for one case, of its own time
-GRACE = 5  # seconds until a process that does not even notice is killed
+GRACE = 5  # seconds until a process that does not even notice is killed, of its own time or of doing nothing
 MEMORY = 1 << 30  # bytes for one case, beside the program
 
 Case = Callable[[], str]
@@ -35,7 +35,7 @@ def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
             os.close(read)
             _child(cases, first, write)
         os.close(write)
-        for number, answer, detail in _answers(read):
+        for number, answer, detail in _answers(read, child):
             yield number, answer, detail
             first = number + 1
         os.close(read)
@@ -47,9 +47,9 @@ def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
             first += 1
 
 
-def _answers(pipe: int) -> Iterator[tuple[int, str, str]]:
-    pending = b""
-    while select.select([pipe], [], [], LIMIT + GRACE)[0]:
+def _answers(pipe: int, child: int) -> Iterator[tuple[int, str, str]]:
+    pending, before = b"", _used(child)
+    while _ready(pipe, child, before):
         chunk = os.read(pipe, 1 << 16)
         if not chunk:
             return
@@ -57,6 +57,27 @@ def _answers(pipe: int) -> Iterator[tuple[int, str, str]]:
         for line in lines:
             number, answer, detail = json.loads(line)
             yield number, answer, detail
+        before = _used(child)
+
+
+def _ready(pipe: int, child: int, before: float) -> bool:
+    """Whether there is an answer. A process that others keep from running is waited for, one that does nothing or too much is not."""
+    last = before
+    while not select.select([pipe], [], [], LIMIT + GRACE)[0]:
+        used = _used(child)
+        if used <= last or used > before + LIMIT + GRACE:
+            return False
+        last = used
+    return True
+
+
+def _used(child: int) -> float:
+    """Seconds of processor time of a process, all its threads; 0 where the system does not tell, which makes every wait one of nothing."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _child(cases: list[Case], first: int, pipe: int) -> None:
