@@ -14,7 +14,7 @@ from types import ModuleType
 
 # onnx_ir computes with names of dimensions through sympy, netconv never does; it is half of what a conversion imports
 LATER = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
-GC_THRESHOLD = 50_000  # new objects between two looks for garbage; Python's 700 look through a growing graph of layers again and again
+GC_THRESHOLD = 200_000  # new objects between two looks for garbage; Python's 700 look through a growing graph of layers again and again
 
 
 class _Later:

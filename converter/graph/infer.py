@@ -27,6 +27,8 @@ KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evalu
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
+_CHOICES = {"Gather", "Slice"}
+_UNKNOWN_SIZE = np.iinfo(np.int64).min
 _NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 
 
@@ -36,9 +38,13 @@ class InferenceError(Exception):
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
     """The static shape, or None when rank or a dimension is unknown."""
-    if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+    if value.shape is None:
         return None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+    dims = value.shape.dims
+    for d in dims:  # a loop: this is asked more often than anything else
+        if not isinstance(d, int):
+            return None
+    return dims  # type: ignore[return-value]
 
 
 def rank_of(value: ir.Value) -> int | None:
@@ -92,10 +98,14 @@ def infer(node: ir.Node) -> None:
         from converter.graph import infer_control
 
         infer_control.infer(node)
-    elif node.domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
+    elif node.domain == EXTENSION_DOMAIN:
         from converter.graph import extensions
 
         extensions.infer(node)
+    elif node.domain == CHANNELS_LAST_DOMAIN:
+        from converter.graph import channels_last
+
+        channels_last.infer_twin(node)
     else:
         if node.domain == "" and (reason := wild(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
@@ -221,13 +231,25 @@ def _evaluate(node: ir.Node) -> None:
         _evaluate_shape(node)
         return
     values = [known(v) for v in node.inputs]
+    if node.op_type in _CHOICES and values[0] is None:
+        values[0] = _sizes(node.inputs[0])
     if any(v is not None and k is None for v, k in zip(node.inputs, values, strict=True)):
         return
     sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else KNOWN_LIMIT + 1 for o in node.outputs]
     if not node.inputs or max(sizes) > KNOWN_LIMIT:
         return
     for out, array in zip(node.outputs, evaluate(node, values), strict=False):
-        set_known(out, array)
+        if node.op_type not in _CHOICES or _UNKNOWN_SIZE not in array:
+            set_known(out, array)
+
+
+def _sizes(value: ir.Value | None) -> Array | None:
+    """What Shape gives of a value of which only some dimensions are known: a choice of those does not wait for the others."""
+    shape = value.producer() if value is not None else None
+    if shape is None or shape.op_type != "Shape" or shape.domain or shape.inputs[0] is None or shape.inputs[0].shape is None:
+        return None
+    dims = list(shape.inputs[0].shape)[_int(shape, "start", 0) : _int(shape, "end", None)]
+    return np.array([d if isinstance(d, int) else _UNKNOWN_SIZE for d in dims], np.int64)
 
 
 def _evaluate_shape(node: ir.Node) -> None:

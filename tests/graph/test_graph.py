@@ -112,6 +112,12 @@ class TestKnownValues:
         x = x_of(b, "N", 3, 4)
         assert known(b.op("Shape", x)) is None and known(b.op("Shape", x, start=1)).tolist() == [3, 4] and known(b.op("Size", x)) is None
 
+    def test_a_choice_among_known_and_unknown_dimensions(self, b: Builder) -> None:
+        shape = b.op("Shape", x_of(b, "n", 3, 8, 9))
+        assert known(b.op("Gather", shape, [3, 1], axis=0)).tolist() == [9, 3]  # type: ignore[union-attr]
+        assert known(b.op("Squeeze", b.op("Slice", shape, [-1], [1 << 40], [0]))).tolist() == 9  # type: ignore[union-attr]
+        assert known(b.op("Gather", shape, [0, 1], axis=0)) is None
+
     def test_size(self, b: Builder) -> None:
         assert known(b.op("Size", x_of(b, 2, 3))) == 6
 

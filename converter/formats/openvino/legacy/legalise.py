@@ -147,9 +147,16 @@ def _both(node: ir.Node, b: Builder, attrs: dict[str, Any]) -> list[ir.Value] | 
     return [b.op("Concat", *pair, axis=1 if i == 0 else 0) for i, pair in enumerate(zip(*parts, strict=True))]
 
 
-@rewrites("ArgMin")
-def arg_min(node: ir.Node, b: Builder) -> ir.Value:
-    return b.op("ArgMax", b.op("Neg", _inputs(node)[0]), **attrs_of(node))
+@rewrites("ArgMax", "ArgMin")
+def best_place(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The layer takes the largest of floats: the smallest are the largest of the negative, the best of integers are those that equal it."""
+    x, attrs = node.inputs[0], attrs_of(node)
+    if x is None or x.dtype is None:
+        return None
+    if x.dtype.is_floating_point():
+        return b.op("ArgMax", b.op("Neg", x), **attrs) if node.op_type == "ArgMin" else None
+    best = b.op("ReduceMax" if node.op_type == "ArgMax" else "ReduceMin", x, [attrs.get("axis", 0)])
+    return b.op("ArgMax", b.op("Cast", b.op("Equal", x, best), to=ir.DataType.FLOAT), **attrs)
 
 
 @rewrites("TopK")

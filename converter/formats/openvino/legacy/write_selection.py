@@ -34,7 +34,7 @@ def lower_top_k(node: Node, low: Lowering) -> None:
 def _arg_max(low: Lowering, x: ir.Value, out: ir.Value, axis: int, k: int, values: bool) -> None:
     """The places that the layer gives are floats."""
     attrs = {"axis": str(axis), "out_max_val": "1" if values else "0", "top_k": str(k)}
-    if not is_float(x):
+    if not is_float(x) and x.dtype != ir.DataType.BOOL:  # answers to questions are floats there
         raise MappingError("the best of integers are not known to the target")
     if values:
         low.add("ArgMax", [x], [out], attrs)
