@@ -1,4 +1,4 @@
-"""What a process of netconv's own (the command line, a worker of `batch`) arranges before it loads a model.
+"""What a process of netconv's own (the command line, a worker of `batch`) arranges before it loads a model, and before it ends.
 
 A process that merely imports `converter` keeps its own arrangements.
 """
@@ -33,3 +33,8 @@ def prepare() -> None:
     if _Later not in sys.meta_path:
         sys.meta_path.insert(0, _Later)
     gc.set_threshold(GC_THRESHOLD)
+
+
+def finish() -> None:
+    """Lets everything end with the process: Python would look through all of it for garbage first, which takes as long as a small conversion."""
+    gc.freeze()
