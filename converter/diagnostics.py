@@ -32,8 +32,9 @@ class Where:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("path", "layer", "kind"):
-            object.__setattr__(self, name, _shortened(getattr(self, name)))
+        for name, text in (("path", self.path), ("layer", self.layer), ("kind", self.kind)):
+            if len(text) > LONGEST:
+                object.__setattr__(self, name, _shortened(text))
 
     def __str__(self) -> str:
         parts = [f"{self.file}:{self.line}" if self.file and self.line else self.file or (f"line {self.line}" if self.line else "")]

@@ -8,6 +8,7 @@ import mmap
 import os
 import stat
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,11 @@ class MappedFile:
         """The whole file as uint8, not copied."""
         return self._bytes
 
-    def slice(self, offset: int, size: int, where: Where | None = None) -> npt.NDArray[np.uint8]:
-        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the file."""
+    def slice(self, offset: int, size: int, where: Where | Callable[[], Where] | None = None) -> npt.NDArray[np.uint8]:
+        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the file. `where` may be made when it is needed."""
         if offset < 0 or size < 0 or offset + size > len(self):
-            raise unreadable("R102", f"bytes {offset}..{offset + size} are outside {self.path.name}, which has {len(self)}", where or Where(str(self.path)))
+            place = where() if callable(where) else where or Where(str(self.path))
+            raise unreadable("R102", f"bytes {offset}..{offset + size} are outside {self.path.name}, which has {len(self)}", place)
         return self._bytes[offset : offset + size]
 
 

@@ -1,4 +1,4 @@
-"""What a process of netconv's own (the command line, a worker of `batch`) arranges before it loads a model.
+"""What a process of netconv's own (the command line, a worker of `batch`) arranges before it loads a model, and before it ends.
 
 A process that merely imports `converter` keeps its own arrangements.
 """
@@ -14,7 +14,7 @@ from types import ModuleType
 
 # onnx_ir computes with names of dimensions through sympy, netconv never does; it is half of what a conversion imports
 LATER = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
-GC_THRESHOLD = 50_000  # new objects between two looks for garbage; Python's 700 look through a growing graph of layers again and again
+GC_THRESHOLD = 200_000  # new objects between two looks for garbage; Python's 700 look through a growing graph of layers again and again
 
 
 class _Later:
@@ -33,3 +33,8 @@ def prepare() -> None:
     if _Later not in sys.meta_path:
         sys.meta_path.insert(0, _Later)
     gc.set_threshold(GC_THRESHOLD)
+
+
+def finish() -> None:
+    """Lets everything end with the process: Python would look through all of it for garbage first, which takes as long as a small conversion."""
+    gc.freeze()

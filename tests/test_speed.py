@@ -90,12 +90,16 @@ def test_a_long_chain_needs_no_deep_stack(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_cost_of_an_output_is_constant(tmp_path: Path) -> None:
-    """A value on more axes than the target has, given again and again: each output is rewritten without a look at all the others."""
+@pytest.mark.parametrize(("dtype", "kind", "inputs"), [(TensorProto.FLOAT, "Relu", ["x"]), (TensorProto.INT32, "Add", ["x", "x"])])
+def test_the_cost_of_an_output_is_constant(tmp_path: Path, dtype: int, kind: str, inputs: list[str]) -> None:
+    """A value on more axes than the target has, given again and again: each output is rewritten without a look at all the others.
+
+    Nor is the scale of stored integers looked for among all of them.
+    """
     found = []
     for count in (8, FEW, MANY):
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 2, 2, 2]) for name in ("x", *(f"y{i}" for i in range(count)))]
-        nodes = [helper.make_node("Relu", ["x"], ["r"]), *(helper.make_node("Identity", ["r"], [v.name]) for v in ends[1:])]
+        ends = [helper.make_tensor_value_info(name, dtype, [1, 4, 2, 2, 2]) for name in ("x", *(f"y{i}" for i in range(count)))]
+        nodes = [helper.make_node(kind, inputs, ["r"]), *(helper.make_node("Identity", ["r"], [v.name]) for v in ends[1:])]
         source, made = tmp_path / f"{count}.onnx", tmp_path / f"{count}.tflite"
         onnx.save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
         model = converter.load(source)

@@ -5,6 +5,7 @@ When the other end goes away, for whatever reason, so does the worker, in the mi
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -21,6 +22,7 @@ def main() -> None:
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     _preload()
+    gc.freeze()  # all of it stays
     with open(int(sys.argv[1]), "w", encoding="utf-8") as results:
         results.write("ready\n")
         results.flush()
@@ -28,6 +30,7 @@ def main() -> None:
             task = Task(**json.loads(tasks.get()))
             results.write(json.dumps(_limited(task)) + "\n")
             results.flush()
+            gc.collect()  # networks are cycles; what one job leaves must not count as the next one's
 
 
 def _listen(tasks: queue.SimpleQueue[str]) -> None:

@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 import converter
+from converter import startup
 from converter.cli import console, leave
 from converter.diagnostics import Diagnostic
 from converter.errors import ConverterError, ExitCode, UsageError, WriteError
@@ -83,6 +84,7 @@ def run() -> NoReturn:
     except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
+    startup.finish()
     sys.exit(code)
 
 

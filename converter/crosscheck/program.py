@@ -18,7 +18,7 @@ from converter.crosscheck.floats import in_floats
 from converter.crosscheck.noise import jitter
 from converter.diagnostics import Diagnostic, Where
 from converter.engines.legalise import legalise_for_onnxruntime
-from converter.engines.onnxruntime import opened, refuse_opaque
+from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
 from converter.errors import UnsupportedError
 from converter.graph.extensions import bind
 from converter.graph.infer import Array
@@ -135,6 +135,7 @@ class Session:
         self._fixed = {t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None}
         self._lent: list[Any] = []
         self._run: Any = None
+        self._loops = has_loop(piece.nodes)
         if piece.nodes:
             proto = _proto(program, piece, moved, self)
             if floats:
@@ -168,7 +169,7 @@ class Session:
         if self._run is not None:
             wanted = [t for t in dict.fromkeys(self.piece.targets) if t not in computed]
             try:
-                results = self._run.run(wanted, {i.name: given[i.name] for i in self._run.get_inputs()})
+                results = executed(self._run, wanted, {i.name: given[i.name] for i in self._run.get_inputs()}, self._loops)
             except Exception as e:  # onnxruntime raises its own RuntimeError family
                 raise CannotRun(first_line(e)) from None
             with np.errstate(over="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ class Session:
     inputs: list[tuple[str, str, np.dtype[Any] | None]]  # (public name, name inside, type fed instead of the declared one)
     outputs: list[tuple[str, np.dtype[Any] | None]]  # (public name, declared type where the engine returns another one)
     weights: list[Any] = field(default_factory=list)  # arrays that the session reads in place: they must outlive it
+    loops: bool = False
     wanted: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -45,10 +47,43 @@ class Session:
         """UsageError N403 with onnxruntime's first line when the feeds do not fit."""
         named = {name: as_feed(feeds[public], fed) for public, name, fed in self.inputs if name in self.wanted}
         try:
-            results = self.session.run(None, named)
+            results = executed(self.session, None, named, self.loops)
         except Exception as e:  # onnxruntime raises its own RuntimeError family
             raise UsageError(Diagnostic("N403", f"onnxruntime: {first_line(e)}")) from None
         return {name: as_result(r, declared) for (name, declared), r in zip(self.outputs, results, strict=True)}
+
+
+def executed(session: InferenceSession, wanted: list[str] | None, feeds: dict[str, Any], loops: bool) -> list[Any]:
+    """What the session computes. `loops`: it may have no end, so Ctrl-C and the like must not wait for it, as they do for C++ code."""
+    if not loops:
+        return list(session.run(wanted, feeds))
+    import onnxruntime
+
+    options, found, failed, over = onnxruntime.RunOptions(), list[Any](), list[BaseException](), threading.Event()
+
+    def work() -> None:
+        try:
+            found.extend(session.run(wanted, feeds, options))
+        except BaseException as e:
+            failed.append(e)
+        over.set()
+
+    threading.Thread(target=work).start()
+    try:
+        # not Thread.join, which takes the thread for ended after an interrupt; the system may tell any thread of a signal, Python only this one
+        while not over.wait(0.1):
+            pass
+    except BaseException:
+        options.terminate = True
+        over.wait()
+        raise
+    if failed:
+        raise failed[0]
+    return found
+
+
+def has_loop(nodes: Iterable[ir.Node]) -> bool:
+    return any(n.op_type == "Loop" for n in nodes)
 
 
 def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
@@ -93,7 +128,7 @@ def prepare(model: Model, *, optimise: bool = True) -> Session:
         session, weights = _load(clone, options)
     except Exception as e:  # onnxruntime raises its own RuntimeError family
         raise UnsupportedError(Diagnostic("N403", f"onnxruntime cannot run this model: {first_line(e)}")) from None
-    return Session(session, inputs, outputs, weights)
+    return Session(session, inputs, outputs, weights, has_loop(all_nodes(clone.graph)))
 
 
 def _fed(value: ir.Value) -> np.dtype[Any] | None:

@@ -6,12 +6,13 @@ weights and other operands keep ONNX's own layout in the graph (a writer permute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import infer, known, set_known, set_type
 
 # (domain, operator) -> (inputs that carry data, outputs that carry data)
 LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -72,6 +73,33 @@ def write_body(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> 
         if i < len(results):
             results[i] = b.op("Transpose", results[i], perm=to_last(_rank(results[i])))
     return tuple(results)
+
+
+def infer_twin(node: ir.Node) -> None:
+    """Output types of a twin: those of its operator on data in ONNX's order. Says what inferring its definition says, without writing it."""
+    found = ports(node)
+    assert found is not None, node.op_type
+    data_in, data_out = found
+    inputs = [None if v is None else _stand_in(v, to_first if i in data_in else None) for i, v in enumerate(node.inputs)]
+    attributes = [a for a in node.attributes.values() if a.name != _BASE]
+    plain = ir.Node(base_domain(node), node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+    infer(plain)
+    for i, (out, result) in enumerate(zip(node.outputs, plain.outputs, strict=True)):
+        set_type(out, result.dtype, _ordered(result, to_last) if i in data_out else result.shape)
+
+
+def _stand_in(value: ir.Value, order: Callable[[int], list[int]] | None) -> ir.Value:
+    """A value of the same type whose axes lie as `order` says; in the same order also with the same numbers, if they are known."""
+    if order is not None:
+        return ir.Value(type=value.type, shape=_ordered(value, order))
+    inner = ir.Value(type=value.type, shape=value.shape)
+    if (numbers := known(value)) is not None:
+        set_known(inner, numbers)
+    return inner
+
+
+def _ordered(value: ir.Value, order: Callable[[int], list[int]]) -> ir.Shape | None:
+    return None if value.shape is None else ir.Shape([value.shape[i] for i in order(len(value.shape))])
 
 
 def _rank(value: ir.Value) -> int:

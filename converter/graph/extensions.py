@@ -157,11 +157,10 @@ def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tupl
     return write_body(b, node.op_type, inputs, attrs_of(node))
 
 
-def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None], dict[ir.Value, ir.Value]]:
+def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
     """A function graph with one input per distinct input of the node, typed, and with its known values."""
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=node.op_type)
     b = Builder(graph, Names(), in_function=True)
-    made: dict[ir.Value, ir.Value] = {}
     formal: list[ir.Value | None] = []
     for i, v in enumerate(node.inputs):
         if v is None:
@@ -171,21 +170,20 @@ def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None], dict[ir.Val
         if (k := known(v)) is not None:
             set_known(inner, k)
         graph.inputs.append(inner)
-        made[v] = inner
         formal.append(inner)
-    return b, formal, made
+    return b, formal
 
 
 def infer(node: ir.Node) -> None:
     """Output types of an extension node: those of its definition."""
-    entry = lookup(node.op_type) if node.domain == EXTENSION_DOMAIN else None
-    if node.domain == EXTENSION_DOMAIN and entry is None:
+    entry = lookup(node.op_type)
+    if entry is None:
         return
-    if entry is not None and entry.opaque:
+    if entry.opaque:
         for out, (dtype, shape) in zip(node.outputs, entry.body(None, *node.inputs, **attrs_of(node)), strict=False):
             set_type(out, dtype, shape)
         return
-    b, formal, _ = _scratch(node)
+    b, formal = _scratch(node)
     for out, result in zip(node.outputs, _write(b, node, formal), strict=False):
         set_type(out, result.dtype, result.shape)
         if (k := known(result)) is not None:
@@ -194,7 +192,7 @@ def infer(node: ir.Node) -> None:
 
 def function_for(node: ir.Node) -> ir.Function:
     """The model-local function that defines this node, named by the hash of its body (a letter first: numbers do not parse)."""
-    b, formal, _ = _scratch(node)
+    b, formal = _scratch(node)
     results = _write(b, node, formal)
     b.output(*(r for r in results[: len(node.outputs)]))
     if len(node.inputs) != len(b.graph.inputs):  # an optional input left out in the middle still needs its place

@@ -38,9 +38,13 @@ class InferenceError(Exception):
 
 def shape_of(value: ir.Value) -> tuple[int, ...] | None:
     """The static shape, or None when rank or a dimension is unknown."""
-    if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+    if value.shape is None:
         return None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+    dims = value.shape.dims
+    for d in dims:  # a loop: this is asked more often than anything else
+        if not isinstance(d, int):
+            return None
+    return dims  # type: ignore[return-value]
 
 
 def rank_of(value: ir.Value) -> int | None:
@@ -94,10 +98,14 @@ def infer(node: ir.Node) -> None:
         from converter.graph import infer_control
 
         infer_control.infer(node)
-    elif node.domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
+    elif node.domain == EXTENSION_DOMAIN:
         from converter.graph import extensions
 
         extensions.infer(node)
+    elif node.domain == CHANNELS_LAST_DOMAIN:
+        from converter.graph import channels_last
+
+        channels_last.infer_twin(node)
     else:
         if node.domain == "" and (reason := wild(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")

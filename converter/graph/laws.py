@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from converter.graph import laws_values
 from converter.graph.laws_places import LAWS, nested
 from converter.graph.operands import Dims, attribute, differ, dims_of, in_body, sizes_of
 from converter.graph.words import unknown_word
@@ -101,7 +102,9 @@ def _convolution(node: ir.Node) -> str | None:
 
 
 def _pool(node: ir.Node) -> str | None:
-    x = dims_of(node, 0)
+    x, order, p = dims_of(node, 0), attribute(node, "storage_order", 0), int(attribute(node, "p", 2))
+    if order not in (0, 1) or p < 1:
+        return f"the order {order} is not 0 or 1" if order not in (0, 1) else f"the norm {p} is impossible"
     return _window(node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:])
 
 
@@ -204,9 +207,21 @@ def _transpose(node: ir.Node) -> str | None:
     return None if x is None or perm is None or sorted(perm) == list(range(len(x))) else f"{list(perm)} is not an order of the {len(x)} axes of the input"
 
 
+def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str | None:
+    """One scale for `block` places along the axis."""
+    if x is None or scale is None:
+        return None
+    if block < 0 or not -len(x) <= axis < len(x):
+        return f"blocks of {block} along axis {axis} of the shape {x} are impossible"
+    wanted = [-(-d // block) if d is not None and i == axis % len(x) else d for i, d in enumerate(x)]
+    return f"scales of the shape {scale} instead of {wanted}" if len(scale) != len(x) or any(map(differ, scale, wanted)) else None
+
+
 def _quantised(node: ir.Node) -> str | None:
     """One scale and zero point for all, or one for each place along `axis`."""
     x, scale, zero, axis = dims_of(node, 0), dims_of(node, 1), dims_of(node, 2), int(attribute(node, "axis", 1))
+    if block := int(attribute(node, "block_size", 0)):
+        return _blocked(x, scale, axis, block)
     one: tuple[Dims, Dims] = ([], [1])  # one scale for all
     if zero is not None and scale is not None and not (zero in one and scale in one) and (len(zero) != len(scale) or any(map(differ, zero, scale))):
         return f"the zero points {zero} do not fit the scales {scale}"
@@ -219,6 +234,7 @@ def _quantised(node: ir.Node) -> str | None:
 
 _LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **LAWS,
+    **laws_values.LAWS,
     **{"Conv": _convolution, "ConvTranspose": _convolution, "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool},
     **{"BatchNormalization": _channels, "InstanceNormalization": _channels, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent},
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},

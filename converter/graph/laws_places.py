@@ -62,6 +62,21 @@ def _gathered(node: ir.Node) -> str | None:
     return None if x is None else _inside(node, [x[axis]])
 
 
+def _compress(node: ir.Node) -> str | None:
+    """What a constant condition selects is there; places behind the end of a shorter condition are left away."""
+    from converter.graph.infer import constant  # which asks these laws
+
+    x, axis = dims_of(node, 0), attribute(node, "axis", None)
+    if axis is not None and x is not None and not -len(x) <= axis < len(x):
+        return f"there is no axis {axis} of the shape {x}"
+    sizes = sizes_of(node.inputs[0])
+    found = None if in_body(node) else constant(node.inputs[1])
+    if sizes is None or found is None or found.ndim != 1 or found.size > MOST_INDICES:
+        return None
+    places, last = math.prod(sizes) if axis is None else sizes[axis], np.flatnonzero(found)[-1:]
+    return f"the condition selects the place {last[0]} of {places}" if last.size and last[0] >= places else None
+
+
 def _one_hot(node: ir.Node) -> str | None:
     """The new axis is one of the result, the values are two."""
     x, values, axis = dims_of(node, 0), sizes_of(node.inputs[2]), int(attribute(node, "axis", -1))
@@ -112,19 +127,14 @@ def _suppression(node: ir.Node) -> str | None:
     return f"a limit of the shape {limits[0]}" if limits else None
 
 
-def _turned(node: ir.Node) -> str | None:
-    batch, time = int(attribute(node, "batch_axis", 1)), int(attribute(node, "time_axis", 0))
-    return None if {batch, time} == {0, 1} else f"the axes {batch} of the batch and {time} of time are not 0 and 1"
-
-
 LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"Gather": _gathered, "GatherElements": _elements, "ScatterElements": _elements, "GatherND": nested, "ScatterND": nested},
     **{
+        "Compress": _compress,
         "OneHot": _one_hot,
         "Clip": _clip,
         "Celu": _celu,
         "Einsum": _einsum,
-        "ReverseSequence": _turned,
         "NonMaxSuppression": _suppression,
         "LayerNormalization": _layers,
     },

@@ -18,8 +18,9 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """`graph`, then its sub-graphs, depth first."""
     yield graph
     for node in graph:
-        for inner in subgraphs(node):
-            yield from all_graphs(inner)
+        for attribute in node.attributes.data.values():  # `subgraphs` written out: many passes walk here
+            if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
+                yield from all_graphs(attribute.as_graph())
 
 
 def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:

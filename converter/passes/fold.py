@@ -8,6 +8,7 @@ Weights behind a DequantizeLinear stay compact, whatever moves them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -59,8 +60,9 @@ def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
     if node.domain or (node.op_type == "Constant" and not node.attributes):
         return None
     inputs = [constant(v) for v in node.inputs]
-    sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else limit + 1 for o in node.outputs]
-    if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)) or not node.inputs or max(sizes) > limit:
+    if not inputs or any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)):
+        return None
+    if any((s := shape_of(o)) is None or math.prod(s) > limit for o in node.outputs):
         return None
     if node.op_type == "CumSum":  # exporters write the axis as a list of one, which kernels take and the reference does not
         inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]

@@ -6,7 +6,7 @@ after:   Conv(bias c)                 LayerNormalization(g, b) over the last axi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -25,12 +25,21 @@ _NORMS = {"LayerNormalization", "InstanceNormalization"}
 
 def merge(model: ir.Model) -> None:
     """In place; floats may round otherwise, by less than one unit in the last place of a sum."""
+    _merge(model, _merged)
+
+
+def merge_biases(model: ir.Model) -> None:
+    """Only constants that are added behind a Conv, ConvTranspose, MatMul or Gemm; in place."""
+    _merge(model, lambda node, b: _behind(node, b, _SUMS) if node.op_type == "Add" and not node.domain else None)
+
+
+def _merge(model: ir.Model, rewrite: Callable[[ir.Node, Builder], ir.Value | None]) -> None:
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
             if node.graph is None:
                 continue
-            found = _merged(node, builder_before(node, names))
+            found = rewrite(node, builder_before(node, names))
             if found is not None:
                 replace(node, [found], builder_before(node, names))
     tidy(model)
@@ -44,15 +53,15 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
     if node.op_type == "InstanceNormalization":
         return _as_layer(node, b)
     if node.op_type in ("Add", "Mul"):
-        return _behind(node, b)
+        return _behind(node, b, _SUMS | _NORMS)
     return (_shuffled(node, b) or _unfolded(node, b)) if node.op_type == "Reshape" else None
 
 
-def _behind(node: ir.Node, b: Builder) -> ir.Value | None:
-    """An Add or Mul of a constant behind an operator that nobody else reads."""
+def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
+    """An Add or Mul of a constant behind an operator of these kinds that nobody else reads."""
     for x, other in (node.inputs, node.inputs[::-1]):
         c, before = constant(other), x.producer() if x is not None else None
-        if c is None or x is None or before is None or before.domain or not _only(x) or shape_of(x) != shape_of(node.outputs[0]):
+        if c is None or x is None or before is None or before.domain or before.op_type not in kinds or not _only(x) or shape_of(x) != shape_of(node.outputs[0]):
             continue
         if node.op_type == "Add" and before.op_type in _SUMS:
             return _biased(before, c, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from converter.crosscheck import verify
 from converter.engines import kernels
 from converter.engines.legalise import BOUNDARY
 from converter.errors import UnsupportedError, UsageError
@@ -155,3 +157,28 @@ def test_a_transposed_matrix_times_a_vector() -> None:
     b.output(b.op("MatMul", b.op("Transpose", x, perm=[1, 0]), np.array([1, 10, 100], np.float32)))
     (result,) = Model(model, "test").run({"x": np.arange(6, dtype=np.float32).reshape(3, 2)}).values()
     np.testing.assert_array_equal(result, [420, 531])
+
+
+@pytest.mark.parametrize("compare", [False, True])
+def test_a_loop_without_an_end_can_be_interrupted(compare: bool) -> None:
+    """Its own condition is always true; Ctrl-C and a request to end do not wait for it."""
+    graph, b = new_model()
+    x = b.input("x", T.FLOAT, [1])
+    body = b.body("body")
+    body.input("turn", T.INT64, [])
+    go, state = body.input("go", T.BOOL, []), body.input("state", T.FLOAT, [1])
+    body.output(go, body.op("Neg", state))
+    b.output(b.op("Loop", None, b.const(np.array(True)), x, body=body.graph))
+    model = Model(graph, "onnx")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            verify(model, model) if compare else model.run({"x": np.ones(1, np.float32)})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -140,6 +140,20 @@ def test_operands_are_channels_last_and_say_so() -> None:
     assert [o.type for o in table.operations] == ["CONV_2D"], "the activation is part of the convolution"
 
 
+def test_a_constant_behind_a_convolution_is_its_bias() -> None:
+    m = model(lambda b, x: b.op("Relu", b.op("Add", b.op("Conv", x, random(4, 3, 3, 3)), random(1, 4, 1, 1))), [1, 3, 8, 8])
+    table = lower(m)
+    assert [o.type for o in table.operations] == ["CONV_2D"]
+    feeds = {i.name: random(*i.shape) for i in m.inputs}
+    agree(m.run(feeds), lift(table).run(feeds))
+
+
+def test_the_first_level_is_taken_where_it_is_enough() -> None:
+    """The newest levels have MEAN for this; a pool says it too."""
+    table = lower(model(lambda b, x: b.op("ReduceMean", x, [2, 3], keepdims=1), [1, 3, 8, 8]))
+    assert ([o.type for o in table.operations], feature_level(table)[0]) == (["AVERAGE_POOL_2D"], 1)
+
+
 def test_the_boundary_is_kept_on_request() -> None:
     table = lower(model(*CASES["conv"][:1], *CASES["conv"][1]), io_layout="keep")
     assert table.operands[table.inputs[0]].dimensions == [1, 3, 9, 8]

@@ -383,7 +383,7 @@ DAMAGED = [
     (OPSET, 'to-layer="5" to-port="1"', 'to-layer="6" to-port="1"', "R105", 34, "the edge refers to layer 6, which does not exist"),
     (OPSET, 'from-layer="2" from-port="0"', 'from-layer="2" from-port="1"', "R105", 34, "the edge leaves from output port 1 of 'w', which does not exist"),
     (OPSET, 'to-port="1"', 'to-port="2"', "R105", 34, "the edge leads to input port 2 of 'y', which does not exist"),
-    (OPSET, 'to-port="1"', 'to-port="4"', "R105", 34, "a second edge leads to input port 4 of 'y'"),
+    (OPSET, 'to-port="1"', 'to-port="4"', "R105", 34, "the edge leads to input port 4 of 'y', as another does"),
     (OPSET, 'from-layer="2" from-port="0"', 'from-layer="5" from-port="2"', "R105", 17, "the layer is on or behind a cycle"),
     (OPSET, '<edge from-layer="2" from-port="0" to-layer="5" to-port="1" />', "", "R105", 17, "nothing is connected to input port 1"),
     (OPSET, "?>\n", '?>\n<!DOCTYPE net [<!ENTITY a "b">]>\n', "R103", 2, "a document type declaration has no place in an IR"),

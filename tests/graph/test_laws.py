@@ -16,6 +16,12 @@ from converter.errors import ConverterError, ExitCode
 from converter.graph.words import WORDS
 
 F = np.float32
+
+
+def B(*shape: int) -> Any:
+    return np.ones(shape, np.uint8)
+
+
 # operator, shape of its input, constants, attributes
 BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "kernel beyond the weights": ("Conv", [1, 2, 5, 5], [np.ones((4, 2, 3, 3), F)], {"kernel_shape": [2, 3]}),
@@ -49,7 +55,6 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "label that no operand has": ("Einsum", [2, 3], [], {"equation": "ij->ik"}),
     "label twice": ("Einsum", [2, 3], [], {"equation": "ij->jj"}),
     "scores": ("NonMaxSuppression", [1, 6, 4], [np.ones((1, 1, 5), F)], {}),
-    "limit of boxes": ("NonMaxSuppression", [1, 6, 4], [np.ones((1, 1, 6), F), np.array([1, 1])], {}),
     "scale of a layer": ("LayerNormalization", [2, 3], [np.ones(2, F)], {}),
     "new axis": ("OneHot", [2, 3], [np.array(4), np.array([0, 1], F)], {"axis": 3}),
     "off and on": ("OneHot", [2, 3], [np.array(4), np.array([0, 1, 2], F)], {}),
@@ -60,6 +65,55 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "way": ("RNN", [3, 1, 2], [np.ones((1, 4, 2), F), np.ones((1, 4, 4), F)], {"hidden_size": 4, "direction": "backward"}),
     "axes of time": ("ReverseSequence", [2, 3], [np.array([1, 1])], {"batch_axis": 0, "time_axis": 0}),
     "operands": ("Concat", [2, 3], [None], {"axis": 0}),
+    "selected along no axis": ("Compress", [2, 3], [np.array([True])], {"axis": 2}),
+    "axis of a sum": ("CumSum", [2, 3], [np.array(2)], {}),
+    "axes of a sum": ("CumSum", [2, 3], [np.array([0, 1])], {}),
+    "diagonals": ("Trilu", [2, 3], [np.array([0, 1])], {}),
+    "axes of a normalisation": ("MeanVarianceNormalization", [1, 2, 3, 3], [], {"axes": [7]}),
+    "length of a sequence": ("ReverseSequence", [4, 2], [np.array([5, 1])], {}),
+    "lengths of sequences": ("ReverseSequence", [4, 2], [np.array([1, 1, 1])], {}),
+    "scale 0": ("Resize", [1, 1, 2, 2], [None, np.array([1, 1, 0, 2], F)], {}),
+    "size below 0": ("Resize", [1, 1, 2, 2], [None, None, np.array([1, 1, -2, 2])], {}),
+    "region": ("Resize", [1, 1, 2, 2], [np.array([0, 1], F), np.array([1, 1, 2, 2], F)], {"coordinate_transformation_mode": "tf_crop_and_resize"}),
+    "groups of channels": ("GroupNormalization", [1, 4, 2, 2], [np.ones(4, F), np.ones(4, F)], {"num_groups": 3}),
+    "no group": ("GroupNormalization", [1, 4, 2, 2], [np.ones(4, F), np.ones(4, F)], {"num_groups": 0}),
+    "scale of a group": ("GroupNormalization", [1, 4, 2, 2], [np.ones(3, F), np.ones(4, F)], {"num_groups": 2}),
+    "columns": ("Col2Im", [1, 5, 4], [np.array([5, 5]), np.array([2, 2])], {}),
+    "places of columns": ("Col2Im", [1, 4, 9], [np.array([5, 5]), np.array([2, 2])], {}),
+    "boxes of regions": ("RoiAlign", [1, 1, 4, 4], [np.zeros((2, 5), F), np.array([0, 0])], {}),
+    "image of a region": ("RoiAlign", [1, 1, 4, 4], [np.zeros((2, 4), F), np.array([0, 1])], {}),
+    "samples": ("RoiAlign", [1, 1, 4, 4], [np.zeros((2, 4), F), np.array([0, 0])], {"sampling_ratio": -2}),
+    "rows of regions": ("MaxRoiPool", [1, 1, 4, 4], [np.zeros((2, 4), F)], {"pooled_shape": [2, 2]}),
+    "no pooled region": ("MaxRoiPool", [1, 1, 4, 4], [np.zeros((2, 5), F)], {"pooled_shape": [2, -1]}),
+    "place of a maximum": ("MaxUnpool", [1, 1, 2, 2], [np.full((1, 1, 2, 2), 99)], {"kernel_shape": [2, 2]}),
+    "places of maxima": ("MaxUnpool", [1, 1, 2, 2], [np.zeros((1, 1, 2, 3), np.int64)], {"kernel_shape": [2, 2]}),
+    "order of places": ("MaxPool", [1, 1, 4, 4], [], {"kernel_shape": [2, 2], "storage_order": 2}),
+    "third operand": ("Gemm", [2, 3], [np.ones((3, 4), F), np.ones(5, F)], {}),
+    "nothing to repeat": ("Pad", [2, 0], [np.array([0, 1, 0, 0])], {"mode": "edge"}),
+    "offsets": ("DeformConv", [1, 1, 4, 4], [np.ones((1, 1, 3, 3), F), np.ones((1, 4, 2, 2), F)], {}),
+    "channels of offsets": ("DeformConv", [1, 3, 4, 4], [np.ones((1, 3, 3, 3), F), np.ones((1, 36, 2, 2), F)], {"offset_group": 2}),
+    "factors of offsets": ("DeformConv", [1, 1, 4, 4], [np.ones((1, 1, 3, 3), F), np.ones((1, 18, 2, 2), F), np.ones(1, F), np.ones((1, 9, 1, 2), F)], {}),
+    "class": ("NegativeLogLikelihoodLoss", [2, 3], [np.array([0, 3])], {}),
+    "zero points of rows": ("MatMulInteger", [2, 3], [B(3, 4), B(7)], {}),
+    "zero points of columns": ("MatMulInteger", [2, 3], [B(3, 4), B(1), B(3)], {}),
+    "scales of rows": ("QLinearMatMul", [2, 3], [np.ones(5, F), B(5), B(3, 4), np.ones((), F), B(), np.ones((), F), B()], {}),
+    "zero points of filters": ("ConvInteger", [1, 1, 4, 4], [B(2, 1, 3, 3), B(), B(3)], {}),
+    "zero points of data": ("ConvInteger", [1, 1, 4, 4], [B(2, 1, 3, 3), B(2)], {}),
+    "blocks of scales": ("QuantizeLinear", [2, 4], [np.ones((2, 3), F)], {"block_size": 2}),
+}
+
+
+# operators of bytes; all others are fed floats
+BYTES = ("MatMulInteger", "QLinearMatMul", "ConvInteger")
+# onnxruntime computes something of these: the power 1 / 0, nothing at all, a part of the operand
+TAKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
+    "selected behind the end": ("Compress", [2, 3], [np.array([False, True, True])], {"axis": 0}),
+    "class of a loss": ("SoftmaxCrossEntropyLoss", [2, 3], [np.array([-1, 2])], {}),
+    "limit of boxes": ("NonMaxSuppression", [1, 6, 4], [np.ones((1, 1, 6), F), np.array([1, 1])], {}),
+    "norm 0": ("LpPool", [1, 1, 4, 4], [], {"kernel_shape": [2, 2], "p": 0}),
+    "norm 0 of all": ("GlobalLpPool", [1, 1, 4, 4], [], {"p": 0}),
+    "an empty region": ("RoiAlign", [1, 1, 4, 4], [np.zeros((2, 4), F), np.array([0, 0])], {"output_height": 0}),
+    "weights of classes": ("NegativeLogLikelihoodLoss", [2, 3], [np.array([0, 1]), np.ones(5, F)], {}),
 }
 
 
@@ -69,8 +123,8 @@ def written(folder: Path, op: str, shape: list[int], constants: list[Any], attri
     graph = helper.make_graph(
         [helper.make_node(op, names, ["y"], **attributes)],
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("x", TensorProto.UINT8 if op in BYTES else TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info("y")],
         tensors,
     )
     path = folder / "net.onnx"
@@ -78,11 +132,11 @@ def written(folder: Path, op: str, shape: list[int], constants: list[Any], attri
     return path
 
 
-def runs(path: Path, shape: list[int]) -> bool:
+def runs(path: Path, shape: list[int], dtype: Any = F) -> bool:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": np.ones(shape, F)})
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": np.ones(shape, dtype)})
         return True
     except Exception:  # a family of its own
         return False
@@ -91,10 +145,18 @@ def runs(path: Path, shape: list[int]) -> bool:
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_cannot_be_executed_is_refused(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, *BROKEN[name])
-    assert not runs(path, BROKEN[name][1])
+    assert not runs(path, BROKEN[name][1], np.uint8 if BROKEN[name][0] in BYTES else F)
     with pytest.raises(ConverterError) as e:
         converter.load(path)
     assert e.value.exit_code == ExitCode.UNREADABLE or e.value.diagnostics[0].code.startswith("R")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, *TAKEN[name])
+    assert runs(path, TAKEN[name][1])
+    with pytest.raises(ConverterError):
+        converter.load(path)
 
 
 @pytest.mark.parametrize("axes", [[0, 0], [0, -2], [2], [-3]])

@@ -17,8 +17,9 @@ from converter.crosscheck.feeds import generate
 from converter.diagnostics import CODES, Diagnostic
 from converter.errors import ConverterError, ExitCode
 from converter.formats import of_suffix
+from converter.graph.walk import all_nodes
 from converter.model import Model
-from hostile.supervise import Fault
+from hostile.supervise import Fault, Late
 from mutations import FORMS
 
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -229,9 +230,25 @@ def job(path: Path, target: str) -> str:
         return f"exit {found['exit_code']}"
 
 
-ACTIONS: dict[str, Callable[[Path], str]] = {
+def _ending(action: Callable[[Path], str]) -> Callable[[Path], str]:
+    """A network that turns as long as its own condition says so may be executed for ever, which is no fault of the program."""
+
+    def judged(path: Path) -> str:
+        try:
+            return action(path)
+        except Late:
+            loops = [n for n in all_nodes(converter.load(path, of_suffix(path)).ir.graph) if n.op_type == "Loop"]
+            if all(n.inputs[0] is not None for n in loops):
+                raise
+            return "right, but endless"
+
+    return judged
+
+
+_KNOWN: dict[str, Callable[[Path], str]] = {
     **{f"-> {t}": lambda p, t=t: conversion(p, t) for t in FORMS},
     **{f"{name}": lambda p, name=name: command(p, name) for name in COMMANDS},
     "batch": lambda p: job(p, "openvino" if p.suffix != ".xml" else "onnx"),
     "outside": outside,
 }
+ACTIONS = {name: _ending(action) for name, action in _KNOWN.items()}

@@ -25,6 +25,10 @@ class Fault(Exception):
     """What a case must not do; the text is for people."""
 
 
+class Late(BaseException):
+    """A case used up its time; no Exception, so that nothing takes it for a failure of its own."""
+
+
 def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
     """(number, answer, detail) of each case; the answer of one that raised, hung or killed its process is "fault"."""
     first = 0
@@ -95,7 +99,7 @@ def _child(cases: list[Case], first: int, pipe: int) -> None:
 
 
 def _late(signum: int, frame: FrameType | None) -> None:
-    raise Fault(f"more than {LIMIT} s")
+    raise Late(f"more than {LIMIT} s")
 
 
 def _answer(case: Case) -> tuple[str, str]:

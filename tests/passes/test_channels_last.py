@@ -13,7 +13,9 @@ import pytest
 
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.channels_last import LAYOUT_SENSITIVE
+from converter.graph.channels_last import LAYOUT_SENSITIVE, write_body
+from converter.graph.infer import infer
+from converter.graph.names import Names
 from converter.graph.walk import all_nodes
 from converter.passes.channels_last import boundary_permutation, count_transposes, restore_boundary, to_first, to_last
 from networks import (
@@ -154,6 +156,22 @@ def test_twin_of_an_extension_operator() -> None:
     to_last(model)
     (node,) = [n for n in model.graph if n.op_type == "ShuffleChannels"]
     assert node.domain == CHANNELS_LAST_DOMAIN and node.attributes["base_domain"].as_string() == "netconv"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_twin_is_inferred_like_its_definition(name: str) -> None:
+    """The outputs' types and shapes are those of Transpose, the operator, Transpose."""
+    model = network(*CASES[name][:2])
+    to_last(model)
+    for node in [n for n in all_nodes(model.graph) if n.domain == CHANNELS_LAST_DOMAIN]:
+        told = [(o.type, o.shape) for o in node.outputs]
+        for o in node.outputs:
+            o.type = o.shape = None
+        infer(node)
+        assert [(o.type, o.shape) for o in node.outputs] == told
+        b = Builder(ir.Graph([], [], nodes=[]), Names())
+        written = write_body(b, node, list(node.inputs))
+        assert [(o.type, o.shape) for o in written] == told
 
 
 @pytest.mark.parametrize("layers", [3000])

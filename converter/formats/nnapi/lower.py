@@ -29,10 +29,12 @@ from converter.passes.decompositions.quantisation import whole_floats
 from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.merge import merge_biases
 from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
+Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
 def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -73,18 +75,8 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     """
     objects = lite_objection() if lite else None
     graph, shapes = prepared(model, records)
-    table, warnings = at_level(graph, Writer(max(level for level in LEVELS if level <= limit), objects=objects), io_layout)
-    needed, most = feature_level(table)[0], transposes(table)  # an older level is not worth moving data to and fro
-    older = [level for level in LEVELS if level < needed]
-    graph = prepared(model, records)[0] if older else graph
-    while older:  # what a level expresses, every newer level does
-        middle = len(older) // 2
-        try:
-            found = at_level(graph.clone(), Writer(older[middle], objects=objects), io_layout, hurry=True)
-        except UnsupportedError:
-            older = older[middle + 1 :]
-            continue
-        (table, warnings), older = (found, older[:middle]) if transposes(found[0]) <= most else ((table, warnings), older[middle + 1 :])
+    oldest = attempt(graph, Writer(LEVELS[0], objects=objects), io_layout)  # many networks need no more
+    table, warnings = oldest if oldest is not None and not transposes(oldest[0]) else newer(model, limit, io_layout, records, oldest, objects)
     for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
         for operand in (table.operands[i] for i in indexes):
             if operand.name in recorded:
@@ -100,10 +92,37 @@ def lite_objection() -> Objection:
     return reason_against
 
 
+def newer(model: Model, limit: int, io_layout: str, records: bool, oldest: Written | None, objects: Objection | None) -> Written:
+    """The table at the lowest level up to `limit` that moves no more data than the newest does; `oldest` is what the first level gives."""
+    best = at_level(prepared(model, records)[0], Writer(max(level for level in LEVELS if level <= limit), objects=objects), io_layout)
+    needed, most = feature_level(best[0])[0], transposes(best[0])
+    if oldest is not None and transposes(oldest[0]) <= most:
+        return oldest
+    levels = [level for level in LEVELS[1:] if level < needed]
+    graph = prepared(model, records)[0] if levels else model.ir
+    while levels:  # what a level expresses, every newer level does
+        middle = len(levels) // 2
+        found = attempt(graph.clone(), Writer(levels[middle], objects=objects), io_layout)
+        if found is not None and transposes(found[0]) <= most:
+            best, levels = found, levels[:middle]
+        else:
+            levels = levels[middle + 1 :]
+    return best
+
+
+def attempt(graph: ir.Model, writer: Writer, io_layout: str) -> Written | None:
+    """`at_level`, or None as soon as something needs a newer level."""
+    try:
+        return at_level(graph, writer, io_layout, hurry=True)
+    except UnsupportedError:
+        return None
+
+
 def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
     graph = model.ir.clone()
     fold(graph)
+    merge_biases(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
     shapes = narrow_boundary(graph) if records else ({}, {})
@@ -115,7 +134,7 @@ def transposes(table: Table) -> int:
     return sum(o.type == "TRANSPOSE" for o in table.operations)
 
 
-def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = False) -> tuple[Table, list[Diagnostic]]:
+def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = False) -> Written:
     """The table with operations of the writer's level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
 
     The graph is used up.

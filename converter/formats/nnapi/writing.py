@@ -7,8 +7,10 @@ QUANTIZE. What the validator finds about an operation is the reason why its node
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ T = OperandType
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
 _LARGEST = 2**31 - 1  # of a dimension
+_NEAR = 32  # values
 TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}
 
 
@@ -72,6 +75,7 @@ class Writer:
     problems: list[Diagnostic] = field(default_factory=list)
     narrowing: Narrowing = field(default_factory=lambda: Narrowing(NARROW))
     _journal: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
+    _plain: set[ir.Value] = field(default_factory=set)  # integers without a scale
 
     def fresh(self) -> Writer:
         """One for dry runs, with the same limits."""
@@ -128,10 +132,14 @@ class Writer:
             raise MappingError(f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have 32 bits", "X204")
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
-            operand.scale, operand.zero_point = quantisation(value) or (1.0, 0)
+            operand.scale, operand.zero_point = self.quantisation(value) or (1.0, 0)
         elif kind is T.TENSOR_INT32 and dtype == value.dtype:
-            operand.scale = (quantisation(value) or (0.0, 0))[0]
+            operand.scale = (self.quantisation(value) or (0.0, 0))[0]
         return operand
+
+    def quantisation(self, value: ir.Value) -> tuple[float, int] | None:
+        """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph still changes."""
+        return quantisation(value, set(), _NEAR) if self.dry else quantisation(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand that an operation will write `value` to."""
@@ -241,23 +249,28 @@ def parameters(node: ir.Node) -> tuple[Array, Array] | None:
 _MOVES = {"Gather", "Where", "Identity", "Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Split", "HashtableLookup"}
 
 
-def quantisation(value: ir.Value) -> tuple[float, int] | None:
-    """Scale and zero point with which the stored integers of a value are written or read; None for plain integers."""
-    return _quantisation(value, set())
+def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
+    """Scale and zero point with which the stored integers of a value are written or read; None for plain integers.
 
-
-def _quantisation(value: ir.Value, seen: set[ir.Value]) -> tuple[float, int] | None:
-    """Looked for at the value itself, then through operators that only move integers."""
-    seen.add(value)
-    producer, users = value.producer(), [u.node for u in value.uses() if u.idx == 0]
-    nodes = [producer] if producer is not None and producer.op_type == "QuantizeLinear" else []
-    for node in nodes + [n for n in users if n.op_type == "DequantizeLinear"]:
-        found = parameters(node)
-        if found is not None and found[0].size == 1:
-            return float(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
-    moves = [producer] if producer is not None and producer.op_type in _MOVES else []
-    around = [v for n in moves for v in n.inputs if v is not None] + [o for n in users if n.op_type in _MOVES for o in n.outputs]
-    for other in around:
-        if other.dtype == value.dtype and other not in seen and (result := _quantisation(other, seen)) is not None:
-            return result
+    Looked for at the value itself, then through operators that only move integers, at `most` so many values and readers of one; those of which
+    none has any are entered in `plain`.
+    """
+    seen: set[ir.Value] = set()
+    pending = [value]
+    while pending and len(seen) < most:
+        v = pending.pop()
+        if v in plain or v in seen:
+            continue
+        seen.add(v)
+        producer, users = v.producer(), [u.node for u in islice(v.uses(), most) if u.idx == 0]
+        nodes = [producer] if producer is not None and producer.op_type == "QuantizeLinear" else []
+        for node in nodes + [n for n in users if n.op_type == "DequantizeLinear"]:
+            found = parameters(node)
+            if found is not None and found[0].size == 1:
+                return float(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
+        moves = [producer] if producer is not None and producer.op_type in _MOVES else []
+        around = [i for n in moves for i in n.inputs if i is not None] + [o for n in users if n.op_type in _MOVES for o in n.outputs]
+        pending += [o for o in reversed(around) if o.dtype == value.dtype]
+    if not pending:
+        plain |= seen
     return None

@@ -6,7 +6,7 @@ from collections import Counter
 
 from converter.diagnostics import Where
 from converter.errors import unreadable
-from converter.formats.openvino.ir import Body, Layer, Net, SubNet
+from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
 
 
 def check_net(net: Net) -> None:
@@ -59,8 +59,8 @@ def _unique(net: Net, body: Body) -> dict[int, Layer]:
             raise unreadable("R105", f"the name is already that of layer {names[layer.name].id}", net.where(layer))
         layers[layer.id] = names[layer.name] = layer
         for kind, ports in (("input", layer.inputs), ("output", layer.outputs)):
-            id, count = next(iter(Counter(p.id for p in ports).most_common(1)), (0, 0))
-            if count > 1:
+            if len({p.id for p in ports}) < len(ports):
+                id, count = Counter(p.id for p in ports).most_common(1)[0]
                 raise unreadable("R105", f"{count} {kind} ports have the id {id}", net.where(layer))
     return layers
 
@@ -71,18 +71,22 @@ def _edges(net: Net, body: Body, layers: dict[int, Layer]) -> set[tuple[int, int
     inputs = {(layer.id, p.id) for layer in body.layers for p in layer.inputs}
     fed: set[tuple[int, int]] = set()
     for e in body.edges:
-        where = Where(str(net.path or ""), e.line)
-        for id in (e.from_layer, e.to_layer):
-            if id not in layers:
-                raise unreadable("R105", f"the edge refers to layer {id}, which does not exist", where)
-        if (e.from_layer, e.from_port) not in outputs:
-            raise unreadable("R105", f"the edge leaves from output port {e.from_port} of {layers[e.from_layer].name!r}, which does not exist", where)
-        if (e.to_layer, e.to_port) not in inputs:
-            raise unreadable("R105", f"the edge leads to input port {e.to_port} of {layers[e.to_layer].name!r}, which does not exist", where)
-        if (e.to_layer, e.to_port) in fed:
-            raise unreadable("R105", f"a second edge leads to input port {e.to_port} of {layers[e.to_layer].name!r}", where)
-        fed.add((e.to_layer, e.to_port))
+        source, target = (e.from_layer, e.from_port), (e.to_layer, e.to_port)
+        if source not in outputs or target not in inputs or target in fed:
+            raise unreadable("R105", f"the edge {_trouble(e, layers, outputs, inputs)}", Where(str(net.path or ""), e.line))
+        fed.add(target)
     return fed
+
+
+def _trouble(e: Edge, layers: dict[int, Layer], outputs: set[tuple[int, int]], inputs: set[tuple[int, int]]) -> str:
+    """Why there cannot be this edge."""
+    for id in (e.from_layer, e.to_layer):
+        if id not in layers:
+            return f"refers to layer {id}, which does not exist"
+    if (e.from_layer, e.from_port) not in outputs:
+        return f"leaves from output port {e.from_port} of {layers[e.from_layer].name!r}, which does not exist"
+    end = f"leads to input port {e.to_port} of {layers[e.to_layer].name!r}"
+    return f"{end}, which does not exist" if (e.to_layer, e.to_port) not in inputs else f"{end}, as another does"
 
 
 def _check_connections(net: Net, layer: Layer, tag: str, sub: SubNet) -> None:

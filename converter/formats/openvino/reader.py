@@ -134,11 +134,12 @@ class _Parts:
         precision = str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
         if precision and not self.legacy and precision.upper() not in _PRECISIONS:
             raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
-        least = 1 if self.legacy else -1
-        dims = tuple(r.as_integer(d, d.text or "", f"a dimension of port {id}", least) for d in children(e, "dim"))
+        least, what = 1 if self.legacy else -1, f"a dimension of port {id}"
+        dims = tuple(r.as_integer(d, d.text or "", what, least) for d in children(e, "dim"))
         if len(dims) > MOST_AXES:
             raise r.bad("R110", f"port {id} has {len(dims)} dimensions", e)
-        return Port(id, dims, precision, split_names(str(e.get("names", ""))), _free(e, "rt_info"), attributes(e, "id", "precision", "names"))
+        rt_info = _free(e, "rt_info") if len(dims) < len(e) else None
+        return Port(id, dims, precision, split_names(str(e.get("names", ""))), rt_info, attributes(e, "id", "precision", "names"))
 
     def blob(self, r: Reader, e: XmlElement) -> Blob:
         return Blob(self.slice(r, e, r.integer(e, "offset"), r.integer(e, "size")), str(e.get("precision", "")))
@@ -149,7 +150,7 @@ class _Parts:
             help = "name the file with --weights when it lies elsewhere"
             raise unreadable("R102", f"the weights file {self.bin_name} is missing", r.where(e), help)
         if self.bin is not None:
-            self.bin.slice(offset, size, r.where(e))
+            self.bin.slice(offset, size, lambda: r.where(e))
         return FileSlice(self.bin, offset, size)
 
     def _constant(self, r: Reader, layer: Layer, e: XmlElement) -> None:
@@ -166,8 +167,8 @@ class _Parts:
         # OpenVINO itself gives a constant without elements one byte
         if size != need and not (size == 1 and need == 0):
             raise r.bad("R103", f"the constant has {size} bytes, but {kind} of shape [{shape}] takes {need}", data)
-        self.slice(r, data, offset, size)
-        layer.blobs["value"] = Blob(self.slice(r, data, offset, need))
+        stored = self.slice(r, data, offset, size)
+        layer.blobs["value"] = Blob(stored if size == need else FileSlice(stored.file, offset, need))
         del layer.data["offset"], layer.data["size"]
 
     def _elements(self, r: Reader, e: XmlElement, shape: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def free_tree(e: XmlElement) -> Element:
 
 def attributes(e: XmlElement, *known: str) -> dict[str, str]:
     """All attributes but the known ones."""
-    return {str(k): str(v) for k, v in e.attrib.items() if k not in known}
+    return {str(k): str(v) for k, v in e.items() if k not in known}
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,20 @@ class Reader:
 
     def integer(self, e: XmlElement, name: str, least: int = 0) -> int:
         """A mandatory attribute that is an integer from `least` up."""
-        return self.as_integer(e, self.text(e, name), f"{name} of <{e.tag}>", least)
+        text = self.text(e, name)
+        number = _integer(text)
+        return number if number is not None and number >= least else self.as_integer(e, text, f"{name} of <{e.tag}>", least)
 
     def integer_or_none(self, e: XmlElement, name: str) -> int | None:
         return self.integer(e, name, least=-(1 << 63)) if name in e.attrib else None
 
     def as_integer(self, e: XmlElement, text: str, what: str, least: int = 0) -> int:
-        match = _INTEGER.match(text)
-        if not match or not -(1 << 63) <= int(match[1]) < 1 << 63:
+        number = _integer(text)
+        if number is None:
             raise self.bad("R103", f"{what} is not an integer: {shown(text)}", e)
-        if int(match[1]) < least:
-            raise self.bad("R110", f"{what} is {int(match[1])}, but must be at least {least}", e)
-        return int(match[1])
+        if number < least:
+            raise self.bad("R110", f"{what} is {number}, but must be at least {least}", e)
+        return number
 
     def as_number(self, e: XmlElement, text: str, what: str) -> float:
         if not _NUMBER.match(text):
@@ -117,6 +120,12 @@ class Reader:
         if found is None:
             raise self.bad("R103", f"<{e.tag}> lacks its mandatory element <{tag}>", e)
         return found
+
+
+@functools.lru_cache(1 << 14)  # a file says few numbers, over and over
+def _integer(text: str) -> int | None:
+    match = _INTEGER.match(text)
+    return int(match[1]) if match and -(1 << 63) <= int(match[1]) < 1 << 63 else None
 
 
 def shown(text: str) -> str:

@@ -8,6 +8,7 @@ def lower_lrn(e: Emit) -> None:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -244,10 +245,8 @@ class Emit:
             return self.writer.add(Operand(kind, dims, lifetime=Lifetime.NO_VALUE))
         if given is None:
             given = argument.default
-        if kind.dtype is not None and kind.dtype.kind in "iu" and not kind.name.startswith("TENSOR_QUANT"):
-            bounds, found = np.iinfo(kind.dtype), np.asarray(given)
-            if found.size and not bounds.min <= found.min() <= found.max() <= bounds.max:
-                raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
+        if kind.dtype is not None and kind.dtype.kind in "iu" and not kind.name.startswith("TENSOR_QUANT") and not _within(given, kind.dtype):
+            raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
         if kind.is_tensor:
             return self.writer.tensor(np.asarray(given, kind.dtype), kind)
         return self.writer.scalar(kind, given)
@@ -258,6 +257,20 @@ class Emit:
         if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
             raise MappingError("the constant is not quantised")
         return self.writer.tensor(np.asarray(array, kind.dtype), kind, name)
+
+
+def _within(given: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether an integer type has all these numbers."""
+    low, high = _bounds(dtype)
+    if isinstance(given, int):
+        return low <= given <= high
+    found = np.asarray(given)
+    return not found.size or bool(low <= found.min() <= found.max() <= high)
+
+
+@functools.cache
+def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 def activation_code(node: ir.Node) -> int:
