@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.formats.nnapi.legalise_integers import INTEGER
 from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
 from converter.formats.nnapi.legalise_numbers import FLOATS, INTEGERS, MOVES, NUMBERS, remainder
-from converter.formats.nnapi.legalise_recurrent import RECURRENT
+from converter.formats.nnapi.legalise_recurrent import RECURRENT, lstm_apart
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
@@ -22,9 +22,10 @@ from converter.passes.ranks import with_fewer_axes
 LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: small ones lose nothing that matters
 
 
-def rewrites(level: int) -> Rewrites:
-    """Below level 3 some of them trade an operation that is missing for several that are there."""
-    return with_fewer_axes({**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}, MOST)
+def rewrites(level: int, lite: bool = False) -> Rewrites:
+    """Below level 3 some of them trade an operation that is missing for several that are there; so do those of TensorFlow Lite."""
+    older = {**(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
+    return with_fewer_axes({**REWRITES, **SHAPES, **RECURRENT, **older, **({("", "LSTM"): lstm_apart} if lite else {})}, MOST)
 
 
 def x_of(node: ir.Node, index: int = 0) -> ir.Value:
@@ -129,15 +130,6 @@ def hyperbolic(node: ir.Node, b: Builder) -> ir.Value:
     x = x_of(node)
     other = b.op("Exp", times(b, x, -1))
     return times(b, b.op("Sub" if node.op_type == "Sinh" else "Add", b.op("Exp", x), other), 0.5)
-
-
-def round_even(node: ir.Node, b: Builder) -> ir.Value:
-    """floor(x + 1/2), one less where that was a tie and the result is odd."""
-    x = x_of(node)
-    up = b.op("Floor", plus(b, x, 0.5))
-    tie = b.op("Cast", b.op("Equal", b.op("Sub", up, x), b.like(x, 0.5)), to=int(x.dtype or ir.DataType.FLOAT))
-    odd = b.op("Sub", up, times(b, b.op("Floor", times(b, up, 0.5)), 2))
-    return b.op("Sub", up, b.op("Mul", tie, odd))
 
 
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
@@ -272,7 +264,7 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): either(sign_of_integers, sign), ("", "Cos"): cos,
-    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
+    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},

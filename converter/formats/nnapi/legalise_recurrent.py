@@ -1,4 +1,4 @@
-"""Recurrent operators: directions one by one, and GRU, which NNAPI does not have, step by step."""
+"""Recurrent operators: directions one by one; GRU, which NNAPI does not have, and LSTM for TensorFlow Lite, whose own keeps its state, step by step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from converter.graph.infer import constant, shape_of
 from converter.mapping.node import MappingError
 from converter.passes.legalise import Rewrite
 
-Step = Callable[[ir.Value, ir.Value], ir.Value]
+Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 _FIRST = int(np.iinfo(np.int64).min) + 1
 MOST_STEPS = 1000
 
@@ -87,22 +87,46 @@ def gru(node: ir.Node, b: Builder) -> list[ir.Value | None] | None:
     offsets = np.zeros((2, 3 * size), w.dtype) if bias is None else bias.reshape(2, 3 * size)
     product = b.op("Add", b.op("MatMul", x, b.const(w[0].T)), b.const(offsets[0]))
     linear = bool(a.get("linear_before_reset", 0))
-    return _steps(node, b, product, shape, size, lambda row, h: _gru_step(b, row, h, r[0], offsets[1], size, linear))
+    return _steps(node, b, product, shape, size, lambda row, now: [_gru_step(b, row, now[0], r[0], offsets[1], size, linear)])
 
 
-def _steps(node: ir.Node, b: Builder, product: ir.Value, shape: Sequence[int], size: int, step: Step) -> list[ir.Value | None]:
-    """Y and Y_h of a cell with one state; `product` [time, batch, gates * size] is the part of the input."""
-    given = node.inputs[5] if len(node.inputs) > 5 else None
+def _steps(node: ir.Node, b: Builder, product: ir.Value, shape: Sequence[int], size: int, step: Step, states: int = 1) -> list[ir.Value | None]:
+    """Y and the last states of a cell, of which the first is the result; `product` [time, batch, gates * size] is the part of the input."""
     zeros = np.zeros((shape[1], size), product.dtype.numpy() if product.dtype is not None else np.float32)
-    h = b.const(zeros) if given is None else b.op("Reshape", given, [shape[1], size])
+    given = [*node.inputs[5 : 5 + states], *[None] * states][:states]
+    now = [b.const(zeros) if v is None else b.op("Reshape", v, [shape[1], size]) for v in given]
     width = (shape_of(product) or (0,))[-1]
-    states = []
+    results = []
     for t in range(shape[0]):
-        h = step(b.op("Reshape", b.op("Slice", product, [t], [t + 1], [0]), [shape[1], width]), h)
-        states.append(b.op("Reshape", h, [1, 1, shape[1], size]))
-    y = b.op("Concat", *states, axis=0) if len(states) > 1 else states[0]
-    found: list[ir.Value | None] = [y, b.op("Reshape", h, [1, shape[1], size])]
+        now = step(b.op("Reshape", b.op("Slice", product, [t], [t + 1], [0]), [shape[1], width]), now)
+        results.append(b.op("Reshape", now[0], [1, 1, shape[1], size]))
+    y = b.op("Concat", *results, axis=0) if len(results) > 1 else results[0]
+    found: list[ir.Value | None] = [y, *(b.op("Reshape", v, [1, shape[1], size]) for v in now)]
     return found[: len(node.outputs)]
+
+
+def lstm(node: ir.Node, b: Builder) -> list[ir.Value | None] | None:
+    """Without peepholes: the gates i, o, f and c of all steps' inputs at once, then one step after the other."""
+    x, shape = node.inputs[0], None if node.inputs[0] is None else shape_of(node.inputs[0])
+    w, r, a = constant(node.inputs[1]), constant(node.inputs[2]), attrs_of(node)
+    other = a.get("activations") not in (None, ["Sigmoid", "Tanh", "Tanh"]) or a.get("clip") or a.get("input_forget")
+    if x is None or shape is None or w is None or r is None or other or (len(node.inputs) > 7 and node.inputs[7] is not None) or shape[0] > MOST_STEPS:
+        return None
+    whole(node, shape[0])
+    size = r.shape[2]
+    bias = constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    total = np.zeros(4 * size, w.dtype) if bias is None else bias.reshape(2, 4 * size).sum(0)
+    recurrent = b.const(np.ascontiguousarray(r[0].T))
+    product = b.op("Add", b.op("MatMul", x, b.const(w[0].T)), b.const(total))
+
+    def step(row: ir.Value, now: list[ir.Value]) -> list[ir.Value]:
+        gates = b.op("Add", row, b.op("MatMul", now[0], recurrent))
+        i, o, f, c = (b.op("Slice", gates, [k * size], [(k + 1) * size], [1]) for k in range(4))
+        kept, new = b.op("Mul", b.op("Sigmoid", f), now[1]), b.op("Mul", b.op("Sigmoid", i), b.op("Tanh", c))
+        cell = b.op("Add", kept, new)
+        return [b.op("Mul", b.op("Sigmoid", o), b.op("Tanh", cell)), cell]
+
+    return _steps(node, b, product, shape, size, step, states=2)
 
 
 def rnn(node: ir.Node, b: Builder) -> list[ir.Value | None] | None:
@@ -118,7 +142,7 @@ def rnn(node: ir.Node, b: Builder) -> list[ir.Value | None] | None:
     total = np.zeros(size, w.dtype) if bias is None else bias.reshape(2, size).sum(0)
     recurrent = b.const(np.ascontiguousarray(r[0].T))
     product = b.op("Add", b.op("MatMul", x, b.const(w[0].T)), b.const(total))
-    return _steps(node, b, product, shape, size, lambda row, h: b.op(activation, b.op("Add", row, b.op("MatMul", h, recurrent))))
+    return _steps(node, b, product, shape, size, lambda row, now: [b.op(activation, b.op("Add", row, b.op("MatMul", now[0], recurrent)))])
 
 
 def _gru_step(b: Builder, row: ir.Value, h: ir.Value, r: Any, offsets: Any, size: int, linear: bool) -> ir.Value:
@@ -134,6 +158,10 @@ def _gru_step(b: Builder, row: ir.Value, h: ir.Value, r: Any, offsets: Any, size
     inner = b.op("Mul", reset, recurrent(h, 2)) if linear else recurrent(b.op("Mul", reset, h), 2)
     candidate = b.op("Tanh", b.op("Add", h_x, inner))
     return b.op("Add", candidate, b.op("Mul", update, b.op("Sub", h, candidate)))
+
+
+def lstm_apart(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    return lstm(node, b) if attrs_of(node).get("direction", "forward") == "forward" else directions(node, b)
 
 
 RECURRENT: dict[tuple[str, str], Rewrite] = {("", op): directions for op in ("LSTM", "GRU", "RNN")}
