@@ -72,6 +72,11 @@ def states_alone(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     return h, y
 
 
+def normalised_by_less_than_nothing(b: Builder, x: ir.Value) -> ir.Value:
+    """The root of a variance below 0 is no number, for that channel alone."""
+    return b.op("BatchNormalization", x, *(np.array(v, np.float32) for v in ([1, 2], [0, 1], [0, 0], [-1, 1])))
+
+
 def half(name: str, number: int) -> Callable[[], Model]:
     def make() -> Model:
         model = drawn(name, number)()
@@ -120,10 +125,13 @@ CASES = {
     "same padding with groups": drawn("Conv", 1),
     "the state before the sequence": written(states_alone, 2, 3, 1),
     "the greatest of a vector": written(lambda b, x: (b.op("ArgMax", x, axis=0, keepdims=1), b.op("ArgMin", x, axis=-1, keepdims=0)), 3),
+    "a large number through a swish": written(lambda b, x: (b.op("HardSwish", b.op("Mul", x, np.float32(1.5e38))),), 1, 2, 3, 3),
+    "a variance below 0": written(normalised_by_less_than_nothing, 1, 2, 3, 3),
     "half of a split beside the other": written(lambda b, x: b.ops("Split", b.op("Expand", x, [2, 4, 3]), axis=-1, num_outputs=2, outputs=2)[::-1], 1, 4, 3),
 }
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # numpy's own words are not for users
 @pytest.mark.parametrize("target", [*SUFFIXES, "onnx+opset=13"])
 @pytest.mark.parametrize("case", CASES)
 def test_networks_that_once_went_wrong(case: str, target: str) -> None:

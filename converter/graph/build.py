@@ -88,7 +88,8 @@ class Builder:
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> ir.Value:
         """A scalar constant of the type of `reference`."""
         dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
-        return self.const(np.array(number, dtype), name)
+        with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+            return self.const(np.array(number, dtype), name)
 
     def place(self, node: ir.Node) -> None:
         if self.before is None:

@@ -239,7 +239,7 @@ def _evaluate(node: ir.Node) -> None:
     if not node.inputs or max(sizes) > KNOWN_LIMIT:
         return
     for out, array in zip(node.outputs, evaluate(node, values), strict=False):
-        if node.op_type not in _CHOICES or _UNKNOWN_SIZE not in array:
+        if node.op_type not in _CHOICES or array.dtype != np.int64 or _UNKNOWN_SIZE not in array:
             set_known(out, array)
 
 

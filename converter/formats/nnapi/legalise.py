@@ -87,9 +87,9 @@ def hard_sigmoid(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def hard_swish(node: ir.Node, b: Builder) -> ir.Value:
-    """x * relu6(x + 3) / 6."""
+    """x * (relu6(x + 3) / 6): in this order a large x stays what it is."""
     x = x_of(node)
-    return times(b, b.op("Mul", x, between(b, plus(b, x, 3), 0, 6)), 1 / 6)
+    return b.op("Mul", x, times(b, between(b, plus(b, x, 3), 0, 6), 1 / 6))
 
 
 def elu(node: ir.Node, b: Builder) -> ir.Value:

@@ -193,7 +193,8 @@ def lower_batch_normalization(node: Node, low: Lowering) -> None:
     if np.all(scale == 1) and not bias.any():
         low.add("BatchNormalization", [need(node, 0)], node.outputs[:1], {"epsilon": number_text(epsilon)}, {"weights": variance, "biases": mean})
         return
-    factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what the operator gives
+        factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
     shift = bias - mean * factor
     low.add("ScaleShift", [need(node, 0)], node.outputs[:1], {}, {"weights": factor.astype(scale.dtype), "biases": shift.astype(scale.dtype)})
 

@@ -35,7 +35,8 @@ def lower_batch_norm(node: Node, low: Lowering) -> None:
         raise MappingError("statistics of the batch have no counterpart")
     scale, shift, mean, variance = (fixed(node, i, "the statistics") for i in range(1, 5))
     epsilon = float(node.attrs.get("epsilon", 1e-5))
-    weights = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what the operator gives
+        weights = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
     biases = shift.astype(np.float64) - mean.astype(np.float64) * weights
     rank = len(static(x))
     attrs = {"axis": rank - 1 if rank >= 3 else 1, "epsilon": float(str(np.float32(epsilon)))}
