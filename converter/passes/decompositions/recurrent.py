@@ -180,7 +180,7 @@ def _gru(cell: Cell, row: Value, h: Value, linear: bool) -> Value:
         update, reset = f(b, b.op("Add", z_x, z_h)), f(b, b.op("Add", r_x, r_h))
         candidate = g(b, b.op("Add", h_x, cell.times(reset, h_h)))
     else:
-        z_r, last = ([b.op("Slice", cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))])
+        z_r, last = [b.op("Slice", cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))]
         first, rest = (
             None if cell.from_state is None else b.op("Slice", cell.from_state, [k * cell.size], [end * cell.size], [0]) for k, end in ((0, 2), (2, 3))
         )
