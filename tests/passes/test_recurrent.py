@@ -20,7 +20,7 @@ CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "lstm, everything given": ("LSTM", {}, {"bias", "lengths", "hidden", "cell", "peepholes"}),
     "lstm, both ways": ("LSTM", {"direction": "bidirectional"}, {"bias", "lengths", "hidden", "cell", "peepholes"}),
     "lstm, backwards": ("LSTM", {"direction": "reverse"}, {"bias", "lengths"}),
-    "lstm, clipped and coupled": ("LSTM", {"clip": 0.2, "input_forget": 1}, {"bias", "peepholes"}),
+    "lstm, clipped and coupled": ("LSTM", {"clip": 0.2, "input_forget": 1}, {"bias", "peepholes", "cell"}),
     "lstm, other functions": ("LSTM", {"activations": ["HardSigmoid", "Softsign", "ScaledTanh"], "activation_alpha": [0.3, 1.5], "activation_beta": [0.4, 0.7]}, {"bias"}),
     "gru": ("GRU", {}, set()),
     "gru, linear before reset": ("GRU", {"linear_before_reset": 1}, {"bias", "hidden", "lengths"}),

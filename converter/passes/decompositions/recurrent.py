@@ -196,8 +196,9 @@ def _functions(kind: str, a: dict[str, Any], ways: int) -> list[list[Function]] 
     if len(names) != len(_DEFAULTS[kind]) * ways or not set(names) <= _KNOWN:
         return None
     alphas, betas, clip = iter(a.get("activation_alpha") or ()), iter(a.get("activation_beta") or ()), float(a.get("clip") or math.inf)
-    made = [_function(name, _parameters(name, alphas, betas), clip) for name in names]
     count = len(_DEFAULTS[kind])
+    # what the last function of an LSTM takes is the cell state, which engines do not clip
+    made = [_function(name, _parameters(name, alphas, betas), math.inf if i % count == 2 else clip) for i, name in enumerate(names)]
     return [made[d * count : (d + 1) * count] for d in range(ways)]
 
 
