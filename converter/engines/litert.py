@@ -56,7 +56,7 @@ class Prepared:
     def __init__(self, model: Model) -> None:
         from converter.formats.nnapi.lower import lower
 
-        self.table = lower(model)
+        self.table = lower(model, lite=True)
         self.outputs = model.outputs
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -247,6 +247,9 @@ GRAPHS: dict[str, Write] = {
     "moving_slices": moving_slices,
     "priors": lambda b, x: b.op("Add", priors(b), b.op("ReduceMean", x, keepdims=0)),
     "quantised": lambda b, x: b.ext("FakeQuantize", x, -1.0, 1.0, -1.0, 1.0, levels=16),
+    "quantised_infinity": lambda b, x: b.op(
+        "DequantizeLinear", b.op("QuantizeLinear", b.op("Log", b.op("Relu", x)), np.float32(0.1), np.uint8(250)), np.float32(0.1), np.uint8(250)
+    ),
     "read_twice": lambda b, x: [b.op("Relu", y := b.op("Exp", x)), y],
 }  # fmt: skip
 

@@ -83,6 +83,7 @@ OWN = {
         "ConvInteger", [np.resize(BYTES, (1, 600, 3, 5)), SIGNED[:4800].reshape(2, 600, 2, 2), np.array(9, np.uint8)], pads=[0, 1, 1, 0]
     ),
     "Resize": lambda: own_case("Resize", [X, np.zeros(0, np.float32), np.array([1, 1, 3, 2], np.float32)], mode="nearest"),
+    "Round": lambda: own_case("Round", [np.array([np.inf, -np.inf, 8388609, -8388609, 0.49999997, -0.49999997, 2.5, 3.5, -2.5, -0.5, 7.7], np.float32)]),
     "MatMul 3": lambda: own_case("MatMul", [X, X.transpose(0, 1, 3, 2)[:1]]),
     "MatMul 2": lambda: own_case("MatMul", [X, X[0, 0]]),
     "Slice": sliced_case,

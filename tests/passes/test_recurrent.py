@@ -13,7 +13,7 @@ from converter.graph.build import new_model
 from converter.model import Model
 from converter.passes.legalise import legalise
 
-T, B, I, H = 4, 3, 2, 5
+T, B, N, H = 4, 3, 2, 5  # steps, sequences, features, size
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "lstm": ("LSTM", {}, set()),
@@ -21,15 +21,23 @@ CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "lstm, both ways": ("LSTM", {"direction": "bidirectional"}, {"bias", "lengths", "hidden", "cell", "peepholes"}),
     "lstm, backwards": ("LSTM", {"direction": "reverse"}, {"bias", "lengths"}),
     "lstm, clipped and coupled": ("LSTM", {"clip": 0.2, "input_forget": 1}, {"bias", "peepholes", "cell"}),
-    "lstm, other functions": ("LSTM", {"activations": ["HardSigmoid", "Softsign", "ScaledTanh"], "activation_alpha": [0.3, 1.5], "activation_beta": [0.4, 0.7]}, {"bias"}),
+    "lstm, other functions": (
+        "LSTM",
+        {"activations": ["HardSigmoid", "Softsign", "ScaledTanh"], "activation_alpha": [0.3, 1.5], "activation_beta": [0.4, 0.7]},
+        {"bias"},
+    ),
     "gru": ("GRU", {}, set()),
     "gru, linear before reset": ("GRU", {"linear_before_reset": 1}, {"bias", "hidden", "lengths"}),
     "gru, both ways": ("GRU", {"direction": "bidirectional"}, {"bias", "hidden", "lengths"}),
     "gru, both ways, linear": ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}, {"bias"}),
     "gru, other functions": ("GRU", {"activations": ["Sigmoid", "Elu"], "activation_alpha": [0.5], "clip": 0.3}, {"bias"}),
     "rnn": ("RNN", {}, {"bias", "hidden", "lengths"}),
-    "rnn, both ways": ("RNN", {"direction": "bidirectional", "activations": ["LeakyRelu", "Affine"], "activation_alpha": [0.1, 0.5], "activation_beta": [0.2]}, {"bias"}),
-}  # fmt: skip
+    "rnn, both ways": (
+        "RNN",
+        {"direction": "bidirectional", "activations": ["LeakyRelu", "Affine"], "activation_alpha": [0.1, 0.5], "activation_beta": [0.2]},
+        {"bias"},
+    ),
+}
 
 
 def random(*shape: int) -> np.ndarray:
@@ -38,10 +46,10 @@ def random(*shape: int) -> np.ndarray:
 
 def network(kind: str, attributes: dict[str, Any], given: set[str], constant: bool = True) -> tuple[Model, dict[str, np.ndarray]]:
     ways, gates = (2 if attributes.get("direction") == "bidirectional" else 1), _GATES[kind]
-    feeds = {"x": random(T, B, I)}
-    operands = {"w": random(ways, gates * H, I), "r": random(ways, gates * H, H)}
+    feeds = {"x": random(T, B, N)}
+    operands = {"w": random(ways, gates * H, N), "r": random(ways, gates * H, H)}
     m, b = new_model()
-    x = b.input("x", ir.DataType.FLOAT, [T, B, I])
+    x = b.input("x", ir.DataType.FLOAT, [T, B, N])
     if not constant:
         feeds |= operands
     w, r = (v if constant else b.input(n, ir.DataType.FLOAT, v.shape) for n, v in operands.items())
@@ -79,7 +87,7 @@ def test_batch_first() -> None:
     first = Model(m.ir.clone(), "onnx")
     node = next(n for n in first.ir.graph if n.op_type == kind)
     x = first.ir.graph.inputs[0]
-    x.shape = ir.Shape([B, T, I])
+    x.shape = ir.Shape([B, T, N])
     node.attributes["layout"] = ir.AttrInt64("layout", 1)
     h = node.inputs[5]
     assert h is not None and h.const_value is not None

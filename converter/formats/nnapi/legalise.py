@@ -120,15 +120,6 @@ def hyperbolic(node: ir.Node, b: Builder) -> ir.Value:
     return times(b, b.op("Sub" if node.op_type == "Sinh" else "Add", b.op("Exp", x), other), 0.5)
 
 
-def round_even(node: ir.Node, b: Builder) -> ir.Value:
-    """floor(x + 1/2), one less where that was a tie and the result is odd."""
-    x = x_of(node)
-    up = b.op("Floor", plus(b, x, 0.5))
-    tie = b.op("Cast", b.op("Equal", b.op("Sub", up, x), b.like(x, 0.5)), to=int(x.dtype or ir.DataType.FLOAT))
-    odd = b.op("Sub", up, times(b, b.op("Floor", times(b, up, 0.5)), 2))
-    return b.op("Sub", up, b.op("Mul", tie, odd))
-
-
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
@@ -261,7 +252,7 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): either(sign_of_integers, sign), ("", "Cos"): cos,
-    ("", "Mod"): remainder, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf, ("", "Round"): round_even,
+    ("", "Mod"): remainder, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},

@@ -17,14 +17,16 @@ from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
-from converter.formats.nnapi.writing import BYTES, Ref, Writer
+from converter.formats.nnapi.writing import BYTES, Objection, Ref, Writer
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
+from converter.graph.walk import all_nodes
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
 from converter.mapping.node import MappingError
 from converter.model import Model
 from converter.passes.channels_last import boundary_permutation, to_last
+from converter.passes.decompositions.quantisation import whole_floats
 from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
@@ -43,10 +45,11 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     """
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
-    records = flavour.format == "tflite" or (plain and not path.name.endswith((".nnapi", ".nnapi.c")))
-    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes, records)
+    lite = flavour.format == "tflite"
+    records = lite or (plain and not path.name.endswith((".nnapi", ".nnapi.c")))
+    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes, records, lite)
     with Output(path) as out:
-        if flavour.format == "tflite":
+        if lite:
             from converter.formats.nnapi.tflite import write_tflite
 
             notes += write_tflite(table, out)
@@ -65,14 +68,18 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     return notes
 
 
-def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None, records: bool = True) -> Table:
+def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None, records: bool = True, lite: bool = False) -> Table:
     """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart.
 
     `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
+    `lite`: it has operations of TensorFlow Lite alone.
     """
+    objects = lite_objection() if lite else None
     graph, shapes = prepared(model, records)
-    oldest = attempt(graph, LEVELS[0], io_layout)  # many networks need no more
-    table, warnings = oldest if oldest is not None and not transposes(oldest[0]) else newer(model, limit, io_layout, records, oldest)
+    cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
+    oldest = None if cells else attempt(graph, Writer(LEVELS[0], objects=objects), io_layout)  # many networks need no more
+    enough = oldest is not None and not count(oldest[0], "TRANSPOSE")
+    table, warnings = oldest if enough and oldest is not None else newer(model, limit, io_layout, records, oldest, objects)
     for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
         for operand in (table.operands[i] for i in indexes):
             if operand.name in recorded:
@@ -82,28 +89,34 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     return table
 
 
-def newer(model: Model, limit: int, io_layout: str, records: bool, oldest: Written | None) -> Written:
-    """The table at the lowest level up to `limit` that moves no more data than the newest does; `oldest` is what the first level gives."""
-    best = at_level(prepared(model, records)[0], max(level for level in LEVELS if level <= limit), io_layout)
-    needed, most = feature_level(best[0])[0], transposes(best[0])
-    if oldest is not None and transposes(oldest[0]) <= most:
+def lite_objection() -> Objection:
+    from converter.formats.nnapi.tflite import reason_against
+
+    return reason_against
+
+
+def newer(model: Model, limit: int, io_layout: str, records: bool, oldest: Written | None, objects: Objection | None) -> Written:
+    """The table at the lowest level up to `limit` that is no worse than the newest one; `oldest` is what the first level gives."""
+    best = at_level(prepared(model, records)[0], Writer(max(level for level in LEVELS if level <= limit), objects=objects), io_layout)
+    newest = best[0]
+    if oldest is not None and no_worse(oldest[0], newest):
         return oldest
-    levels = [level for level in LEVELS[1:] if level < needed]
+    levels = [level for level in LEVELS[1:] if level < feature_level(newest)[0]]
     graph = prepared(model, records)[0] if levels else model.ir
     while levels:  # what a level expresses, every newer level does
         middle = len(levels) // 2
-        found = attempt(graph.clone(), levels[middle], io_layout)
-        if found is not None and transposes(found[0]) <= most:
+        found = attempt(graph.clone(), Writer(levels[middle], objects=objects), io_layout)
+        if found is not None and no_worse(found[0], newest):
             best, levels = found, levels[:middle]
         else:
             levels = levels[middle + 1 :]
     return best
 
 
-def attempt(graph: ir.Model, level: int, io_layout: str) -> Written | None:
+def attempt(graph: ir.Model, writer: Writer, io_layout: str) -> Written | None:
     """`at_level`, or None as soon as something needs a newer level."""
     try:
-        return at_level(graph, level, io_layout, hurry=True)
+        return at_level(graph, writer, io_layout, hurry=True)
     except UnsupportedError:
         return None
 
@@ -120,23 +133,28 @@ def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shape
     return graph, shapes
 
 
-def transposes(table: Table) -> int:
-    return sum(o.type == "TRANSPOSE" for o in table.operations)
+def no_worse(older: Table, newest: Table) -> bool:
+    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that a newer one has."""
+    moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
+    return moved[0] <= moved[1] and cells[0] >= cells[1]
 
 
-def at_level(graph: ir.Model, level: int, io_layout: str, hurry: bool = False) -> Written:
-    """The table with operations of that level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
+def count(table: Table, kind: str) -> int:
+    return sum(o.type == kind for o in table.operations)
+
+
+def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = False) -> Written:
+    """The table with operations of the writer's level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
 
     The graph is used up.
     """
-    dry = Writer(level, dry=True)
-    legalise(graph, lambda n: refused(n, dry), rewrites(level), give_up if hurry else None)
+    dry, ways = writer.fresh(), rewrites(writer.level)
+    legalise(graph, lambda n: refused(n, dry), ways, give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)
-    legalise(graph, lambda n: turned_integers(n) and refused(n, dry), rewrites(level), give_up if hurry else None)
+    legalise(graph, lambda n: turned_integers(n) and refused(n, dry), ways, give_up if hurry else None)
     fold(graph)
-    table, writer = Table(), Writer(level)
-    writer.subgraph = table
+    table = writer.subgraph = Table()
     write_graph(graph.graph, writer)
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
@@ -158,7 +176,9 @@ def refused(node: ir.Node, dry: Writer) -> bool:
     """Whether the node by itself cannot be written at the level of `dry`. A dry run of the same code that writes."""
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
-    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry.level):
+    if node.op_type == "DequantizeLinear" and node.domain == "" and node.inputs[0] is not None and whole_floats(node.inputs[0]) is not None:
+        return True  # its integers have no type here, or were not to be had
+    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry):
         return False
     x = node.inputs[0] if node.inputs else None
     if node.op_type == "MaxPool" and node.domain == "" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
@@ -173,10 +193,10 @@ def refused(node: ir.Node, dry: Writer) -> bool:
     return False
 
 
-def part_of(value: ir.Value | None, level: int) -> bool:
+def part_of(value: ir.Value | None, like: Writer) -> bool:
     """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no operation."""
     producer = None if value is None else value.producer()
-    return producer is not None and not producer.op_type.endswith("Linear") and Writer(level, dry=True).takes_integers(producer)
+    return producer is not None and not producer.op_type.endswith("Linear") and like.fresh().takes_integers(producer)
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:

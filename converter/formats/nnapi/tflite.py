@@ -20,7 +20,7 @@ from converter.formats.nnapi.liteflat import LiteGraph, LiteModel, LiteOperator,
 from converter.formats.nnapi.literows import BY_OPERATION, LAST, MOST_TURNED, REASONS, TURNED, Row
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.shapes import Arguments
-from converter.formats.nnapi.table import Array, Operand, OperandType, Operation, Subgraph, Table
+from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
 
 BOUNDARY = "netconv.boundary"
 QUANTISED = {
@@ -82,6 +82,15 @@ def write_tflite(table: Table, out: Output) -> list[Diagnostic]:
     return warnings
 
 
+def reason_against(subgraph: Subgraph, operation: Operation, lifetimes: list[Lifetime]) -> str | None:
+    """Why TensorFlow Lite cannot express an operation; None when it can."""
+    try:
+        Lowering(subgraph, "", lifetimes).operation(operation)
+    except Refused as e:
+        return f"TensorFlow Lite cannot express {operation.type}: {e}"
+    return None
+
+
 def lower_model(table: Table) -> tuple[LiteModel, list[Diagnostic]]:
     problems: list[Diagnostic] = []
     model = LiteModel()
@@ -103,17 +112,17 @@ def lower_model(table: Table) -> tuple[LiteModel, list[Diagnostic]]:
 class Lowering:
     """One subgraph on its way to TensorFlow Lite; tensors are made when something uses them."""
 
-    def __init__(self, subgraph: Subgraph, name: str) -> None:
+    def __init__(self, subgraph: Subgraph, name: str, lifetimes: list[Lifetime] | None = None) -> None:
         self.subgraph = subgraph
         self.graph = LiteGraph(name)
-        self._lifetimes = subgraph.lifetimes()
+        self._lifetimes = subgraph.lifetimes() if lifetimes is None else lifetimes
         self._tensors: dict[int, int] = {}
 
     def run(self, prefix: str, problems: list[Diagnostic]) -> LiteGraph:
         self.graph.inputs = self._ends(self.subgraph.inputs, f"{prefix}inputIndexes", problems)
         for i, operation in enumerate(self.subgraph.operations):
             try:
-                self._operation(operation)
+                self.operation(operation)
             except Refused as e:
                 name = self.subgraph.operands[operation.outputs[0]].name if operation.outputs else ""
                 where = Where(path=f"{prefix}operations[{i}]", layer=name, kind=operation.type)
@@ -130,7 +139,7 @@ class Lowering:
                 problems.append(Diagnostic("X202", f"TensorFlow Lite has no such type: {e}", where=Where(path=f"{place}[{k}]")))
         return tensors
 
-    def _operation(self, operation: Operation) -> None:
+    def operation(self, operation: Operation) -> None:
         from converter.formats.nnapi.litespecial import LOWER
 
         row = BY_OPERATION.get(operation.type)

@@ -8,7 +8,7 @@ QUANTIZE. What the validator finds about an operation is the reason why its node
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -55,12 +55,19 @@ class Lifetimes(list[Lifetime]):
         return operand.lifetime or (Lifetime.TEMPORARY_VARIABLE if operand.value is None else Lifetime.CONSTANT_COPY)
 
 
+Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
+
+
 @dataclass
 class Writer:
-    """Operands and operations of one graph, up to feature level `level`. `dry`: one node is tried, its inputs become operands as they are."""
+    """Operands and operations of one graph, up to feature level `level`. `dry`: one node is tried, its inputs become operands as they are.
+
+    `objects` says why a form of the table, such as TensorFlow Lite, cannot have an operation, or None.
+    """
 
     level: int
     dry: bool = False
+    objects: Objection | None = None
     subgraph: Subgraph = field(default_factory=Subgraph)
     operands: dict[ir.Value, int] = field(default_factory=dict)
     scalars: dict[tuple[OperandType, Any], int] = field(default_factory=dict)
@@ -69,6 +76,10 @@ class Writer:
     narrowing: Narrowing = field(default_factory=lambda: Narrowing(NARROW))
     _journal: list[tuple[dict[Any, Any], Any]] = field(default_factory=list)
     _plain: set[ir.Value] = field(default_factory=set)  # integers without a scale
+
+    def fresh(self) -> Writer:
+        """One for dry runs, with the same limits."""
+        return Writer(self.level, dry=True, objects=self.objects)
 
     # --- what was entered can be taken back -----------------------------------------------------------------------------------------------
 
@@ -161,13 +172,16 @@ class Writer:
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
         subgraph.operations.append(operation)
         found = Findings("", "")
-        binding = check_operation(Table(), subgraph, Lifetimes(subgraph.operands), found, operation)
+        lifetimes = Lifetimes(subgraph.operands)
+        binding = check_operation(Table(), subgraph, lifetimes, found, operation)
         for finding in found:
             if finding.level == "error":
                 raise MappingError(f"{kind}: {finding.message}")
         needed = bound_level(binding, subgraph) if binding is not None else 1
         if needed > self.level:
             raise MappingError(f"{kind} of this kind needs feature level {needed}, the limit is {self.level}", "X206")
+        if self.objects is not None and (reason := self.objects(subgraph, operation, lifetimes)) is not None:
+            raise MappingError(reason)
 
     def node(self, node: ir.Node, forced: bool = False) -> None:
         """The operations of a node, or a note why it has none. Nodes that usually vanish into others are written when `forced`."""

@@ -246,3 +246,14 @@ def mod(node: ir.Node, b: Builder) -> ir.Value | None:
 @decomposes("Not")
 def negation(node: ir.Node, b: Builder) -> ir.Value:
     return b.op("Equal", x_of(node), np.array(False))
+
+
+@decomposes("Round")
+def half_to_even(node: ir.Node, b: Builder) -> ir.Value:
+    """floor(x), one more where the rest is above 1/2; the even number of the two where it is 1/2. The rest is exact, x + 1/2 would not be."""
+    x = x_of(node)
+    down = b.op("Floor", x)
+    up, rest = b.op("Add", down, b.like(x, 1)), b.op("Sub", x, down)
+    even = scaled(b, b.op("Floor", scaled(b, up, 0.5)), 2)
+    nearest = b.op("Where", b.op("Greater", rest, b.like(x, 0.5)), up, down)
+    return b.op("Where", b.op("Equal", rest, b.like(x, 0.5)), even, nearest)

@@ -16,6 +16,7 @@ from converter.passes.decompositions.activations import x_of
 
 _T = ir.DataType
 _EXACT = 1 << 24  # whole numbers below it are exact in float32
+_WHOLE = "netconv.whole"  # of a Cast: what goes in are whole numbers within the type's bounds
 _RANGES = {_T.INT4: (-8, 7), _T.UINT4: (0, 15), _T.INT8: (-128, 127), _T.UINT8: (0, 255), _T.INT16: (-32768, 32767), _T.UINT16: (0, 65535)}
 
 
@@ -38,13 +39,20 @@ def _along(b: Builder, node: ir.Node, value: ir.Value, x: ir.Value) -> ir.Value 
     return joined if own[axis] * block == shape[axis] else b.op("Slice", joined, [0], [shape[axis]], [axis])
 
 
+def whole_floats(x: ir.Value) -> ir.Value | None:
+    """The floats that QuantizeLinear, written out as below, casts to the integers `x`."""
+    cast = x.producer()
+    return cast.inputs[0] if cast is not None and cast.meta.get(_WHOLE) else None
+
+
 @decomposes("DequantizeLinear")
 def dequantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
     """(x - zero point) * scale"""
     x, scale = x_of(node), _along(b, node, x_of(node, 1), x_of(node))
     if scale is None or scale.dtype is None:
         return None
-    real = b.op("Cast", x, to=int(scale.dtype))
+    whole = whole_floats(x)
+    real = whole if whole is not None and whole.dtype == scale.dtype else b.op("Cast", x, to=int(scale.dtype))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         zero = _along(b, node, b.op("Cast", node.inputs[2], to=int(scale.dtype)), x)
         if zero is None:
@@ -55,18 +63,27 @@ def dequantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("QuantizeLinear")
 def quantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
-    """clip(round(x / scale) + zero point)"""
+    """round(clip(x / scale)) + zero point, the bounds less the zero point: what is infinite is clipped before anything is done with it."""
     x, scale, to = x_of(node), _along(b, node, x_of(node, 1), x_of(node)), node.outputs[0].dtype
     if scale is None or to not in _RANGES or x.dtype != scale.dtype or scale.dtype != _T.FLOAT:
         return None
-    whole = b.op("Round", b.op("Div", x, scale))
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        zero = _along(b, node, node.inputs[2], x)
-        if zero is None:
-            return None
-        whole = b.op("Add", whole, b.op("Cast", zero, to=_T.FLOAT))
     low, high = _RANGES[to]
-    return b.op("Cast", b.op("Clip", whole, b.like(x, low), b.like(x, high)), to=int(to))
+    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    point = np.array(0) if zero is None else constant(zero)
+    quotient = b.op("Div", x, scale)
+    if point is not None and point.size == 1:
+        first = float(point.reshape(-1)[0])
+        whole = b.op("Round", b.op("Clip", quotient, b.like(x, low - first), b.like(x, high - first)))
+        stored = whole if first == 0 else b.op("Add", whole, b.like(x, first))
+    else:
+        each = None if zero is None else _along(b, node, zero, x)
+        if each is None:
+            return None
+        shifted = b.op("Add", b.op("Round", quotient), b.op("Cast", each, to=_T.FLOAT))
+        stored = b.op("Clip", shifted, b.like(x, low), b.like(x, high))
+    cast = b.op("Cast", stored, to=int(to))
+    cast.producer().meta[_WHOLE] = True  # type: ignore[union-attr]
+    return cast
 
 
 def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> ir.Value:

@@ -50,6 +50,9 @@ def only_user(value: ir.Value) -> ir.Node | None:
     return nodes[0] if len(nodes) == 1 and not value.is_graph_output() and nodes[0].graph is value.graph else None
 
 
+HUGE_SCALE = 2.0**100  # of attention masks that reach down to the lowest float
+
+
 class Emit:
     """One node on its way into a table. `quantised`: the operations work on the stored integers around the node."""
 
@@ -151,6 +154,8 @@ class Emit:
             user = only_user(value)
             if user is None or user.op_type != "QuantizeLinear" or user.inputs[0] is not value or (p := parameters(user)) is None or p[0].size != 1:
                 raise MappingError("the result is not quantised")
+            if not float(p[0].reshape(-1)[0]) < HUGE_SCALE:
+                raise MappingError("multiples of such a scale are beyond the floats in which integers are scaled")
             self.writer.enter(self.writer.done, user, True)
             value = user.outputs[0]
         return self.writer.new(value, self.turned(self.shape(value)) if image else None)
