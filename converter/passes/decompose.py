@@ -183,7 +183,8 @@ def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Val
         return _of_values(node, b, [-1, *[1] * (rank - 2)])
     scale, bias, mean_, var = (np.asarray(a, np.float64) for a in arrays if a is not None)
     dtype = arrays[0].dtype if arrays[0] is not None else np.float32
-    factor = scale / np.sqrt(var + attrs_of(node).get("epsilon", 1e-5))
+    with np.errstate(invalid="ignore", divide="ignore"):  # a variance below 0 gives what the operator gives
+        factor = scale / np.sqrt(var + attrs_of(node).get("epsilon", 1e-5))
     shape = (-1, *[1] * (rank - 2))
     y = b.op("Mul", _x(node), b.const(factor.reshape(shape).astype(dtype)))
     return b.op("Add", y, b.const((bias - mean_ * factor).reshape(shape).astype(dtype)))
