@@ -172,7 +172,9 @@ def _constant(node: ir.Node, index: int) -> list[int] | None:
 
 
 def _reduction(node: ir.Node) -> str | None:
-    x, axes = dims_of(node, 0), _constant(node, 1)
+    x, axes, given = dims_of(node, 0), _constant(node, 1), dims_of(node, 1)
+    if given is not None and len(given) > 1:
+        return f"axes of the shape {given}"
     if x is None or axes is None:
         return None
     fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes) if x else not axes

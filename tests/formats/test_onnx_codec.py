@@ -171,6 +171,11 @@ def _external(proto: onnx.ModelProto, location: str, **more: str) -> None:
         t.external_data.add(key=key, value=value)
 
 
+def _elsewhere(t: onnx.TensorProto) -> None:
+    t.data_location = TensorProto.EXTERNAL
+    t.external_data.add(key="location", value="model.onnx")
+
+
 def _nested(depth: int) -> Callable[[onnx.ModelProto], None]:
     def change(proto: onnx.ModelProto) -> None:
         graph = helper.make_graph([helper.make_node("Relu", ["x"], ["z"])], "b", [], [helper.make_tensor_value_info("z", 1, None)])
@@ -204,6 +209,13 @@ DAMAGE: dict[str, tuple[str, Callable[[onnx.ModelProto], Any]]] = {
     "weights at a negative place": ("R102", lambda p: _external(p, "model.onnx", offset="-4", length="16")),
     "weights without a number": ("R103", lambda p: _external(p, "model.onnx", offset="first")),
     "weights of another size": ("R103", lambda p: _external(p, "model.onnx", length="16")),
+    "values in two fields": ("R103", lambda p: p.graph.initializer[0].float_data.append(1.0)),
+    "values here and elsewhere": ("R103", lambda p: _elsewhere(p.graph.initializer[0])),
+    "few values here and elsewhere": ("R103", lambda p: _elsewhere(p.graph.initializer[1])),
+    "a constant that is declared as another type": ("R105", lambda p: p.graph.input.append(helper.make_tensor_value_info("W", 7, [64, 32]))),
+    "a constant that is declared with another shape": ("R105", lambda p: p.graph.input.append(helper.make_tensor_value_info("W", 1, [64, 33]))),
+    "an output that is declared as another type": ("R105", lambda p: setattr(p.graph.output[0].type.tensor_type, "elem_type", 11)),
+    "a value that is declared as another type": ("R105", lambda p: p.graph.value_info.append(helper.make_tensor_value_info("h", 11, None))),
     "opset of the future": ("R104", lambda p: setattr(p.opset_import[0], "version", 999)),
     "opset zero": ("R104", lambda p: setattr(p.opset_import[0], "version", 0)),
     "no opset": ("R105", lambda p: p.ClearField("opset_import")),
@@ -216,6 +228,11 @@ DAMAGE: dict[str, tuple[str, Callable[[onnx.ModelProto], Any]]] = {
     "an input without a type": ("R105", lambda p: p.graph.input[0].ClearField("type")),
     "an unknown attribute": ("R111", lambda p: p.graph.node[0].attribute.append(helper.make_attribute("gamma", 1.0))),
     "an attribute of another type": ("R110", lambda p: p.graph.node[0].attribute.append(helper.make_attribute("transA", "yes"))),
+    "a number of another type": ("R110", lambda p: p.graph.node[0].attribute.append(helper.make_attribute("transA", 1.0))),
+    "a list of another type": ("R110", lambda p: p.graph.node.append(helper.make_node("MeanVarianceNormalization", ["x"], ["q"], axes=[0.0]))),
+    "an attribute twice": ("R105", lambda p: p.graph.node[0].attribute.extend([helper.make_attribute("alpha", 1.0), helper.make_attribute("alpha", 2.0)])),
+    "an input of an Identity too many": ("R105", lambda p: p.graph.node.append(helper.make_node("Identity", ["x", "x"], ["q"]))),
+    "an attribute of an Identity": ("R111", lambda p: p.graph.node.append(helper.make_node("Identity", ["x"], ["q"], axis=0))),
     "too many inputs": ("R105", lambda p: p.graph.node[1].input.append("x")),
     "shapes that contradict": ("R105", lambda p: p.graph.input[0].type.tensor_type.shape.dim.__getitem__(1).__setattr__("dim_value", 63)),
     "text that is not UTF-8": ("R110", lambda p: p.graph.node[0].attribute.append(onnx.AttributeProto(name="alpha", type=3, s=b"\xff\xfe"))),

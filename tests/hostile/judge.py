@@ -15,6 +15,7 @@ import converter
 from converter.cli import app, crash
 from converter.crosscheck.feeds import generate
 from converter.diagnostics import CODES, Diagnostic
+from converter.engines.onnxruntime import unique
 from converter.errors import ConverterError, ExitCode
 from converter.formats import of_suffix
 from converter.graph.walk import all_nodes
@@ -192,7 +193,7 @@ def _onnxruntime(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+    return dict(zip(unique([o.name for o in session.get_outputs()]), session.run(None, feeds), strict=True))
 
 
 def command(path: Path, name: str) -> str:

@@ -14,6 +14,13 @@ Attributes = dict[str, Any]
 _A = onnx.AttributeProto
 
 
+def decoded(node: onnx.NodeProto, bound: Attributes, weights: Weights) -> Attributes:
+    """The attributes of a node that are set, by name."""
+    if len({a.name for a in node.attribute}) < len(node.attribute):
+        raise MappingError(f"{node.op_type} has an attribute twice", code="R105")
+    return {a.name: found for a in node.attribute if (found := decode(a, bound, weights)) is not None}
+
+
 def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
     """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs. None: not set.
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
 
+from converter.diagnostics import Where
+from converter.errors import unreadable
 from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
+from converter.graph.infer import shape_of
 from converter.graph.names import set_public_name
 
 DEFAULTS = "netconv.defaults"
@@ -24,6 +28,20 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
         set_public_name(value, info.name)
     b.graph.inputs.append(value)
     return value
+
+
+def check_constants(proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], where: Where) -> None:
+    """Initializers that are declared as inputs too are what the declaration says; ReadError R105."""
+    for info in proto.input:
+        value = own.get(info.name)
+        if value is None:
+            continue
+        merge_type(value, info.type, where)
+        shape, declared = shape_of(value), ir.serde.deserialize_type_proto_for_shape(info.type)
+        if shape is None or declared is None:
+            continue
+        if len(shape) != len(declared) or any(isinstance(d, int) and 0 <= d != s for s, d in zip(shape, declared, strict=True)):
+            raise unreadable("R105", f"the initializer {info.name!r} of the shape {list(shape)} is declared as {list(declared)}", where)
 
 
 def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:

@@ -98,7 +98,10 @@ class Weights:
             raise unreadable("R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where)
         if min(shape, default=0) < 0 or len(shape) > MOST_AXES:
             raise unreadable("R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where)
-        if proto.data_location == onnx.TensorProto.EXTERNAL:
+        external = proto.data_location == onnx.TensorProto.EXTERNAL
+        if external + proto.HasField("raw_data") + any(len(getattr(proto, field)) for field in _FIELDS) > 1:
+            raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
+        if external:
             return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
         if proto.HasField("raw_data"):
             return _from_bytes(np.frombuffer(proto.raw_data, np.uint8), dtype, shape, proto.name, where)
@@ -108,6 +111,8 @@ class Weights:
         entries = {e.key: e.value for e in proto.external_data}
         key = SPAN if SPAN in entries else FLOATS
         if key in entries and self._own is not None:
+            if "location" in entries:
+                raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
             start, _, size = entries[key].partition(":")
             if key == FLOATS and proto.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.COMPLEX64):
                 raise unreadable("R103", f"the tensor {proto.name!r} holds its values in a field of another type", where)
@@ -129,6 +134,9 @@ class Weights:
         return self._files[name]
 
 
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+
+
 def _from_bytes(raw: np.ndarray, dtype: ir.DataType, shape: list[int], name: str, where: Where) -> ir.TensorProtocol:
     count = 1
     for d in shape:
@@ -145,7 +153,7 @@ def _from_fields(proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], 
     count = 1
     for d in shape:
         count *= d
-    held = sum(len(f) for f in (proto.float_data, proto.int32_data, proto.int64_data, proto.double_data, proto.uint64_data, proto.string_data))
+    held = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1
     packed = -(-count * dtype.bitwidth // 8) if dtype != _STRING and dtype.bitwidth < 8 else count * per
     if held != packed:

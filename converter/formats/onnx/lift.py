@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-import onnx.defs
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
@@ -31,12 +30,12 @@ from converter.formats.onnx import (
     order,
     upgrade,
 )
-from converter.formats.onnx.attributes import Attributes, decode
-from converter.formats.onnx.boundary import declare_input, declare_outputs, default_names, take_metadata
+from converter.formats.onnx.attributes import Attributes, decode, decoded
+from converter.formats.onnx.boundary import check_constants, declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.control import control_flow
 from converter.formats.onnx.op import Op, missing, plain, several
-from converter.formats.onnx.schema import check, function_of
+from converter.formats.onnx.schema import check, declared, function_of, schema_at
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
 from converter.graph.build import Builder, new_model
@@ -119,6 +118,7 @@ class Lifter:
         for s in proto.sparse_initializer:
             dense = order.dense(self.weights, s, path)
             self.define(scope, own, s.values.name, weight(b, dense, self.hint(s.values.name, path)), path)
+        check_constants(proto, {n: scope[n] for n in own}, Where(self.file, path=f"{path}.input"))
         formal = [i for i in proto.input if i.name not in own] if inputs is None else list(proto.input)
         if inputs is not None and len(inputs) != len(formal):
             raise self.refusal("R105", f"the body takes {len(formal)} inputs and is given {len(inputs)}", path)
@@ -131,7 +131,7 @@ class Lifter:
                 if name:
                     self.define(scope, own, name, value, f"{path}.node[{index}]")
                     if name in declared and value is not None:
-                        merge_type(value, declared[name].type)
+                        merge_type(value, declared[name].type, Where(self.file, path=f"{path}.value_info"))
         return self.results(proto, scope, path)
 
     def results(self, proto: onnx.GraphProto, scope: Scope, path: str) -> list[ir.Value]:
@@ -144,7 +144,7 @@ class Lifter:
             if (newer := too_new(info.type)) is not None:
                 self.problems.append(Diagnostic("X201", f"the output {info.name!r} has the type {newer}", where=Where(self.file, path=path)))
             else:
-                merge_type(value, info.type)
+                merge_type(value, info.type, Where(self.file, path=f"{path}.output"))
             found.append(value)
         return found
 
@@ -200,15 +200,12 @@ class Lifter:
             raise ReadError(Diagnostic("R110", f"{proto.op_type} has attributes or inputs that do not fit: {e}", where=where)) from None
         finally:
             b.source = previous
-        return self.stand_ins(proto, b)
-
-    def stand_ins(self, proto: onnx.NodeProto, b: Builder) -> Sequence[ir.Value]:
-        """Untyped values for what could not be read, so that the remaining nodes are looked at too."""
+        # untyped values for what could not be read, so that the remaining nodes are looked at too
         return [ir.Value(name=b.names.fresh(o or "unknown")) for o in proto.output]
 
     def translate(self, proto: onnx.NodeProto, b: Builder, scope: Scope, opsets: Opsets, path: str, bound: Attributes) -> Sequence[ir.Value | None]:
         inputs = [scope[i] if i else None for i in proto.input]
-        attributes = {a.name: resolved for a in proto.attribute if (resolved := decode(a, bound, self.weights)) is not None}
+        attributes = decoded(proto, bound, self.weights)
         function = self.functions.get((proto.domain, proto.op_type, proto.overload))
         catalogued = proto.domain in _OWN and (proto.domain != EXTENSION_DOMAIN or lookup(proto.op_type) is not None)
         if function is not None and not catalogued:
@@ -258,14 +255,18 @@ class Lifter:
             op.domain, op.version = "", OPSET  # a contributed operator that is the standard one by now
         if op.domain == classical.DOMAIN:
             return several(classical.lift_classical(op, b))
+        existed = op.domain != "" or declared(op)
         if op.domain == "" and op.kind == "Constant":
             return [weight(b, canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)), op.outputs[0])]
         if op.domain == "" and op.kind in ("If", "Loop", "Scan"):
             return control_flow(self, op, b, scope, opsets, path)
+        kind = op.kind
         for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS) if op.domain == "" else ():
             results = rows.apply(op, b)
             if results is not None:
                 return several(results)
+        if not existed and op.kind == kind:
+            missing(op)
         return self.emit(op, b, opsets, path)
 
     def emit(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
@@ -280,13 +281,12 @@ class Lifter:
 
     def own_function(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
         """An operator that opset 21 lacks, through the function that its schema carries."""
-        try:
-            schema: Any = onnx.defs.get_schema(op.kind, op.version, op.domain)
-        except onnx.defs.SchemaError:
-            missing(op)
+        schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:
             raise MappingError(f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}")
+        if op.domain:
+            check(op, schema)
         defaults = {n: decode(a.default_value, {}, self.weights) for n, a in schema.attributes.items() if a.default_value.name}
         key = (op.domain, op.kind, "")
         if key in self.calls:

@@ -139,3 +139,15 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
     if op.attrs.get("mode", "linear") == "circular":
         places = b.op("Mod", places, b.op("Shape", cache, start=axis, end=axis + 1))
     return b.op("ScatterElements", cache, b.op("Expand", places, b.op("Shape", update)), update, axis=axis)
+
+
+@ROWS.always("Attention")
+def attention(op: Op, b: Builder) -> Results:
+    """Its function shapes keys and values by the batch of the queries, and would take any others apart to fit."""
+    q, k, v = (None if (x := op.input(i)) is None else x.shape for i in range(3))
+    for other in (k, v):
+        if q is not None and other is not None and (len(q) != len(other) or (isinstance(q[0], int) and isinstance(other[0], int) and q[0] != other[0])):
+            raise MappingError(f"Attention has queries of the shape {list(q)} for keys or values of the shape {list(other)}", code="R105")
+    if k is not None and v is not None and isinstance(k[-2], int) and isinstance(v[-2], int) and k[-2] != v[-2]:
+        raise MappingError(f"Attention has {k[-2]} keys and {v[-2]} values", code="R105")
+    return None

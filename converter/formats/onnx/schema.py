@@ -15,11 +15,36 @@ from converter.graph.build import attribute
 from converter.graph.infer import type_proto
 from converter.mapping.node import MappingError
 
+_PLAIN: dict[str, Any] = {"INT": int, "FLOAT": float, "STRING": str, "TENSOR": ir.TensorProtocol, "GRAPH": onnx.GraphProto}
+
+
+def declared(op: Op) -> bool:
+    """Whether the version of ai.onnx that the file names has the operator; MappingError where the node is not what that one says.
+
+    Nothing has rewritten it yet. Two operators were experiments of the first versions and became standard later.
+    """
+    schema = schema_at(op.kind, op.version)
+    if schema is None:
+        return op.kind in ("MeanVarianceNormalization", "ThresholdedRelu")
+    _check_node(op, schema)
+    kinds, _ = _attributes(schema.name, schema.since_version, schema.domain)
+    for name, value in op.attrs.items():
+        if not _is(value, kinds.get(name)):
+            raise MappingError(f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}", code="R110")
+    return True
+
 
 def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
-    allowed, required = _attributes(schema.name, schema.since_version, schema.domain)
-    unknown = op.attrs.keys() - allowed
+    _check_node(op, schema)
+    for name, value in op.attrs.items():
+        if isinstance(value, onnx.GraphProto):  # kept as it is; If, Loop and Scan have been read before
+            _check_body(op, name, value)
+
+
+def _check_node(op: Op, schema: Any) -> None:
+    kinds, required = _attributes(schema.name, schema.since_version, schema.domain)
+    unknown = op.attrs.keys() - kinds.keys() - {"consumed_inputs"}  # which opset 1 had, and old exporters went on to write
     if unknown:
         raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
     missing = [n for n in required if n not in op.attrs]
@@ -27,9 +52,16 @@ def check(op: Op, schema: Any) -> None:
         raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
     if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
         raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
-    for name, value in op.attrs.items():
-        if isinstance(value, onnx.GraphProto):  # kept as it is; If, Loop and Scan have been read before
-            _check_body(op, name, value)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a decoded attribute has the schema's type; lists without elements have every type of a list."""
+    wanted = None if kind is None else _PLAIN.get(kind.name.removesuffix("S"))
+    if wanted is None or value is None:
+        return True
+    if kind.name.endswith("S"):
+        return isinstance(value, list) and all(isinstance(v, wanted) for v in value)
+    return isinstance(value, wanted)
 
 
 def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
@@ -41,10 +73,19 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
 
 
 @functools.lru_cache(1024)
-def _attributes(kind: str, version: int, domain: str) -> tuple[frozenset[str], list[str]]:
-    """The attributes of an operator of a version, and those that it must have."""
+def schema_at(kind: str, version: int, domain: str = "") -> Any:
+    """The operator as a version of a domain has it; None when it does not."""
+    try:
+        return onnx.defs.get_schema(kind, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@functools.lru_cache(1024)
+def _attributes(kind: str, version: int, domain: str) -> tuple[dict[str, Any], list[str]]:
+    """The types of the attributes of an operator of a version, and the names of those that it must have."""
     attributes = onnx.defs.get_schema(kind, version, domain).attributes
-    return frozenset(attributes), [n for n, a in attributes.items() if a.required]
+    return {n: a.type for n, a in attributes.items()}, [n for n, a in attributes.items() if a.required]
 
 
 def function_of(schema: Any, op: Op) -> onnx.FunctionProto | None:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.diagnostics import Where
 from converter.errors import unreadable
 from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
@@ -48,17 +49,20 @@ def check_widened(op: Op) -> None:
             raise MappingError(f"{op.kind} of {value.meta[_WIDENED]}, which opset 21 does not have")
 
 
-def merge_type(value: ir.Value, proto: onnx.TypeProto) -> None:
-    """Takes over what a file declares about a value where inference does not know better."""
+def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Where | None = None) -> None:
+    """Takes over what a file declares about a value where inference does not know better; a type that contradicts it is refused."""
     if proto.WhichOneof("value") is None or has_maps(proto):
         return
     try:
         declared = ir.serde.deserialize_type_proto_for_type(proto)
         shape = ir.serde.deserialize_type_proto_for_shape(proto)
     except (ir.serde.SerdeError, ValueError, TypeError):
-        raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has") from None
-    if declared is not None and value.type is None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
-        value.type = declared
+        raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has", where) from None
+    if declared is not None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
+        if value.type is None:
+            value.type = declared
+        elif isinstance(declared, ir.TensorType) and isinstance(value.type, ir.TensorType) and declared != value.type:
+            raise unreadable("R105", f"{value.name!r} is declared as {declared.dtype.name} and is {value.type.dtype.name}", where)
     if shape is None:
         return
     if any(isinstance(d, int) and d < 0 for d in shape):  # how some exporters spell that a size is not known

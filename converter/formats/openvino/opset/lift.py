@@ -28,6 +28,7 @@ from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.fold import fold
 
+_EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 Env = dict[tuple[int, int], ir.Value]
 
 
@@ -127,7 +128,7 @@ class BodyLift:
             self.net.where(layer),
             extra=(layer, self),
         )
-        self.lifting.version = opset_number(layer.version)
+        self.lifting.version = opset_number(layer.version, layer.type)
         results = self.lifting.layer(far)
         if results is not None:
             self._bind(layer, results if own is None else narrowed(self.builder, kind, results, own))
@@ -245,8 +246,11 @@ def own_data(layer: IrLayer) -> dict[str, str]:
     return {k: v for k, v in layer.data.items() if not k.startswith("auto_broadcast.")}
 
 
-def opset_number(version: str) -> int:
+def opset_number(version: str, kind: str) -> int:
+    """The operations that were experiments once are those of opset 6; others with such a version are somebody's own."""
     if version in ("experimental", "extension"):
+        if kind not in _EXPERIMENTS and not kind.startswith("ExperimentalDetectron"):
+            raise MappingError(f"{kind} of the operation set {version} is not one of OpenVINO's", "X201")
         return 6
     if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
         raise MappingError(f"{shown(version)} is not an operation set", "R110")
