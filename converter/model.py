@@ -85,6 +85,8 @@ class Model:
             array = array.reshape(-1, 1, 1)
         if info.dtype.kind in "OUS":
             return array.astype(object)
+        if array.dtype == np.bool_:  # kernels count on 1 for true
+            array = np.asarray(array.view(np.uint8) != 0)
         array = array.astype(info.dtype, copy=False)
         rank = None if info.shape is None else len(info.shape)
         if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared

@@ -26,6 +26,7 @@ Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
+_MORE_IS_KNOWN = {"GatherND", "SequenceAt", "Reshape", "Expand", "ConstantOfShape"}
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 _CHOICES = {"Gather", "Slice"}
 _UNKNOWN_SIZE = np.iinfo(np.int64).min
@@ -147,18 +148,12 @@ def _infer_standard(node: ir.Node) -> None:
             out.type = ir.TensorType(type_.dtype) if isinstance(type_, ir.TensorType) else type_
         if dims is not None:
             out.shape = ir.Shape(dims)
-    if node.op_type == "GatherND" and node.outputs[0].shape is None:
-        _infer_scalar(node)
+    if node.op_type in _MORE_IS_KNOWN:
+        from converter.graph import infer_sizes
+
+        infer_sizes.MORE[node.op_type](node)
     if node.op_type in ROUNDED:
         without_windows_in_padding(node)
-
-
-def _infer_scalar(node: ir.Node) -> None:
-    """onnx gives a GatherND that finds one element no shape; it is ()."""
-    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
-    batch = node.attributes.get("batch_dims")
-    if data and index and len(data) + len(index) - 1 - index[-1] == (batch.as_int() if batch is not None else 0):
-        node.outputs[0].shape = ir.Shape([])
 
 
 # what onnx found for an operator with these attributes and inputs: networks ask the same thing again and again

@@ -172,13 +172,15 @@ def identity(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @decomposes("BatchNormalization")
 def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
-    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)), for constant statistics; by those of the batch in training."""
+    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)) for constant statistics, step by step for others; by those of the batch in training."""
     if attrs_of(node).get("training_mode", 0):
         return _of_the_batch(node, b)
     arrays = [constant(v) for v in node.inputs[1:]]
     rank = rank_of(_x(node))
-    if any(a is None for a in arrays) or rank is None:
+    if rank is None:
         return None
+    if any(a is None for a in arrays):
+        return _of_values(node, b, [-1, *[1] * (rank - 2)])
     scale, bias, mean_, var = (np.asarray(a, np.float64) for a in arrays if a is not None)
     dtype = arrays[0].dtype if arrays[0] is not None else np.float32
     with np.errstate(invalid="ignore", divide="ignore"):  # a variance below 0 gives what the operator gives
@@ -186,6 +188,16 @@ def batch_normalization(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Val
     shape = (-1, *[1] * (rank - 2))
     y = b.op("Mul", _x(node), b.const(factor.reshape(shape).astype(dtype)))
     return b.op("Add", y, b.const((bias - mean_ * factor).reshape(shape).astype(dtype)))
+
+
+def _of_values(node: ir.Node, b: Builder, column: list[int]) -> ir.Value | None:
+    """Statistics that are computed."""
+    columns = [b.op("Reshape", v, column) for v in node.inputs[1:] if v is not None]
+    if len(columns) < 4:
+        return None
+    scale, bias, centre, spread = columns
+    deviation = b.op("Sqrt", b.op("Add", spread, b.like(spread, attrs_of(node).get("epsilon", 1e-5))))
+    return b.op("Add", b.op("Mul", b.op("Div", b.op("Sub", _x(node), centre), deviation), scale), bias)
 
 
 def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:

@@ -189,19 +189,23 @@ def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
     return [x]
 
 
+def neighbours(sizes: Sequence[int], perm: Sequence[int]) -> list[list[int]]:
+    """The axes in their new order, those that stay neighbours together, axes of length 1 left out."""
+    kept = [i for i in range(len(sizes)) if sizes[i] != 1]
+    found: list[list[int]] = []
+    for axis in (i for i in perm if sizes[i] != 1):
+        if found and kept.index(axis) == kept.index(found[-1][-1]) + 1:
+            found[-1].append(axis)
+        else:
+            found.append([axis])
+    return found
+
+
 def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
     """Axes that stay neighbours are one; where too many are left, one after the other comes to the front."""
     x, shape = node.inputs[0], _shape(node.inputs[0])
     assert x is not None
-    kept = [i for i in range(len(shape)) if shape[i] != 1]
-    target: list[list[int]] = []
-    for axis in (int(i) for i in attrs_of(node).get("perm") or range(len(shape))[::-1]):
-        if shape[axis] == 1:
-            continue
-        if target and kept.index(axis) == kept.index(target[-1][-1]) + 1:
-            target[-1].append(axis)
-        else:
-            target.append([axis])
+    target = neighbours(shape, [int(i) for i in attrs_of(node).get("perm") or range(len(shape))[::-1]])
     order = sorted(target)
     if len(order) <= most:
         return [b.op("Transpose", reshaped(b, x, _merged(shape, order)), perm=[order.index(run) for run in target] or [0])]

@@ -23,6 +23,7 @@ from converter.passes.tidy import tidy
 _KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 
 _MEASURES = {"Shape", "Size"}
+_SCATTERS = {"ScatterND", "ScatterElements"}
 
 
 def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:
@@ -36,6 +37,8 @@ def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] 
                 continue
             if node.op_type == "Concat" and not node.domain:
                 _leave_out_empty(node)
+            if node.op_type in _SCATTERS and not node.domain and _empty(node.inputs[1]) and not node.outputs[0].is_graph_output():
+                node.outputs[0].replace_all_uses_with(node.inputs[0])  # type: ignore[arg-type]
             if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 continue
             arrays = _values(node, limit)
@@ -44,9 +47,13 @@ def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] 
     tidy(model)
 
 
+def _empty(value: ir.Value | None) -> bool:
+    return value is not None and value.shape is not None and 0 in list(value.shape)
+
+
 def _leave_out_empty(node: ir.Node) -> None:
     """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have such tensors."""
-    kept = [v for v in node.inputs if v is None or (shape := shape_of(v)) is None or 0 not in shape]
+    kept = [v for v in node.inputs if not _empty(v)]
     if 0 < len(kept) < len(node.inputs):
         for i, v in enumerate(kept):
             node.replace_input_with(i, v)

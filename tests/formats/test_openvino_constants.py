@@ -11,7 +11,9 @@ import pytest
 
 import converter
 from converter.formats.openvino.codec import read_ir
+from converter.formats.openvino.ir import Blob, Layer
 from converter.formats.openvino.opset.codes import CODES, read_strings, write_strings
+from converter.formats.openvino.opset.constants import read_const
 from converter.graph.build import new_model
 from converter.model import Model
 
@@ -124,3 +126,14 @@ def test_whole_numbers_that_i32_does_not_hold_are_refused(dtype: Any, number: in
         assert list(tmp_path.iterdir()) == []
     model.save(tmp_path / "new.xml", "openvino")
     assert next(iter(converter.load(tmp_path / "new.xml").run(feeds).values())).tolist() == [number, 1]
+
+
+def test_every_byte_but_0_is_true() -> None:
+    """Damaged files and arrays that were made from bytes hold others than 1, with which kernels compute nonsense."""
+    layer = Layer(0, "c", "Const", data={"element_type": "boolean", "shape": "3"}, blobs={"value": Blob(np.array([0, 1, 5], np.uint8))})
+    assert read_const(layer).numpy().view(np.uint8).tolist() == [0, 1, 1]
+    model, b = new_model()
+    x = b.input("x", ir.DataType.BOOL, [3])
+    b.output(b.op("Where", x, np.ones(3, np.float32), np.zeros(3, np.float32)))
+    (found,) = Model(model, "test").run({"x": np.array([0, 2, 255], np.uint8).view(np.bool_)}).values()
+    assert found.tolist() == [0, 1, 1]

@@ -25,11 +25,12 @@ def gru(node: ir.Node, b: Builder) -> list[Value] | None:
         return split_directions(node, b)
     names = attrs.get("activations") or ["Sigmoid", "Tanh"]
     x, w, r = node.inputs[:3]
-    size, arrays = shape_of(x) if x is not None else None, [evaluate_constant(v) for v in (w, r)]
+    steps = x.shape[0] if x is not None and x.shape is not None else None
+    arrays = [evaluate_constant(v) for v in (w, r)]
     optional = [node.inputs[i] if i < len(node.inputs) else None for i in (3, 4, 5)]
     bias = evaluate_constant(optional[0]) if optional[0] is not None else None
     unknown = any(a is None for a in arrays) or (optional[0] is not None and bias is None) or optional[1] is not None
-    if not attrs.get("linear_before_reset", 0) or x is None or size is None or unknown or not set(names) <= _FUNCTIONS or attrs.get("clip"):
+    if not attrs.get("linear_before_reset", 0) or x is None or not isinstance(steps, int) or unknown or not set(names) <= _FUNCTIONS or attrs.get("clip"):
         return None
     weights, recursion = (np.asarray(a)[0] for a in arrays)
     hidden = recursion.shape[1]
@@ -37,11 +38,19 @@ def gru(node: ir.Node, b: Builder) -> list[Value] | None:
     backwards = attrs.get("direction") == "reverse"
     sequence = b.op("Slice", x, [-1], [-(1 << 62)], [0], [-1]) if backwards else x
     inputs = b.op("Add", b.op("MatMul", sequence, b.const(np.ascontiguousarray(weights.T))), b.const(np.ascontiguousarray(both[0])))
-    start = b.op("Reshape", optional[2], [size[1], hidden]) if optional[2] is not None else b.const(np.zeros((size[1], hidden), np.float32))
-    steps, last = _loop(b, inputs, start, np.ascontiguousarray(recursion.T), np.ascontiguousarray(both[1]), names, size[0])
+    start = b.op("Squeeze", optional[2], [0]) if optional[2] is not None else _nothing(b, x, hidden)
+    states, last = _loop(b, inputs, start, np.ascontiguousarray(recursion.T), np.ascontiguousarray(both[1]), names, steps)
     if backwards:
-        steps = b.op("Slice", steps, [-1], [-(1 << 62)], [0], [-1])
-    return [b.op("Unsqueeze", steps, [1]), b.op("Unsqueeze", last, [0])]
+        states = b.op("Slice", states, [-1], [-(1 << 62)], [0], [-1])
+    return [b.op("Unsqueeze", states, [1]), b.op("Unsqueeze", last, [0])]
+
+
+def _nothing(b: Builder, x: Value, hidden: int) -> Value:
+    """Zeros [Batch,H] for x [Seq,Batch,I]."""
+    size = shape_of(x)
+    if size is not None:
+        return b.const(np.zeros((size[1], hidden), np.float32))
+    return b.op("ConstantOfShape", b.op("Concat", b.op("Shape", x, start=1, end=2), [hidden], axis=0))
 
 
 def _loop(b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, names: list[str], count: int) -> tuple[Value, Value]:
@@ -56,8 +65,16 @@ def _loop(b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, na
     update, reset = (body.op(names[0], body.op("Add", from_x[k], from_h[k])) for k in (0, 1))
     candidate = body.op(names[1], body.op("Add", from_x[2], body.op("Mul", reset, from_h[2])))
     state = body.op("Add", candidate, body.op("Mul", update, body.op("Sub", h, candidate)))
-    body.output(body.op("Identity", keep), state, body.op("Identity", state))
-    last, steps = b.ops("Loop", b.const(np.array(count, np.int64)), None, start, outputs=2, body=body.graph)
+    trips = b.const(np.array(count, np.int64))
+    if shape_of(start) is not None:
+        body.output(body.op("Identity", keep), state, body.op("Identity", state))
+        last, steps = b.ops("Loop", trips, None, start, outputs=2, body=body.graph)
+        return steps, last
+    # what a loop collects has a size known beforehand: of an unknown batch the states are written into a tensor that goes round
+    begun = b.op("ConstantOfShape", b.op("Concat", [count], b.op("Shape", start), axis=0))
+    states = body.input("states", ir.DataType.FLOAT, list(begun.shape or ()))
+    body.output(body.op("Identity", keep), state, body.op("ScatterND", states, body.op("Reshape", i, [1, 1]), body.op("Unsqueeze", state, [0])))
+    last, steps = b.ops("Loop", trips, None, start, begun, outputs=2, body=body.graph)
     return steps, last
 
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.legalise_integers import INTEGER
 from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
-from converter.formats.nnapi.legalise_numbers import FLOATS, INTEGERS, MOVES, NUMBERS, remainder
-from converter.formats.nnapi.legalise_recurrent import RECURRENT, lstm_apart
+from converter.formats.nnapi.legalise_numbers import FLOATS, MOVES, NUMBERS, remainder
+from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
@@ -22,10 +22,9 @@ from converter.passes.ranks import with_fewer_axes
 LARGEST_BOUND = 256.0  # a bound is added and taken away again below level 3: small ones lose nothing that matters
 
 
-def rewrites(level: int, lite: bool = False) -> Rewrites:
-    """Below level 3 some of them trade an operation that is missing for several that are there; so do those of TensorFlow Lite."""
-    older = {**(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}
-    return with_fewer_axes({**REWRITES, **SHAPES, **RECURRENT, **older, **({("", "LSTM"): lstm_apart} if lite else {})}, MOST)
+def rewrites(level: int) -> Rewrites:
+    """Below level 3 some of them trade an operation that is missing for several that are there."""
+    return with_fewer_axes({**REWRITES, **SHAPES, **RECURRENT, **(BELOW_3 if level < 3 else {}), **(BELOW_4 if level < 4 else {})}, MOST)
 
 
 def x_of(node: ir.Node, index: int = 0) -> ir.Value:
@@ -113,17 +112,6 @@ def sign(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def cos(node: ir.Node, b: Builder) -> ir.Value:
     return b.op("Sin", plus(b, x_of(node), np.pi / 2))
-
-
-def mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x - floor(x / y) * y takes the sign of the divisor, which has to be an ordinary number."""
-    x, y = x_of(node), x_of(node, 1)
-    divisor = constant(y)
-    if x.dtype in INTEGERS:
-        return remainder(node, b)
-    if x.dtype not in FLOATS or attrs_of(node).get("fmod", 0) or divisor is None or not (np.isfinite(divisor) & (divisor != 0)).all():
-        return None
-    return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
 
 
 def hyperbolic(node: ir.Node, b: Builder) -> ir.Value:
@@ -264,7 +252,7 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "LeakyRelu"): leaky_relu, ("", "HardSigmoid"): hard_sigmoid, ("", "Ceil"): ceil, ("", "Sign"): either(sign_of_integers, sign), ("", "Cos"): cos,
-    ("", "Mod"): mod, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf,
+    ("", "Mod"): remainder, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
     **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},

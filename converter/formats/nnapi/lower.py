@@ -20,6 +20,7 @@ from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.writing import BYTES, Objection, Ref, Writer
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
+from converter.graph.walk import all_nodes
 from converter.mapping.drive import refuse
 from converter.mapping.narrow import dynamic_values
 from converter.mapping.node import MappingError
@@ -75,8 +76,10 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     """
     objects = lite_objection() if lite else None
     graph, shapes = prepared(model, records)
-    oldest = attempt(graph, Writer(LEVELS[0], objects=objects), io_layout)  # many networks need no more
-    table, warnings = oldest if oldest is not None and not transposes(oldest[0]) else newer(model, limit, io_layout, records, oldest, objects)
+    cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
+    oldest = None if cells else attempt(graph, Writer(LEVELS[0], objects=objects), io_layout)  # many networks need no more
+    enough = oldest is not None and not count(oldest[0], "TRANSPOSE")
+    table, warnings = oldest if enough and oldest is not None else newer(model, limit, io_layout, records, oldest, objects)
     for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
         for operand in (table.operands[i] for i in indexes):
             if operand.name in recorded:
@@ -93,17 +96,17 @@ def lite_objection() -> Objection:
 
 
 def newer(model: Model, limit: int, io_layout: str, records: bool, oldest: Written | None, objects: Objection | None) -> Written:
-    """The table at the lowest level up to `limit` that moves no more data than the newest does; `oldest` is what the first level gives."""
+    """The table at the lowest level up to `limit` that is no worse than the newest one; `oldest` is what the first level gives."""
     best = at_level(prepared(model, records)[0], Writer(max(level for level in LEVELS if level <= limit), objects=objects), io_layout)
-    needed, most = feature_level(best[0])[0], transposes(best[0])
-    if oldest is not None and transposes(oldest[0]) <= most:
+    newest = best[0]
+    if oldest is not None and no_worse(oldest[0], newest):
         return oldest
-    levels = [level for level in LEVELS[1:] if level < needed]
+    levels = [level for level in LEVELS[1:] if level < feature_level(newest)[0]]
     graph = prepared(model, records)[0] if levels else model.ir
     while levels:  # what a level expresses, every newer level does
         middle = len(levels) // 2
         found = attempt(graph.clone(), Writer(levels[middle], objects=objects), io_layout)
-        if found is not None and transposes(found[0]) <= most:
+        if found is not None and no_worse(found[0], newest):
             best, levels = found, levels[:middle]
         else:
             levels = levels[middle + 1 :]
@@ -130,8 +133,14 @@ def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shape
     return graph, shapes
 
 
-def transposes(table: Table) -> int:
-    return sum(o.type == "TRANSPOSE" for o in table.operations)
+def no_worse(older: Table, newest: Table) -> bool:
+    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that a newer one has."""
+    moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
+    return moved[0] <= moved[1] and cells[0] >= cells[1]
+
+
+def count(table: Table, kind: str) -> int:
+    return sum(o.type == kind for o in table.operations)
 
 
 def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = False) -> Written:
@@ -139,7 +148,7 @@ def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = Fals
 
     The graph is used up.
     """
-    dry, ways = writer.fresh(), rewrites(writer.level, lite=writer.objects is not None)
+    dry, ways = writer.fresh(), rewrites(writer.level)
     legalise(graph, lambda n: refused(n, dry), ways, give_up if hurry else None)
     join_reshapes(graph)
     to_last(graph, io_layout)

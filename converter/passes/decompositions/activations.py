@@ -228,15 +228,19 @@ def is_inf(node: ir.Node, b: Builder) -> ir.Value:
 
 @decomposes("Mod")
 def mod(node: ir.Node, b: Builder) -> ir.Value | None:
-    """x - floor(x / y) * y for a constant divisor; with fmod that of the sizes, with the sign of x."""
+    """x - floor(x / y) * y; with fmod that of the sizes, with the sign of x. What an infinite divisor leaves needs no quotient."""
     x, y, divisor = x_of(node), x_of(node, 1), constant(node.inputs[1])
-    if not is_float(x) or divisor is None or not np.all(np.isfinite(divisor) & (divisor != 0)):
+    if not is_float(x) or (divisor is not None and not np.all(np.isfinite(divisor) & (divisor != 0))):
         return None
+    zero = b.like(x, 0)
     if attrs_of(node).get("fmod", 0):
-        size, step = b.op("Abs", x), b.const(np.abs(divisor))
+        size, step = b.op("Abs", x), b.op("Abs", y) if divisor is None else b.const(np.abs(divisor))
         rest = b.op("Sub", size, b.op("Mul", b.op("Floor", b.op("Div", size, step)), step))
-        return b.op("Where", b.op("Less", x, b.like(x, 0)), b.op("Neg", rest), rest)
-    return b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
+        rest, left = b.op("Where", b.op("Less", x, zero), b.op("Neg", rest), rest), x
+    else:
+        rest = b.op("Sub", x, b.op("Mul", b.op("Floor", b.op("Div", x, y)), y))
+        left = b.op("Where", b.op("Less", b.op("Mul", x, y), zero), y, x) if divisor is None else x
+    return rest if divisor is not None else b.op("Where", b.op("Equal", b.op("Abs", y), b.like(x, np.inf)), left, rest)
 
 
 @decomposes("Not")

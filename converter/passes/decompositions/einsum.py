@@ -1,15 +1,18 @@
-"""Einsum of static shapes as Transpose, Reshape, MatMul and ReduceSum."""
+"""Einsum as Transpose, Reshape, MatMul and ReduceSum. Of the sizes that are not known, no more are needed than Reshape finds out by itself."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import shape_of
+from converter.mapping.node import MappingError
 from converter.passes.decompose import decomposes
 
 Labelled = tuple[ir.Value, str]
+Size = int | str  # the name where the number is not known
 
 
 @decomposes("Einsum")
@@ -27,11 +30,11 @@ def einsum(node: ir.Node, b: Builder) -> ir.Value | None:
     return _ordered(b, _reduced(b, result, set(output)), output)
 
 
-def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, int]] | None:
+def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, Size]] | None:
     equation = str(attrs_of(node)["equation"]).replace(" ", "")
     left, arrow, output = equation.partition("->")
     values = [v for v in node.inputs if v is not None]
-    shapes = [shape_of(v) for v in values]
+    shapes = [_sizes(v) for v in values]
     terms = left.split(",")
     if len(terms) != len(values) or any(s is None for s in shapes):
         return None
@@ -45,15 +48,21 @@ def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, int]] | None:
     if not arrow:
         labels = "".join(terms)
         output = dots + "".join(sorted(c for c in set(labels) - set(dots) if labels.count(c) == 1))
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Size] = {}
     for term, shape in zip(terms, shapes, strict=True):
         if shape is None or len(term) != len(shape) or any(not _agree(sizes, c, n, c in dots) for c, n in zip(term, shape, strict=True)):
             return None
     return list(zip(values, terms, strict=True)), output.replace("...", dots), sizes
 
 
-def _agree(sizes: dict[str, int], label: str, n: int, broadcasts: bool) -> bool:
+def _sizes(value: ir.Value) -> list[Size] | None:
+    return None if value.shape is None else [d if isinstance(d, int) else d.value or f"{i} of {value.name}" for i, d in enumerate(value.shape)]
+
+
+def _agree(sizes: dict[str, Size], label: str, n: Size, broadcasts: bool) -> bool:
     """Enters the size of a label; axes of an ellipsis may be 1 in one operand."""
+    if broadcasts and (isinstance(n, str) or isinstance(sizes.get(label, n), str)):
+        return False
     if broadcasts and 1 in (n, sizes.get(label, n)):
         n = sizes[label] = max(n, sizes.get(label, n))
     return sizes.setdefault(label, n) == n
@@ -65,17 +74,19 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
     for c in dict.fromkeys(labels):
         while labels.count(c) > 1:
             first, second = labels.index(c), labels.index(c, labels.index(c) + 1)
-            n, rank = (shape_of(value) or ())[first], len(labels)
+            n, rank = (_sizes(value) or ())[first], len(labels)
+            if isinstance(n, str):
+                raise MappingError("the diagonal of axes of unknown length")
             eye = np.eye(n, dtype=bool).reshape([n if i in (first, second) else 1 for i in range(rank)])
             value = b.op("ReduceSum", b.op("Where", eye, value, b.like(value, 0)), [second], keepdims=0)
             labels = labels[:second] + labels[second + 1 :]
     return value, labels
 
 
-def _thin(b: Builder, operand: Labelled, sizes: dict[str, int]) -> Labelled:
+def _thin(b: Builder, operand: Labelled, sizes: dict[str, Size]) -> Labelled:
     """Axes of an ellipsis that are 1 here and longer elsewhere are left out: they broadcast."""
     value, labels = operand
-    axes = [i for i, (c, n) in enumerate(zip(labels, shape_of(value) or (), strict=True)) if n == 1 != sizes[c]]
+    axes = [i for i, (c, n) in enumerate(zip(labels, _sizes(value) or (), strict=True)) if n == 1 != sizes[c]]
     kept = "".join(c for i, c in enumerate(labels) if i not in axes)
     return (b.op("Squeeze", value, axes) if axes else value), kept
 
@@ -91,18 +102,26 @@ def _ordered(b: Builder, operand: Labelled, labels: str) -> ir.Value:
     return value if own == labels else b.op("Transpose", value, perm=[own.index(c) for c in labels])
 
 
-def _join(b: Builder, first: Labelled, second: Labelled, needed: set[str], sizes: dict[str, int]) -> Labelled:
+def _join(b: Builder, first: Labelled, second: Labelled, needed: set[str], sizes: dict[str, Size]) -> Labelled:
     """Batch labels, free labels of either, and the labels summed over, as one batched product of matrices."""
     first = _reduced(b, first, needed | set(second[1]))
     second = _reduced(b, second, needed | set(first[1]))
     common = [c for c in first[1] if c in second[1]]
     batch, inner = "".join(c for c in common if c in needed), "".join(c for c in common if c not in needed)
     rows, columns = "".join(c for c in first[1] if c not in common), "".join(c for c in second[1] if c not in common)
+    left, right, labels = _ordered(b, first, batch + rows + inner), _ordered(b, second, batch + inner + columns), batch + rows + columns
+    if len(rows) == len(inner) == len(columns) == 1 and any(isinstance(sizes[c], str) for c in batch + rows + inner + columns):
+        return b.op("MatMul", left, right), labels  # matrices as they are
 
     def extent(labels: str) -> int:
-        return int(np.prod([sizes[c] for c in labels]))
+        return -1 if any(isinstance(sizes[c], str) for c in labels) else math.prod(int(sizes[c]) for c in labels)
 
-    left = b.op("Reshape", _ordered(b, first, batch + rows + inner), [extent(batch), extent(rows), extent(inner)])
-    right = b.op("Reshape", _ordered(b, second, batch + inner + columns), [extent(batch), extent(inner), extent(columns)])
-    labels = batch + rows + columns
-    return b.op("Reshape", b.op("MatMul", left, right), [sizes[c] for c in labels]), labels
+    left = _in_shape(b, left, [extent(batch), extent(rows), extent(inner)])
+    right = _in_shape(b, right, [extent(batch), extent(inner), extent(columns)])
+    return _in_shape(b, b.op("MatMul", left, right), [extent(c) for c in labels]), labels
+
+
+def _in_shape(b: Builder, value: ir.Value, shape: list[int]) -> ir.Value:
+    if shape.count(-1) > 1:
+        raise MappingError("several axes of unknown length")
+    return b.op("Reshape", value, shape)

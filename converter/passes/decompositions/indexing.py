@@ -52,6 +52,26 @@ def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Reshape", b.op("Gather", rows, b.op("Reshape", flat, [-1])), list(out))
 
 
+@decomposes("ReverseSequence")
+def reverse_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Rows of (time, batch): at a time before the end of its sequence the one as far from the end is looked up."""
+    shape, lengths, a = shape_of(x_of(node)), node.inputs[1], attrs_of(node)
+    if shape is None or lengths is None or lengths.dtype is None or 0 in shape:
+        return None
+    batch_first = int(a.get("batch_axis", 1)) == 0
+    times, count = (shape[1], shape[0]) if batch_first else shape[:2]
+    dtype = lengths.dtype.numpy()
+    time, batch = (arange(n).astype(dtype).reshape(s) for n, s in ((times, (1, -1)), (count, (-1, 1))))
+    if not batch_first:
+        time, batch = time.T, batch.T
+    end = b.op("Reshape", lengths, list(batch.shape))
+    mirrored = b.op("Sub", b.op("Sub", end, np.ones(1, dtype)), time)
+    source = b.op("Where", b.op("Greater", end, time), mirrored, time)
+    flat = b.op("Add", source, batch * times) if batch_first else b.op("Add", b.op("Mul", source, np.array(count, dtype)), batch)
+    rows = b.op("Gather", b.op("Reshape", x_of(node), [times * count, math.prod(shape[2:])]), b.op("Reshape", flat, [-1]))
+    return b.op("Reshape", rows, list(shape))
+
+
 @decomposes("GatherElements")
 def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     """The flat index of an element: its own coordinates, but for the axis that is looked up."""

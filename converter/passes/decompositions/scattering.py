@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,29 +24,44 @@ _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 def scatter_nd(node: ir.Node, b: Builder) -> ir.Value | None:
     """Rows of the flattened operand; indices of several axes become one."""
     x, index, updates = x_of(node), node.inputs[1], node.inputs[2]
-    shape, places = shape_of(x), None if index is None else shape_of(index)
-    if shape is None or places is None or index is None or updates is None or not is_float(x) or 0 in (*shape, *places):
+    shape, places, reduction = shape_of(x), None if index is None else shape_of(index), attrs_of(node).get("reduction", "none")
+    if shape is None or places is None or index is None or updates is None or not _takes(x, reduction) or 0 in (*shape, *places):
         return None
     depth, count = places[-1], int(np.prod(places[:-1]))
     rows, width = int(np.prod(shape[:depth])), int(np.prod(shape[depth:]))
     flat = _one_index(index, list(shape[:depth]), count, b)
-    y = _scattered(b, b.op("Reshape", x, [rows, width]), flat, b.op("Reshape", updates, [count, width]), attrs_of(node).get("reduction", "none"))
+    y = _scattered(b, b.op("Reshape", x, [rows, width]), flat, b.op("Reshape", updates, [count, width]), reduction)
     return b.op("Reshape", y, list(shape))
 
 
 @decomposes("ScatterElements")
 def scatter_elements(node: ir.Node, b: Builder) -> ir.Value | None:
-    """With constant indices: each update has one place in the flattened operand."""
-    x, index, updates = x_of(node), constant(node.inputs[1]), node.inputs[2]
-    shape = shape_of(x)
-    if shape is None or index is None or updates is None or not is_float(x) or 0 in (*shape, *index.shape):
+    """Each update has one place in the flattened operand: its own coordinates, but for the axis that is indexed."""
+    x, index, updates, reduction = x_of(node), node.inputs[1], node.inputs[2], attrs_of(node).get("reduction", "none")
+    shape, places = shape_of(x), None if index is None else shape_of(index)
+    if not shape or not places or index is None or updates is None or not _takes(x, reduction) or 0 in (*shape, *places):
         return None
-    axis = int(attrs_of(node).get("axis", 0)) % len(shape)
-    grid = list(np.meshgrid(*(arange(n) for n in index.shape), indexing="ij"))
-    grid[axis] = np.where(index < 0, index + shape[axis], index)
-    flat = np.ravel_multi_index(grid, shape).reshape(-1)
-    operands = b.op("Reshape", x, [int(np.prod(shape)), 1]), flat, b.op("Reshape", updates, [flat.size, 1])
-    return b.op("Reshape", _scattered(b, *operands, attrs_of(node).get("reduction", "none")), list(shape))
+    axis, count = int(attrs_of(node).get("axis", 0)) % len(shape), math.prod(places)
+    if count > LARGEST:
+        return None
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    grid = np.meshgrid(*(arange(n) for n in places), indexing="ij")
+    own = sum((g * s for i, (g, s) in enumerate(zip(grid, strides, strict=True)) if i != axis), np.zeros(places, np.int64)).reshape(-1)
+    flat: Any = _one_index(index, [shape[axis]], count, b)
+    flat = flat * strides[axis] + own if not isinstance(flat, ir.Value) else _moved(b, flat, strides[axis], own)
+    operands = b.op("Reshape", x, [math.prod(shape), 1]), flat, b.op("Reshape", updates, [count, 1])
+    return b.op("Reshape", _scattered(b, *operands, reduction), list(shape))
+
+
+def _takes(x: ir.Value, reduction: str) -> bool:
+    """Whole numbers are only replaced: few targets add them up."""
+    return is_float(x) or reduction == "none"
+
+
+def _moved(b: Builder, index: ir.Value, stride: int, own: np.ndarray) -> ir.Value:
+    dtype = index.dtype.numpy() if index.dtype is not None else np.int64
+    index = index if stride == 1 else b.op("Mul", index, b.like(index, stride))
+    return b.op("Add", index, b.const(own.astype(dtype))) if own.any() else index
 
 
 def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any:
@@ -70,23 +86,24 @@ def _scattered(b: Builder, x: ir.Value, index: Any, updates: ir.Value, reduction
         return _picked(b, x, index, updates)
     rows, width = shape_of(x) or (0, 0)
     count = (shape_of(updates) or (0,))[0]
-    if rows * width * count > LARGEST:
+    if rows * count * (1 if reduction == "none" else width) > LARGEST:
         raise MappingError("a scatter of this size cannot be written as a table")
     hit: Any = _hits(b, index, rows, count)
-    rest = b.op("Reshape", updates, [count, 1, width])
     if reduction == "none":
-        return _last(b, x, hit, rest, count)
+        return _last(b, x, hit, updates, rows, count)
+    rest = b.op("Reshape", updates, [count, 1, width])
     table = b.op("Where", hit, rest, b.like(x, _NEUTRAL[reduction]))
     found = b.op(f"Reduce{_KINDS[reduction]}", table, [0], keepdims=0)
     return b.op({"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction], x, found)
 
 
-def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, count: int) -> ir.Value:
-    """Of several updates for one row the last one stays, as the engines have it."""
-    order = b.const(arange(1, count + 1).astype(x.dtype.numpy() if x.dtype is not None else np.float32).reshape(count, 1, 1))
-    last = b.op("ReduceMax", b.op("Where", hit, order, b.like(x, 0)), [0], keepdims=1)
-    found = b.op("ReduceSum", b.op("Where", b.op("Equal", order, last), updates, b.like(x, 0)), [0], keepdims=0)
-    return b.op("Where", b.op("Greater", b.op("Squeeze", last, [0]), b.like(x, 0)), found, x)
+def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, rows: int, count: int) -> ir.Value:
+    """Of several updates for one row the last one stays, as the engines have it: rows are numbered through x and the updates, and picked."""
+    number = b.const(arange(rows, rows + count).astype(np.float32).reshape(count, 1, 1))  # LARGEST is below where floats skip numbers
+    own = b.const(arange(rows).astype(np.float32).reshape(1, rows, 1))
+    source = b.op("ReduceMax", b.op("Where", hit, number, own), [0], keepdims=0)
+    index = b.op("Cast", b.op("Reshape", source, [rows]), to=ir.DataType.INT64)
+    return b.op("Gather", b.op("Concat", x, updates, axis=0), index, axis=0)
 
 
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:

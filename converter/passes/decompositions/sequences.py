@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import known, rank_of
+from converter.graph.infer_sizes import sizes_of_parts
 from converter.passes.decompose import decomposes
 
 MOST = 1024
@@ -44,14 +45,8 @@ def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     x, axis = node.inputs[0], int(attrs_of(node).get("axis", 0))
     given = node.inputs[1] if len(node.inputs) > 1 else None
-    shape, sizes = None if x is None else shape_of(x), None if given is None else known(given)
-    if x is None or shape is None or (given is not None and sizes is None):
-        return None
-    extent = shape[axis]
-    step = 1 if sizes is None else int(sizes.reshape(-1)[0])
-    whole = sizes is None or sizes.ndim == 0
-    counts = [min(step, extent - i) for i in range(0, extent, max(step, 1))] if whole or sizes is None else [int(n) for n in sizes]
-    if not 0 < len(counts) <= MOST:
+    counts = sizes_of_parts(node)
+    if x is None or not counts or len(counts) > MOST:
         return None
     ends = np.cumsum(counts)
     parts = [b.op("Slice", x, [int(e - n)], [int(e)], [axis]) for n, e in zip(counts, ends, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -119,16 +120,21 @@ def lower_split(near: Node, low: Lowering) -> None:
     low.add("splitND", [x], near.outputs, attrs)
 
 
+MOST_ONES = 1 << 20
+
+
 @lowers("Expand")
 def lower_expand(near: Node, low: Lowering) -> None:
     x, out = x_of(near), near.outputs[0]
     shape = shape_of(out)
     if shape is not None:
         low.add("broadcastToStatic", [x], near.outputs, {"targetShape": list(shape) or [1]})
-    elif rank_of_value(out) != rank_of_value(x) or small(near.input(1)) is None:
+    elif rank_of_value(out) != rank_of_value(x) or (sizes := small(near.input(1))) is None:
         low.add("broadcastToDynamic", [x, near.input(1)], near.outputs)
-    else:
-        raise MappingError("an Expand of unknown dimensions to a constant shape")
+    elif math.prod(int(n) for n in sizes) > MOST_ONES:
+        raise MappingError("an Expand of unknown dimensions to a constant shape that is large")
+    else:  # a size of 1 leaves the operand's as it is, which only arithmetic does
+        low.add("multiplyBroadcastable", [x, core(low).const(np.ones([int(n) for n in sizes], np.float32))], near.outputs)
 
 
 @lowers("Tile")

@@ -51,7 +51,8 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
             raise MappingError(str(e), "R103") from None
     if dtype.bitwidth < 8:
         return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape))
-    array = raw.view(dtype.numpy()).reshape(shape)
+    # every byte but 0 is true, which is written as 1
+    array = (raw != 0 if dtype == ir.DataType.BOOL and raw.size and raw.max() > 1 else raw.view(dtype.numpy())).reshape(shape)
     if dtype not in HALVES:
         return ir.Tensor(array, dtype)
     wide = computed(dtype)

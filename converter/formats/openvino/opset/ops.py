@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from converter.formats.openvino.opset.fields import NumpyBroadcast, flag
 from converter.graph.infer import rank_of
-from converter.mapping.codecs import enum, int_text, number
+from converter.mapping.codecs import Codec, enum, int_text, number
 from converter.mapping.fields import Attr, Guard
 from converter.mapping.node import Node
 from converter.mapping.table import Table, op, ops
@@ -39,7 +39,7 @@ BINARY = [
 SHAPES = [
     op("Concat", "Concat", Attr("axis", "axis", int_text)),
     op("Where", "Select", NumpyBroadcast()),
-    op("Einsum", "Einsum", Attr("equation", "equation"), since=7),
+    op("Einsum", "Einsum", Attr("equation", "equation", Codec(str, lambda v: v.replace(" ", ""))), since=7),
     op(
         "GatherElements",
         "GatherElements",

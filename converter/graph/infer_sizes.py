@@ -1,0 +1,70 @@
+"""Sizes that onnx's own inference leaves open although the graph says them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from converter.graph.infer import KNOWN_LIMIT, known, shape_of
+
+
+def _int(node: ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+_SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
+
+
+def _infer_sizes(node: ir.Node) -> None:
+    """onnx takes the sizes that these are given all together or not at all; some of what a Concat joins may be known."""
+    given, out = node.inputs[_SIZED[node.op_type]], node.outputs[0]
+    joint = given.producer() if given is not None and known(given) is None else None
+    if out.shape is None or joint is None or joint.op_type != "Concat" or joint.domain:
+        return
+    sizes: list[int | None] = []
+    for v in joint.inputs:
+        found, length = known(v), shape_of(v) if v is not None else None
+        if found is None and (not length or length[0] > len(out.shape)):
+            return
+        sizes += [int(n) for n in found.reshape(-1)] if found is not None else [None] * (length or (0,))[0]
+    least = 2 if node.op_type == "Expand" else 1  # 1 leaves the operand's size as it is, 0 and -1 mean something else
+    if len(sizes) == len(out.shape):
+        out.shape = ir.Shape([n if isinstance(d, ir.SymbolicDim) and n is not None and n >= least else d for n, d in zip(sizes, out.shape, strict=True)])
+
+
+def sizes_of_parts(split: ir.Node) -> list[int] | None:
+    """Along its axis, what SplitToSequence makes of its operand; None where only run time knows."""
+    x, given = split.inputs[0], split.inputs[1] if len(split.inputs) > 1 else None
+    sizes, axis = known(given), _int(split, "axis", 0)
+    if x is None or x.shape is None or not -len(x.shape) <= axis < len(x.shape) or (given is not None and sizes is None):
+        return None
+    if sizes is not None and sizes.ndim:
+        return [int(n) for n in sizes.reshape(-1)] if (sizes >= 0).all() else None
+    extent, step = x.shape[axis], 1 if sizes is None else int(sizes)
+    if not isinstance(extent, int) or not step > 0 or extent > KNOWN_LIMIT * step:
+        return None
+    return [min(step, extent - i) for i in range(0, extent, step)]
+
+
+def _infer_part(node: ir.Node) -> None:
+    """onnx knows the sizes of parts only where all are alike."""
+    split, place = node.inputs[0].producer() if node.inputs[0] is not None else None, known(node.inputs[1])
+    if split is None or split.op_type != "SplitToSequence" or place is None or place.size != 1 or len(split.inputs) < 2:
+        return
+    sizes, at = sizes_of_parts(split), int(place.reshape(-1)[0])
+    if sizes is not None and -len(sizes) <= at < len(sizes):
+        dims = list(split.inputs[0].shape)  # type: ignore[union-attr, arg-type]
+        dims[_int(split, "axis", 0)] = sizes[at]
+        node.outputs[0].shape = ir.Shape(dims)
+
+
+def _infer_scalar(node: ir.Node) -> None:
+    """onnx gives a GatherND that finds one element no shape; it is ()."""
+    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
+    batch = node.attributes.get("batch_dims")
+    if node.outputs[0].shape is None and data and index and len(data) + len(index) - 1 - index[-1] == (batch.as_int() if batch is not None else 0):
+        node.outputs[0].shape = ir.Shape([])
+
+
+MORE: dict[str, Callable[[ir.Node], None]] = {"GatherND": _infer_scalar, "SequenceAt": _infer_part, **dict.fromkeys(_SIZED, _infer_sizes)}
