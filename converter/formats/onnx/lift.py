@@ -96,7 +96,7 @@ class Lifter:
         model, b = new_model(graph.name or "main")
         for node in graph.node:  # names of the main graph come first: sub-graphs and functions give way
             self.public.update(o for o in node.output if o)
-        self.public.update(v.name for v in (*graph.input, *graph.initializer))
+        self.public.update([*(v.name for v in graph.input), *(t.name for t in graph.initializer)])
         outputs = self.graph(graph, b, {}, opsets, "graph", None)
         if self.problems:
             raise UnsupportedError(self.problems)
