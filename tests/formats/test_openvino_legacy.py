@@ -230,6 +230,9 @@ GRAPHS: dict[str, Write] = {
     "space": lambda b, x: b.op("SpaceToDepth", x, blocksize=3),
     "topk": lambda b, x: b.ops("TopK", x, [3], outputs=2, axis=2),
     "places_of_integers": lambda b, x: [b.op(op, b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32), axis=2) for op in ("ArgMax", "ArgMin")],
+    "best_of_integers": lambda b, x: [
+        b.ops("TopK", b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32), [1], outputs=2, axis=2, largest=i)[i] for i in (0, 1)
+    ],
     "places": lambda b, x: b.op("ArgMax", x, axis=1, keepdims=0),
     "smallest": lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=3, largest=0)[0],
     "resize_nearest": lambda b, x: resize(b, x, "nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
