@@ -312,7 +312,6 @@ def test_lengths_that_are_not_known(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-
 def test_slopes_of_a_scalar(tmp_path: Path) -> None:
     model, b = new_model("net")
     x = b.input("x", ir.DataType.FLOAT, [2, 3])
