@@ -25,7 +25,8 @@ def number_text(value: float) -> str:
     import numpy as np
 
     v = float(value)
-    single = np.float32(v)
+    with np.errstate(over="ignore"):
+        single = np.float32(v)
     text = str(single) if float(single) == v else repr(v)
     return text.removesuffix(".0")
 

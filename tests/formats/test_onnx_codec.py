@@ -217,6 +217,8 @@ DAMAGE: dict[str, tuple[str, Callable[[onnx.ModelProto], Any]]] = {
     "an output that is declared as another type": ("R105", lambda p: setattr(p.graph.output[0].type.tensor_type, "elem_type", 11)),
     "a value that is declared as another type": ("R105", lambda p: p.graph.value_info.append(helper.make_tensor_value_info("h", 11, None))),
     "opset of the future": ("R104", lambda p: setattr(p.opset_import[0], "version", 999)),
+    "version of the future": ("R104", lambda p: setattr(p, "ir_version", 999)),
+    "version below zero": ("R104", lambda p: setattr(p, "ir_version", -1)),
     "opset zero": ("R104", lambda p: setattr(p.opset_import[0], "version", 0)),
     "no opset": ("R105", lambda p: p.ClearField("opset_import")),
     "a name that nobody writes": ("R105", lambda p: p.graph.node[0].input.__setitem__(0, "nobody")),

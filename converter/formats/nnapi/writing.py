@@ -104,7 +104,8 @@ class Writer:
     def scalar(self, kind: OperandType, number: Any) -> Ref:
         assert kind.dtype is not None
         try:
-            array = np.array(number, kind.dtype)
+            with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+                array = np.array(number, kind.dtype)
         except OverflowError:
             raise MappingError(f"{number} does not fit {kind.name}", "X204") from None
         key = (kind, array.tobytes())

@@ -62,6 +62,12 @@ def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphP
         taken.add(out.name)
 
 
+def check_version(proto: onnx.ModelProto, where: Where) -> None:
+    """Files of a newer version may hold fields that nobody here sees; ReadError R104. Some writers say no version at all."""
+    if not 0 <= proto.ir_version <= onnx.IR_VERSION:
+        raise unreadable("R104", f"IR version {proto.ir_version} (1 to {onnx.IR_VERSION} are read)", where)
+
+
 def default_names(proto: onnx.ModelProto) -> set[str]:
     """The inputs whose initializers are values for when they are not fed. Without our own note, an initializer is a constant."""
     note = next((p.value for p in proto.metadata_props if p.key == DEFAULTS), "")

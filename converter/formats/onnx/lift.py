@@ -31,7 +31,7 @@ from converter.formats.onnx import (
     upgrade,
 )
 from converter.formats.onnx.attributes import Attributes, decode, decoded
-from converter.formats.onnx.boundary import check_constants, declare_input, declare_outputs, default_names, take_metadata
+from converter.formats.onnx.boundary import check_constants, check_version, declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.control import control_flow
 from converter.formats.onnx.op import Op, missing, plain, several
@@ -63,9 +63,9 @@ Opsets = Mapping[str, int]
 
 def lift(proto: onnx.ModelProto, weights: Weights) -> Model:
     """The canonical graph. ReadError (invalid), UnsupportedError X201 with every operator that has no meaning here."""
-    lifter = Lifter(proto, weights)
+    check_version(proto, Where(str(weights.model), path="ir_version"))
     try:
-        return lifter.model()
+        return Lifter(proto, weights).model()
     except RecursionError:
         raise unreadable("R103", "the model is nested too deeply", Where(str(weights.model))) from None
 
