@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of
@@ -67,4 +68,24 @@ def _infer_scalar(node: ir.Node) -> None:
         node.outputs[0].shape = ir.Shape([])
 
 
-MORE: dict[str, Callable[[ir.Node], None]] = {"GatherND": _infer_scalar, "SequenceAt": _infer_part, **dict.fromkeys(_SIZED, _infer_sizes)}
+def _infer_resized(node: ir.Node) -> None:
+    """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5; onnx rounds the exact product down to 4."""
+    x, factors = node.inputs[0], known(node.inputs[2]) if len(node.inputs) > 2 else None
+    if x is None or x.shape is None or factors is None or not factors.size or (len(node.inputs) > 3 and node.inputs[3] is not None):
+        return
+    axes = node.attributes["axes"].as_ints() if "axes" in node.attributes else range(len(x.shape))
+    if len(axes) != factors.size:
+        return
+    dims = list(x.shape)
+    for axis, factor in zip(axes, factors.reshape(-1).astype(np.float32), strict=True):
+        size = dims[axis]
+        dims[axis] = int(np.floor(np.float32(size) * factor)) if isinstance(size, int) else size if factor == 1 else ir.SymbolicDim(None)
+    node.outputs[0].shape = ir.Shape(dims)
+
+
+MORE: dict[str, Callable[[ir.Node], None]] = {
+    "GatherND": _infer_scalar,
+    "SequenceAt": _infer_part,
+    "Resize": _infer_resized,
+    **dict.fromkeys(_SIZED, _infer_sizes),
+}

@@ -14,6 +14,7 @@ from converter.graph.build import Builder, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, known
 from converter.graph.names import Names
+from converter.graph.shapes import infer_all
 from converter.graph.walk import all_graphs, release, subgraphs
 
 LONGEST = 256  # turns
@@ -35,6 +36,8 @@ def unroll(model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: Tru
             if _write_out(node, builder_before(node, names), longest):
                 changed = True
                 queue = [n for n in graph if n not in before] + queue
+    if changed:  # what is behind a loop may now have a size
+        infer_all(model)
     return changed
 
 

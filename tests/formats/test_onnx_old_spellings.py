@@ -9,8 +9,9 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto as T
-from onnx import helper
+from onnx import helper, numpy_helper
 
+import converter
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
 from converter.graph.invariants import violations
@@ -53,3 +54,23 @@ def test_resize_10_with_scales_of_run_time(scales: list[float], mode: str) -> No
     graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", T.FLOAT, [1, 2, None, None])])
     feeds = {"x": rng.normal(size=(1, 2, 6, 5)).astype(np.float32), "scales": np.array(scales, np.float32)}
     compared(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=5), feeds)
+
+
+@pytest.mark.parametrize("target", ["openvino", "openvino+ir=7", "coreml", "nnapi"])
+@pytest.mark.parametrize("scales", [[1, 1, 2, 1], [1, 1, 5 / 6, 9 / 5]])
+def test_resize_as_tf2onnx_writes_it(scales: list[float], target: str, tmp_path: Path) -> None:
+    """A mode that opset 13 no longer lists, and factors whose product is whole in float32 alone: both as onnxruntime has them."""
+    more = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "mode": "nearest", "nearest_mode": "floor"}
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], **more)
+    x = rng.normal(size=(1, 2, 6, 5)).astype(np.float32)
+    value = numpy_helper.from_array(np.array(scales, np.float32), "scales")
+    ends = helper.make_tensor_value_info("x", T.FLOAT, x.shape), helper.make_tensor_value_info("y", T.FLOAT, None)
+    proto = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:], [value]), opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    model = lift(proto, Weights(Path("model")))
+    path = tmp_path / {"coreml": "a.mlmodel", "nnapi": "a.nnapi.json"}.get(target, "a.xml")
+    converter.save(model, path, target)
+    back = converter.load(path)
+    (found,) = back.run({back.inputs[0].name: x}).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, new_model
+from converter.graph.infer import shape_of
 from converter.graph.walk import all_nodes
 from converter.model import Model
 from converter.passes.tidy import tidy
@@ -75,3 +76,23 @@ def test_a_branch_that_is_taken_keeps_its_loops() -> None:
     assert [n.op_type for n in model.graph] == ["Loop"]
     (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
     np.testing.assert_array_equal(found, [5, 10])
+
+
+def test_a_loop_that_counts_by_itself() -> None:
+    """As TensorFlow's: the condition compares a counter. What reads the collected states has a size then."""
+    model, b = new_model("m")
+    s = b.input("s", ir.DataType.FLOAT, [2])
+    body = b.body("body")
+    body.input("turn", ir.DataType.INT64, [])
+    body.input("go", ir.DataType.BOOL, [])
+    time, state = body.input("time", ir.DataType.INT32, []), body.input("state", ir.DataType.FLOAT, [2])
+    later, new = body.op("Add", time, np.array(1, np.int32)), body.op("Tanh", state)
+    body.output(body.op("Less", later, np.array(5, np.int32)), later, new, body.op("Identity", new))
+    results = b.ops("Loop", b.const(np.array(7)), b.const(np.array(True)), b.const(np.array(0, np.int32)), s, outputs=3, body=body.graph)
+    b.output(b.op("Transpose", results[2], perm=[1, 0]))
+    wanted = Model(model.clone(), "onnx").run({"s": np.float32([1, 2])})
+    assert unroll(model)
+    tidy(model)
+    assert shape_of(model.graph.outputs[0]) == (2, 5)
+    for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
+        np.testing.assert_allclose(found, wanted[name], rtol=1e-6)

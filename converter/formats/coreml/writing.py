@@ -15,6 +15,7 @@ from converter.formats.coreml.lift import mapping
 from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import message_at, write_params
+from converter.formats.coreml.special.lower_others import unconditional
 from converter.formats.coreml.stored import of_array
 from converter.formats.coreml.weights import WeightData
 from converter.graph.names import Names, public_name
@@ -26,6 +27,7 @@ from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.ranks import join_reshapes, lower_ranks, with_fewer_axes
+from converter.passes.unroll import unroll
 
 Value = ir.Value
 MOST_AXES = 5
@@ -37,6 +39,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     refuse(other_values(model.ir, "Core ML"))
     clone = model.ir.clone()
     fold(clone, limit=4096, keep=holds_numbers)
+    unroll(clone, stops_collecting)
     written = MLModel()
     boundary = declare(model, clone, written, notes)
     lower_ranks(clone, MOST_AXES)
@@ -62,6 +65,11 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     network.imageInputShapeMapping = boundary.image_mapping
     boundary.finish(writer.name, low.spec)
     return written
+
+
+def stops_collecting(node: ir.Node) -> bool:
+    """Whether a loop gathers results until a condition ends it: only written out their number is known."""
+    return node.op_type == "Loop" and len(node.outputs) > len(node.inputs) - 2 and not unconditional(node.attributes["body"].as_graph())
 
 
 def _refused(node: ir.Node, version: int) -> bool:

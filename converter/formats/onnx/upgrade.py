@@ -130,26 +130,23 @@ def resize_10(op: Op, b: Builder) -> Results:
     return b.op("Resize", y, None, down, nearest_mode="ceil", **common) if np.any(down != 1) else y
 
 
-@ROWS.until(12, "Resize")
-def resize_12(op: Op, b: Builder) -> Results:
-    """tf_half_pixel_for_nn samples at (i + 0.5) / scale, half a pixel behind half_pixel: floor there is rounding up here."""
-    if op.attrs.get("coordinate_transformation_mode") != "tf_half_pixel_for_nn":
-        return None
-    if op.attrs.get("mode", "nearest") != "nearest" or op.attrs.get("nearest_mode", "round_prefer_floor") != "floor":
-        raise MappingError("Resize in tf_half_pixel_for_nn mode is only supported with mode=nearest, nearest_mode=floor")
-    op.attrs.update(coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil")
-    return None
-
-
 @ROWS.always("Resize")
 def resize(op: Op, b: Builder) -> Results:
-    """Absent operands were spelled as empty tensors."""
+    """Absent operands were spelled as empty tensors.
+
+    tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples at (i + 0.5) / scale, half a pixel behind
+    half_pixel: floor there is rounding up here.
+    """
     for i in (1, 2, 3):
         value = op.input(i)
         if value is not None and value.shape is not None and list(value.shape) == [0]:
             op.set_input(i, None)
     if op.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         op.set_input(1, None)
+    if op.attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
+        if op.attrs.get("mode", "nearest") != "nearest" or op.attrs.get("nearest_mode", "round_prefer_floor") != "floor":
+            raise MappingError("Resize in tf_half_pixel_for_nn mode is only supported with mode=nearest, nearest_mode=floor")
+        op.attrs.update(coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil")
     return None
 
 

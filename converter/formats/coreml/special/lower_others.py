@@ -147,7 +147,7 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
         inner.add("copy", [value], [formal])
 
 
-def _unconditional(body: Any) -> bool:
+def unconditional(body: Any) -> bool:
     """Whether the body hands on its condition as it is, or always says yes."""
     source = body.outputs[0]
     while source.producer() is not None and source.producer().op_type == "Identity":
@@ -158,7 +158,7 @@ def _unconditional(body: Any) -> bool:
 def _condition(low: CoreLowering, inner: CoreLowering, near: Node, body: Any, cond: Value | None) -> dict[str, Any]:
     """The condition as a variable that a network of one copy reads; nothing when it is always true."""
     end, keep = body.outputs[0], body.inputs[1]
-    forever, start = _unconditional(body), None if cond is None or scalar(cond) == 1.0 else cond
+    forever, start = unconditional(body), None if cond is None or scalar(cond) == 1.0 else cond
     if forever and start is None:
         if keep.uses():
             low.add("copy", [low.const([1.0])], [keep])
@@ -189,7 +189,7 @@ def _scan(low: CoreLowering, inner: CoreLowering, near: Node, out: Value, value:
 def _always(near: Node) -> bool:
     """Whether the loop makes all its trips."""
     start = near.input(1)
-    return (start is None or scalar(start) == 1.0) and _unconditional(near.attrs["body"])
+    return (start is None or scalar(start) == 1.0) and unconditional(near.attrs["body"])
 
 
 def _close(low: CoreLowering, inner: CoreLowering, trips: Value | None, attrs: dict[str, Any]) -> None:

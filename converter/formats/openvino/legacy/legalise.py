@@ -161,8 +161,12 @@ def best_place(node: ir.Node, b: Builder) -> ir.Value | None:
 
 @rewrites("TopK")
 def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
-    """The smallest are the largest of the negative."""
-    attrs = attrs_of(node)
+    """The smallest are the largest of the negative; the best of integers is the place and the value of the extreme."""
+    x, attrs, count = node.inputs[0], attrs_of(node), known(node.inputs[1])
+    alone = not all(o.uses() or o.is_graph_output() for o in node.outputs)
+    if x is not None and x.dtype is not None and not x.dtype.is_floating_point() and alone and count is not None and count.size == 1 and int(count.max()) == 1:
+        axis, kind = attrs.get("axis", -1), "Max" if attrs.get("largest", 1) else "Min"
+        return [b.op(f"Reduce{kind}", x, [axis]), b.op(f"Arg{kind}", x, axis=axis)]
     if attrs.get("largest", 1):
         return None
     values, places = b.ops("TopK", b.op("Neg", _inputs(node)[0]), _inputs(node)[1], outputs=2, **{**attrs, "largest": 1})

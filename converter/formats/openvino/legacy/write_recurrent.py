@@ -132,8 +132,10 @@ def lower_loop(node: Node, low: Lowering) -> None:
 
 
 def counts(node: ir.Node) -> bool:
-    """Whether the port map would say how many steps a Loop makes: something is read, or collected, step by step."""
+    """Whether the port map would say how many steps a Loop makes: something is read, or collected, step by step, whatever comes out."""
     body = node.attributes["body"].as_graph()
+    if _constant(body.outputs[0], body) is None:
+        return False
     collected = node.outputs[len(node.inputs) - 2 :]
     return bool(body.inputs[0].uses()) or any(v.uses() or v.is_graph_output() for v in collected)
 
