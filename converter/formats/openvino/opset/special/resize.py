@@ -35,6 +35,7 @@ T = ir.DataType
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
+PILLOW = -0.5  # the runtime has Pillow's curve whatever cube_coeff says, and preprocessing counts on that: it writes -0.75
 AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 
 
@@ -83,6 +84,9 @@ def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scale
         raise MappingError("mode='linear' with antialias: engines do not agree with the specification here")
     if smoothed or (coordinates == "tf_half_pixel_for_nn" and a.mode in ("linear", "linear_onnx", "cubic")):
         return resampled(b, x, target, axes, by_scales, a)
+    if a.mode in ("cubic", "bicubic_pillow") and rank(x) == 4 and sorted(axes) == [1, 2]:  # onnxruntime has the cubic modes for the last two axes
+        y = resized(b, b.op("Transpose", x, perm=[0, 3, 1, 2]), target, [i + 1 for i in axes], by_scales, a)
+        return b.op("Transpose", y, perm=[0, 2, 3, 1])
     mode, options = _mode(a)
     if mode == "nearest" and (coordinates == "tf_half_pixel_for_nn" or a.nearest_mode == "simple"):
         return _nearest(b, x, target, axes, by_scales, a)
@@ -127,7 +131,7 @@ def _mode(a: Any) -> tuple[str, dict[str, Any]]:
         return "cubic", {"cubic_coeff_a": a.cube_coeff}
     if a.mode in ("bilinear_pillow", "bicubic_pillow"):
         extra: dict[str, Any] = {"antialias": 1, "exclude_outside": 1}
-        return ("linear", extra) if a.mode == "bilinear_pillow" else ("cubic", {**extra, "cubic_coeff_a": a.cube_coeff})
+        return ("linear", extra) if a.mode == "bilinear_pillow" else ("cubic", {**extra, "cubic_coeff_a": PILLOW})
     raise MappingError(f"mode={a.mode!r} is not known", "R110")
 
 
@@ -175,6 +179,8 @@ def lower_resize(node: Node, low: Lowering) -> None:
     if a["antialias"]:
         if low.version < 11 or a["mode"] == "nearest" or not a["exclude_outside"]:
             raise MappingError("antialias=1 with these options cannot be expressed")
+        if a["mode"] == "cubic" and a["cubic_coeff_a"] != PILLOW:
+            raise MappingError("antialias=1 with another curve than Pillow's cannot be expressed")
         mode = "bilinear_pillow" if a["mode"] == "linear" else "bicubic_pillow"
     elif a["exclude_outside"] and a["mode"] == "cubic":
         raise MappingError("exclude_outside=1 cannot be expressed")
