@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.passes.layout.rules import BROADCAST, REDUCTIONS, UNARY
+from converter.passes.volumes import VOLUMES
 
 Values = Sequence[ir.Value]
 FewerAxes = Callable[[ir.Node, Builder, int], Values | None]
@@ -257,4 +258,5 @@ HANDLERS: dict[str, FewerAxes] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
     **dict.fromkeys(("Tile", "Expand"), _repeated),
     "CumSum": _cumulative, "Slice": _slice, "Pad": _pad, "Transpose": _transpose, "MatMul": _product, "LayerNormalization": _layer_norm,
+    **VOLUMES,
 }  # fmt: skip

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from converter.graph.build import Builder, new_model
+from converter.graph.infer import rank_of
 from converter.graph.invariants import violations
 from converter.model import Model
 from converter.passes.fewer_axes import HANDLERS
@@ -83,6 +84,30 @@ def test_the_numbers_stay_and_the_ranks_go(name: str, most: int) -> None:
         np.testing.assert_allclose(got[key], array, rtol=1e-6, atol=1e-6)
 
 
+VOLUMES: dict[str, Make] = {
+    "Conv": lambda b, x: b.op("Conv", x, f(6, 4, 2, 3, 1), f(6), strides=[2, 1, 2], pads=[1, 1, 0, 0, 1, 2], dilations=[2, 1, 1], kernel_shape=[2, 3, 1]),
+    "Conv in groups": lambda b, x: b.op("Conv", x, f(6, 2, 3, 3, 3), group=2, pads=[1] * 6),
+    "ConvTranspose": lambda b, x: b.op("ConvTranspose", x, f(4, 3, 2, 3, 3), f(3), strides=[2, 1, 2], pads=[0, 1, 0, 1, 1, 1], output_padding=[1, 0, 1]),
+    "ConvTranspose in groups": lambda b, x: b.op("ConvTranspose", x, f(4, 3, 3, 2, 2), group=2, dilations=[2, 1, 1]),
+    "AveragePool": lambda b, x: b.op("AveragePool", x, kernel_shape=[2, 3, 3], strides=[1, 2, 1], pads=[1, 1, 0, 0, 1, 1]),
+    "AveragePool that counts its padding": lambda b, x: b.op("AveragePool", x, kernel_shape=[3, 2, 2], pads=[1, 0, 1, 1, 1, 1], count_include_pad=1),
+    "MaxPool": lambda b, x: b.op("MaxPool", x, kernel_shape=[2, 3, 2], strides=[2, 2, 1], dilations=[1, 1, 2], pads=[1, 0, 0, 0, 1, 0], ceil_mode=1),
+}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_windows_over_three_axes(name: str) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2, 4, 30, 6])
+    b.output(b.op("Reshape", VOLUMES[name](b, b.op("Reshape", x, [2, 4, 5, 6, 6])), [-1]))
+    model, feeds = Model(model, "test"), {"x": f(2, 4, 30, 6) - 0.5}
+    (expected,) = model.run(feeds).values()
+    lower_ranks(model.ir, 4)
+    assert max(rank_of(v) or 0 for n in model.ir.graph for v in (*n.inputs, *n.outputs) if v is not None) == 4
+    (got,) = model.run(feeds).values()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_every_kind_has_a_case() -> None:
-    tried = {HANDLERS[n.op_type] for make in CASES.values() for n in built(make).ir.graph if n.op_type in HANDLERS}
+    tried = {HANDLERS[n.op_type] for make in CASES.values() for n in built(make).ir.graph if n.op_type in HANDLERS} | {HANDLERS[n.split()[0]] for n in VOLUMES}
     assert tried == set(HANDLERS.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -74,12 +75,8 @@ def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[D
     `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
     `lite`: it has operations of TensorFlow Lite alone.
     """
-    objects = lite_objection() if lite else None
-    graph, shapes = prepared(model, records)
-    cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
-    oldest = None if cells else attempt(graph, Writer(LEVELS[0], objects=objects), io_layout)  # many networks need no more
-    enough = oldest is not None and not count(oldest[0], "TRANSPOSE")
-    table, warnings = oldest if enough and oldest is not None else newer(model, limit, io_layout, records, oldest, objects)
+    search = Search(model, io_layout, records, lite_objection() if lite else None)
+    table, warnings, shapes = search.lowest(limit)
     for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
         for operand in (table.operands[i] for i in indexes):
             if operand.name in recorded:
@@ -95,30 +92,52 @@ def lite_objection() -> Objection:
     return reason_against
 
 
-def newer(model: Model, limit: int, io_layout: str, records: bool, oldest: Written | None, objects: Objection | None) -> Written:
-    """The table at the lowest level up to `limit` that is no worse than the newest one; `oldest` is what the first level gives."""
-    best = at_level(prepared(model, records)[0], Writer(max(level for level in LEVELS if level <= limit), objects=objects), io_layout)
-    newest = best[0]
-    if oldest is not None and no_worse(oldest[0], newest):
-        return oldest
-    levels = [level for level in LEVELS[1:] if level < feature_level(newest)[0]]
-    graph = prepared(model, records)[0] if levels else model.ir
-    while levels:  # what a level expresses, every newer level does
-        middle = len(levels) // 2
-        found = attempt(graph.clone(), Writer(levels[middle], objects=objects), io_layout)
-        if found is not None and no_worse(found[0], newest):
-            best, levels = found, levels[:middle]
-        else:
-            levels = levels[middle + 1 :]
-    return best
+@dataclass(frozen=True)
+class Search:
+    """The way to the lowest feature level of a model. What a level expresses, every newer level does."""
 
+    model: Model
+    io_layout: str
+    records: bool
+    objects: Objection | None
 
-def attempt(graph: ir.Model, writer: Writer, io_layout: str) -> Written | None:
-    """`at_level`, or None as soon as something needs a newer level."""
-    try:
-        return at_level(graph, writer, io_layout, hurry=True)
-    except UnsupportedError:
-        return None
+    def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
+        """The table of the lowest level up to `limit` that is no worse than the newest one, warnings, and shapes as `prepared` gives them."""
+        graph, shapes = prepared(self.model, self.records)
+        cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
+        oldest = None if cells else self.attempt(graph, LEVELS[0])
+        if oldest is not None and not count(oldest[0], "TRANSPOSE"):  # many networks need no more
+            return *oldest, shapes
+        newest = self.written(self.copy(), max(level for level in LEVELS if level <= limit))
+        if oldest is not None and no_worse(oldest[0], newest[0]):
+            return *oldest, shapes
+        return *self._between(newest), shapes
+
+    def _between(self, newest: Written) -> Written:
+        """By halves; the first level has been tried."""
+        best, levels = newest, [level for level in LEVELS[1:] if level < feature_level(newest[0])[0]]
+        graph = self.copy() if levels else self.model.ir
+        while levels:
+            middle = len(levels) // 2
+            found = self.attempt(graph.clone(), levels[middle])
+            if found is not None and no_worse(found[0], newest[0]):
+                best, levels = found, levels[:middle]
+            else:
+                levels = levels[middle + 1 :]
+        return best
+
+    def copy(self) -> ir.Model:
+        return prepared(self.model, self.records)[0]
+
+    def attempt(self, graph: ir.Model, level: int) -> Written | None:
+        """`written`, or None as soon as something needs a newer level."""
+        try:
+            return self.written(graph, level, hurry=True)
+        except UnsupportedError:
+            return None
+
+    def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
+        return at_level(graph, Writer(level, objects=self.objects), self.io_layout, hurry)
 
 
 def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
