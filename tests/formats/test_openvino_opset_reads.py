@@ -61,6 +61,11 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
         [f(2, 5, 3), f(2, 1, 4)],
     ),
     "I420": (lambda y, u, v: opset8.i420_to_rgb(y, u, v), [n(0, 256, (1, 8, 8, 1)), n(0, 256, (1, 4, 4, 1)), n(0, 256, (1, 4, 4, 1))]),
+    "Interpolate-as preprocessing writes it": (
+        lambda x: opset16.interpolate(x, np.array([4, 13]), "bicubic_pillow", "sizes", axes=np.array([1, 2]), cube_coeff=-0.75),
+        [f(1, 8, 8, 2)],
+    ),
+    "Interpolate-cubic of the middle": (lambda x: opset16.interpolate(x, np.array([4, 13]), "cubic", "sizes", axes=np.array([1, 2])), [f(1, 8, 8, 2)]),
     "Interpolate-bicubic_pillow": (
         lambda x: opset16.interpolate(x, np.array([4, 5]), "bicubic_pillow", "sizes", axes=np.array([2, 3]), cube_coeff=-0.5),
         [f(1, 2, 8, 8)],

@@ -35,6 +35,7 @@ T = ir.DataType
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
+PILLOW = -0.5  # the runtime has Pillow's curve whatever cube_coeff says, and preprocessing counts on that: it writes -0.75
 AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
 
 
@@ -83,6 +84,9 @@ def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scale
         raise MappingError("mode='linear' with antialias: engines do not agree with the specification here")
     if smoothed or (coordinates == "tf_half_pixel_for_nn" and a.mode in ("linear", "linear_onnx", "cubic")):
         return resampled(b, x, target, axes, by_scales, a)
+    sizes_of_middle = list(x.shape or ())[1:] if a.mode in ("cubic", "bicubic_pillow") and rank(x) == 4 and sorted(axes) == [1, 2] else []
+    if sizes_of_middle and known(target) is not None and all(isinstance(d, int) for d in sizes_of_middle):
+        return _middle(b, x, [float(v) for v in known(target).reshape(-1)[np.argsort(axes)]], by_scales, a)  # type: ignore[union-attr]
     mode, options = _mode(a)
     if mode == "nearest" and (coordinates == "tf_half_pixel_for_nn" or a.nearest_mode == "simple"):
         return _nearest(b, x, target, axes, by_scales, a)
@@ -102,6 +106,20 @@ def resized(b: Builder, x: ir.Value, target: ir.Value, axes: list[int], by_scale
         return y
     assert x.dtype is not None
     return b.op("Cast", b.op("Round", y), to=int(x.dtype))
+
+
+def _middle(b: Builder, x: ir.Value, targets: list[float], by_scales: bool, a: Any) -> ir.Value:
+    """Height and width of [N, H, W, C], one after the other as the first of two last axes: of others onnxruntime has no cubic modes.
+
+    (It also takes away Transposes around a Resize, and stumbles over what it made.)
+    """
+    height, width, channels = (int(d) for d in list(x.shape or ())[1:])  # type: ignore[arg-type]
+    made: list[int] = []
+    for rows, columns, goal in ((height, width * channels, targets[0]), (width, channels, targets[1])):
+        made.append(int(np.floor(np.float32(rows) * np.float32(goal))) if by_scales else int(goal))
+        value = b.const(np.array([goal, 1], np.float32) if by_scales else np.array([made[-1], columns], np.int64))
+        x = resized(b, b.op("Reshape", x, [-1, 1, rows, columns]), value, [2, 3], by_scales, a)
+    return b.op("Reshape", x, [-1, *made, channels])
 
 
 def _every_axis(b: Builder, x: ir.Value, scales: ir.Value | None, sizes: ir.Value | None, axes: list[int]) -> tuple[ir.Value | None, ir.Value | None, bool]:
@@ -127,7 +145,7 @@ def _mode(a: Any) -> tuple[str, dict[str, Any]]:
         return "cubic", {"cubic_coeff_a": a.cube_coeff}
     if a.mode in ("bilinear_pillow", "bicubic_pillow"):
         extra: dict[str, Any] = {"antialias": 1, "exclude_outside": 1}
-        return ("linear", extra) if a.mode == "bilinear_pillow" else ("cubic", {**extra, "cubic_coeff_a": a.cube_coeff})
+        return ("linear", extra) if a.mode == "bilinear_pillow" else ("cubic", {**extra, "cubic_coeff_a": PILLOW})
     raise MappingError(f"mode={a.mode!r} is not known", "R110")
 
 
@@ -164,20 +182,26 @@ def _rounded(positions: Any, mode: str, scale: float) -> Any:
     return np.ceil(positions - 0.5) if mode == "round_prefer_floor" else np.floor(positions + 0.5)
 
 
+def _far_mode(a: dict[str, Any], version: int) -> str:
+    if not a["antialias"]:
+        if a["exclude_outside"] and a["mode"] == "cubic":
+            raise MappingError("exclude_outside=1 cannot be expressed")
+        return {"nearest": "nearest", "linear": "linear_onnx", "cubic": "cubic"}[a["mode"]]
+    if version < 11 or a["mode"] == "nearest" or not a["exclude_outside"]:
+        raise MappingError("antialias=1 with these options cannot be expressed")
+    if a["mode"] == "cubic" and a["cubic_coeff_a"] != PILLOW:
+        raise MappingError("antialias=1 with another curve than Pillow's cannot be expressed")
+    return "bilinear_pillow" if a["mode"] == "linear" else "bicubic_pillow"
+
+
 @lowers("Resize")
 def lower_resize(node: Node, low: Lowering) -> None:
     a, x, e = filled(node), given(node, 0), Emit(node, low)
     scales, sizes = node.input(2), node.input(3)
     if a["keep_aspect_ratio_policy"] != "stretch" or a["coordinate_transformation_mode"] not in COORDINATES:
         raise MappingError(f"{a['coordinate_transformation_mode']} {a['keep_aspect_ratio_policy']} cannot be expressed")
-    mode = {"nearest": "nearest", "linear": "linear_onnx", "cubic": "cubic"}[a["mode"]]
+    mode = _far_mode(a, low.version)
     axes = [near_axis(v, rank(x)) for v in a.get("axes") or range(rank(x))]
-    if a["antialias"]:
-        if low.version < 11 or a["mode"] == "nearest" or not a["exclude_outside"]:
-            raise MappingError("antialias=1 with these options cannot be expressed")
-        mode = "bilinear_pillow" if a["mode"] == "linear" else "bicubic_pillow"
-    elif a["exclude_outside"] and a["mode"] == "cubic":
-        raise MappingError("exclude_outside=1 cannot be expressed")
     if sizes is not None and (listed := known(sizes)) is not None and listed.size == 0:
         sizes = None
     by_sizes = sizes is not None
