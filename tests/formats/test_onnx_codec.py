@@ -269,6 +269,14 @@ def test_unknown_operators_are_named_all_at_once(tmp_path: Path) -> None:
     assert "Mystery" in str(refusal.value) and "Riddle" in str(refusal.value)
 
 
+def test_an_operator_that_the_opset_does_not_have_yet(tmp_path: Path) -> None:
+    proto = dense()
+    proto.opset_import[0].version = 13
+    proto.graph.node.append(helper.make_node("CastLike", ["x", "y"], ["q"]))
+    with pytest.raises(UnsupportedError, match="unknown operator CastLike in opset 13"):
+        READ(saved(proto, tmp_path), None)
+
+
 def test_functions_that_multiply_end(tmp_path: Path) -> None:
     """Ten functions that each call the next ten times would be 10^10 nodes."""
     proto = dense()

@@ -119,3 +119,37 @@ def test_averages_that_count_padding_when_rounding_up(tmp_path: Path) -> None:
         wanted = list(ours.run({"x": feed}).values())
         close(infer(tmp_path / "one.xml", [feed]), wanted, 1e-4)
         close(list(converter.load(tmp_path / "one.xml").run({"x": feed}).values()), wanted, 1e-4)
+
+
+def test_operations_of_somebody_else(tmp_path: Path) -> None:
+    """The runtime refuses them as well."""
+    parameter = opset1.parameter([2, 3], F)
+    path = tmp_path / "one.xml"
+    ov.serialize(ov.Model([opset1.softmax(parameter, 1)], [parameter], "one"), path, path.with_suffix(".bin"))
+    path.write_text(path.read_text().replace('type="SoftMax" version="opset1"', 'type="SoftMax" version="extension"'))
+    with pytest.raises(RuntimeError, match="unsupported opset"):
+        infer(path, [np.ones((2, 3), F)])
+    with pytest.raises(converter.errors.UnsupportedError, match="is not one of OpenVINO's"):
+        converter.load(path)
+
+
+def test_an_attribute_with_two_defaults_is_asked_for(tmp_path: Path) -> None:
+    """The document says axis 1 for the first SoftMax, the runtime takes 0; both take 1 for that of opset 8."""
+    x = RNG.standard_normal((2, 3)).astype(F)
+    for softmax, axis in ((opset1.softmax, 0), (opset8.softmax, 1)):
+        parameter = opset1.parameter([2, 3], F)
+        path = tmp_path / "one.xml"
+        ov.serialize(ov.Model([softmax(parameter, 1)], [parameter], "one"), path, path.with_suffix(".bin"))
+        text = path.read_text()
+        assert 'axis="1"' in text
+        path.write_text(text.replace('axis="1"', ""))
+        (got,) = infer(path, [x])
+        wanted = np.exp(x) / np.exp(x).sum(axis, keepdims=True)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4)
+        if axis == 1:
+            model = converter.load(path)
+            (ours,) = model.run({model.inputs[0].name: x}).values()
+            np.testing.assert_allclose(ours, wanted, rtol=1e-4)
+        else:
+            with pytest.raises(converter.errors.ConverterError, match="'axis', for which"):
+                converter.load(path)

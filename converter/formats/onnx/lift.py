@@ -35,7 +35,7 @@ from converter.formats.onnx.boundary import check_constants, check_version, decl
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.control import control_flow, with_sizes
 from converter.formats.onnx.op import Op, missing, plain, several
-from converter.formats.onnx.schema import check, declared, function_of, schema_at
+from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
 from converter.graph.build import Builder, new_model
@@ -255,18 +255,16 @@ class Lifter:
             op.domain, op.version = "", OPSET  # a contributed operator that is the standard one by now
         if op.domain == classical.DOMAIN:
             return several(classical.lift_classical(op, b))
-        existed = op.domain != "" or declared(op)
+        if op.domain == "":
+            check_declared(op)
         if op.domain == "" and op.kind == "Constant":
             return [weight(b, canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)), op.outputs[0])]
         if op.domain == "" and op.kind in ("If", "Loop", "Scan"):
             return control_flow(self, op, b, scope, opsets, path)
-        kind = op.kind
         for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS) if op.domain == "" else ():
             results = rows.apply(op, b)
             if results is not None:
                 return several(results)
-        if not existed and op.kind == kind:
-            missing(op)
         return self.emit(op, b, opsets, path)
 
     def emit(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:

@@ -10,28 +10,30 @@ import onnx.checker
 import onnx.defs
 import onnx_ir as ir
 
-from converter.formats.onnx.op import Op
+from converter.formats.onnx.op import Op, missing
 from converter.graph.build import attribute
 from converter.graph.infer import type_proto
 from converter.mapping.node import MappingError
 
+_EXPERIMENTS = ("MeanVarianceNormalization", "ThresholdedRelu")  # of the first versions, which became standard later
 _PLAIN: dict[str, Any] = {"INT": int, "FLOAT": float, "STRING": str, "TENSOR": ir.TensorProtocol, "GRAPH": onnx.GraphProto}
 
 
-def declared(op: Op) -> bool:
-    """Whether the version of ai.onnx that the file names has the operator; MappingError where the node is not what that one says.
+def check_declared(op: Op) -> None:
+    """MappingError where the version of ai.onnx that the file names has no such operator, or where the node is not what that one says.
 
-    Nothing has rewritten it yet. Two operators were experiments of the first versions and became standard later.
+    Nothing has rewritten it yet. Operators that no version knows are left to who rewrites them.
     """
     schema = schema_at(op.kind, op.version)
     if schema is None:
-        return op.kind in ("MeanVarianceNormalization", "ThresholdedRelu")
+        if op.kind not in _EXPERIMENTS and schema_at(op.kind, onnx.defs.onnx_opset_version()) is not None:
+            missing(op)
+        return
     _check_node(op, schema)
     kinds, _ = _attributes(schema.name, schema.since_version, schema.domain)
     for name, value in op.attrs.items():
         if not _is(value, kinds.get(name)):
             raise MappingError(f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}", code="R110")
-    return True
 
 
 def check(op: Op, schema: Any) -> None:
@@ -47,9 +49,9 @@ def _check_node(op: Op, schema: Any) -> None:
     unknown = op.attrs.keys() - kinds.keys() - {"consumed_inputs"}  # which opset 1 had, and old exporters went on to write
     if unknown:
         raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
-    missing = [n for n in required if n not in op.attrs]
-    if missing:
-        raise MappingError(f"{op.kind} lacks the attribute {missing[0]!r}", code="R105")
+    absent = [n for n in required if n not in op.attrs]
+    if absent:
+        raise MappingError(f"{op.kind} lacks the attribute {absent[0]!r}", code="R105")
     if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
         raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
 

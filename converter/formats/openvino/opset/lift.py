@@ -28,6 +28,13 @@ from converter.mapping.trouble import TROUBLE, told
 from converter.model import Model
 from converter.passes.fold import fold
 
+# attributes that the documents and the runtime take for different values when they are absent, up to an operation set
+_DISPUTED = {
+    "Bucketize": ("with_right_bound", 99),
+    "DeformablePSROIPooling": ("part_size", 99),
+    "ExperimentalDetectronPriorGridGenerator": ("flatten", 99),
+    "SoftMax": ("axis", 7),
+}
 _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 Env = dict[tuple[int, int], ir.Value]
 
@@ -129,6 +136,9 @@ class BodyLift:
             extra=(layer, self),
         )
         self.lifting.version = opset_number(layer.version, layer.type)
+        key, last = _DISPUTED.get(kind, ("", 0))
+        if self.lifting.version <= last and key not in far.attrs:
+            raise MappingError(f"{kind} has no attribute {key!r}, for which the documents and the runtime have different defaults", "R110")
         results = self.lifting.layer(far)
         if results is not None:
             self._bind(layer, results if own is None else narrowed(self.builder, kind, results, own))

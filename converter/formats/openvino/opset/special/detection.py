@@ -32,6 +32,8 @@ def far(node: Node, *flags: str) -> dict[str, Any]:
 def lift_prior_box(layer: Layer, b: Builder) -> ir.Value:
     floats = dict.fromkeys(("min_size", "max_size", "aspect_ratio", "density", "fixed_ratio", "fixed_size", "variance"))
     a = attributes(layer, **_floats(floats), flip=False, clip=False, step=0.0, offset=0.0, scale_all_sizes=True, min_max_aspect_ratios_order=True)
+    if not a.min_size and not a.fixed_size:
+        raise MappingError("PriorBox has no sizes", "R110")
     return b.ext("PriorBox", int64(b, operand(layer, 0)), int64(b, operand(layer, 1)), **near(vars(a)))
 
 
