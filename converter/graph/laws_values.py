@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -199,20 +199,37 @@ def _padded(node: ir.Node) -> str | None:
 
 
 def _deformed(node: ir.Node) -> str | None:
-    """DeformConv: two offsets, and a factor, for each place of the kernel in each group of offsets."""
+    """DeformConv."""
+    strides, dilations, pads = (list(attribute(node, name, [d] * m)) for name, d, m in (("strides", 1, 2), ("dilations", 1, 2), ("pads", 0, 4)))
     x, w, offset, bias, mask = (dims_of(node, i) for i in range(5))
-    group, parts = int(attribute(node, "group", 1)), int(attribute(node, "offset_group", 1))
-    if group < 1 or parts < 1 or (w is not None and len(w) != 4) or (x is not None and len(x) != 4):
-        return f"{group} groups and {parts} groups of offsets for the weights {w} and the data {x}"
+    if bias is not None and _unlike(bias, [w[0] if w else None]):
+        return f"the bias {bias} does not fit the weights {w}"
+    groups = int(attribute(node, "group", 1)), int(attribute(node, "offset_group", 1))
+    return deformed((x, w, offset, mask), *groups, strides, dilations, pads)
+
+
+def deformed(shapes: Sequence[Dims | None], group: int, parts: int, strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]) -> str | None:
+    """Why a deformable convolution of data, weights, offsets and factors of these shapes is impossible, or None.
+
+    Two offsets, and a factor, for each place of the kernel in each group of offsets, at each place of the result.
+    """
+    x, w, offset, mask = shapes
+    if min(group, parts, *strides, *dilations) < 1 or (len(strides), len(dilations), len(pads)) != (2, 2, 4):
+        return f"{group} groups, {parts} groups of offsets, strides {list(strides)}, dilations {list(dilations)} and pads {list(pads)} are impossible"
+    if any(d is not None and len(d) != 4 for d in shapes):
+        return f"operands of the shapes {list(shapes)}"
     if x is None or w is None or None in w or x[1] is None:
         return None
-    out, inside, height, width = (int(d or 0) for d in w)
+    out, inside, *kernel = (int(d or 0) for d in w)
     if out % group or x[1] != inside * group or x[1] % parts:
         return f"the weights {w} in {group} groups and {parts} groups of offsets do not fit the {x[1]} channels of the input"
-    after = [d if isinstance(d, int) else None for d in node.outputs[0].shape or ()][2:] or [None, None]
-    fits: list[tuple[Dims | None, Dims]] = [(offset, [x[0], 2 * parts * height * width, *after]), (mask, [x[0], parts * height * width, *after]), (bias, [out])]
-    wrong = [(given, wanted) for given, wanted in fits if _unlike(given, wanted)]
-    return f"an operand of the shape {wrong[0][0]} instead of {wrong[0][1]}" if wrong else None
+    sizes = zip(x[2:], kernel, strides, dilations, pads[:2], pads[2:], strict=True)
+    after: Dims = [None if n is None else (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in sizes]
+    for given, each in ((offset, 2), (mask, 1)):
+        wanted: Dims = [x[0], each * parts * math.prod(kernel), *after]
+        if _unlike(given, wanted):
+            return f"an operand of the shape {given} instead of {wanted}"
+    return None
 
 
 LAWS: dict[str, Callable[[ir.Node], str | None]] = {

@@ -153,3 +153,19 @@ def test_an_attribute_with_two_defaults_is_asked_for(tmp_path: Path) -> None:
         else:
             with pytest.raises(converter.errors.ConverterError, match="'axis', for which"):
                 converter.load(path)
+
+
+def test_attributes_that_cannot_be(tmp_path: Path) -> None:
+    """The runtime refuses them as well."""
+    x, w, offset = (opset1.parameter(list(s), F) for s in ((1, 1, 5, 5), (1, 1, 2, 2), (1, 8, 4, 4)))
+    path = tmp_path / "one.xml"
+    ov.serialize(ov.Model([opset8.deformable_convolution(x, offset, w, [1, 1], [0, 0], [0, 0], [1, 1])], [x, w, offset], "one"), path, path.with_suffix(".bin"))
+    text = path.read_text()
+    converter.load(path)
+    for old, new in (('strides="1, 1"', 'strides="0, 1"'), ('dilations="1, 1"', 'dilations="2, 1"'), ('deformable_group="1"', 'deformable_group="2"')):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(RuntimeError):
+            ov.Core().read_model(path)
+        with pytest.raises(converter.errors.ConverterError, match=r"R105.*(impossible|instead of|do not fit)"):
+            converter.load(path)

@@ -30,7 +30,6 @@ from converter.passes.fold import fold
 
 # attributes that the documents and the runtime take for different values when they are absent, up to an operation set
 _DISPUTED = {
-    "Bucketize": ("with_right_bound", 99),
     "DeformablePSROIPooling": ("part_size", 99),
     "ExperimentalDetectronPriorGridGenerator": ("flatten", 99),
     "SoftMax": ("axis", 7),

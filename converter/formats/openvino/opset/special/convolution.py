@@ -27,6 +27,7 @@ from converter.formats.openvino.opset.special.base import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.laws_values import deformed
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -143,6 +144,9 @@ def lift_deformable(layer: Layer, b: Builder) -> ir.Value:
     if a.auto_pad not in EXPLICIT:
         pads = explicit_pads(a.auto_pad, [int(d) for d in static(x)[2:]], kernel, strides, dilations)
         begin, end = pads[:2], pads[2:]
+    shapes = [None if v is None or v.shape is None else [d if isinstance(d, int) else None for d in v.shape] for v in (x, w, offset, mask)]
+    if reason := deformed(shapes, a.group, a.deformable_group, strides, dilations, [*begin, *end]):
+        raise MappingError(reason, "R105")
     return b.ext(
         "DeformableConvolution", x, offset, w, mask, strides=strides, pads=[*begin, *end], dilations=dilations, group=a.group,
         deformable_group=a.deformable_group, bilinear_pad=int(a.bilinear_interpolation_pad),

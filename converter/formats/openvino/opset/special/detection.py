@@ -75,6 +75,8 @@ def lift_detection(layer: Layer, b: Builder) -> ir.Value:
     )  # fmt: skip
     values = near(vars(a))
     values["keep_top_k"] = a.keep_top_k[0] if a.keep_top_k else -1
+    if min(a.top_k, *a.keep_top_k, -1) < -1:
+        raise MappingError(f"top_k={a.top_k} and keep_top_k={a.keep_top_k} are no counts", "R110")
     values["code_type"] = a.code_type.rpartition(".")[2]
     if values["code_type"] not in CODES:
         raise MappingError(f"code_type={a.code_type!r} is not known", "R110")

@@ -67,6 +67,8 @@ def _padded(b: Builder, x: ir.Value, begin: list[int], end: list[int]) -> ir.Val
 def _first(layer: Layer, b: Builder) -> ir.Value:
     """opset1: axes are an attribute, the input is the size of these axes; the nearest is the next one up where the size shrinks, else down."""
     a = attributes(layer, axes=list, mode=str, align_corners=True, antialias=False, pads_begin=[], pads_end=[])
+    if a.mode not in ("nearest", "linear", "cubic", "area"):
+        raise MappingError(f"mode={a.mode!r} is not one of the first operation set", "R110")
     x = _padded(b, operand(layer, 0), a.pads_begin, a.pads_end)
     a.coordinate_transformation_mode = "align_corners" if a.align_corners else "asymmetric"
     axes, sizes, shape = [near_axis(v, rank(x)) for v in a.axes], known(operand(layer, 1)), shape_of(x)
