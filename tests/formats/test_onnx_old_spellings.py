@@ -74,3 +74,18 @@ def test_resize_as_tf2onnx_writes_it(scales: list[float], target: str, tmp_path:
     back = converter.load(path)
     (found,) = back.run({back.inputs[0].name: x}).values()
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_states_of_a_loop_that_declare_no_shape(tmp_path: Path) -> None:
+    """As functions written in Python leave them: the first value and the body say it, so that Core ML can have the loop."""
+    body = "{ keep2 = Identity (keep) t = Mul (s, s) s2 = Add (t, x) }"
+    loop = f"y = Loop <body = b (int64 i, bool keep, float s) => (bool keep2, float s2) {body}> (k, go, x)"
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x, int64 k) => (float[2,3] y) <bool go = {{1}}> {{ {loop} }}')
+    proto.graph.node[0].attribute[0].g.input[2].type.tensor_type.ClearField("shape")
+    model = lift(proto, Weights(Path("model")))
+    assert list(next(iter(model.ir.graph)).attributes["body"].as_graph().inputs[2].shape) == [2, 3]
+    feeds = {"x": rng.normal(size=(2, 3)).astype(np.float32) / 2, "k": np.array(3)}
+    compared(proto, feeds)
+    converter.save(model, tmp_path / "a.mlmodel")
+    (found,) = converter.load(tmp_path / "a.mlmodel").run(feeds).values()
+    np.testing.assert_allclose(found, model.run(feeds)["y"], rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,10 @@ from converter.graph.build import new_model
 from converter.model import Model
 from converter.passes.legalise import legalise
 
+TARGETS = {
+    **{"openvino": ".xml", "openvino+ir=7": ".xml", "coreml": ".mlmodel", "zhouyi": ".txt"},
+    **{"nnapi": ".nnapi.json", "tflite": ".tflite"},
+}
 T, B, N, H = 4, 3, 2, 5  # steps, sequences, features, size
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
@@ -102,9 +107,11 @@ def test_batch_first() -> None:
     np.testing.assert_allclose(wanted[1].transpose(1, 0, 2), got[1], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["lstm, everything given", "gru, both ways", "rnn, both ways"])
-def test_nnapi_has_them(name: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_target_has_them(name: str, target: str, tmp_path: Path) -> None:
     m, feeds = network(*CASES[name])
-    converter.save(m, tmp_path / "m.nnapi.json")
-    for a, b in zip(m.run(feeds).values(), converter.load(tmp_path / "m.nnapi.json").run(feeds).values(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    path = tmp_path / f"m{TARGETS[target]}"
+    converter.save(m, path, target)
+    for a, b in zip(m.run(feeds).values(), converter.load(path).run(feeds).values(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

@@ -79,9 +79,9 @@ def _loop(b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, na
 
 
 def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
-    """A bidirectional RNN or GRU as two of one direction."""
+    """A bidirectional RNN or GRU as two of one direction; alphas and betas do not say which direction they belong to."""
     attrs = attrs_of(node)
-    if attrs.get("direction") != "bidirectional":
+    if attrs.get("direction") != "bidirectional" or attrs.get("activation_alpha") or attrs.get("activation_beta"):
         return None
     halves = []
     names = attrs.get("activations")

@@ -13,6 +13,9 @@ from converter.formats.onnx import canonical
 from converter.formats.onnx.op import Op
 from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
+from converter.graph.infer import InferenceError
+from converter.graph.shapes import infer_all
+from converter.graph.walk import all_nodes, subgraphs
 from converter.mapping.node import MappingError
 
 if TYPE_CHECKING:
@@ -64,3 +67,16 @@ def _check_loop(op: Op, body: ir.Graph) -> None:
     carried = max(len(op.inputs) - 2, 0)
     if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
         raise MappingError("Loop and its body do not fit each other", code="R105")
+
+
+def with_sizes(model: ir.Model) -> ir.Model:
+    """States of loops whose bodies do not declare a shape have that of what comes in first, where the body gives it back."""
+    loops = [n for n in all_nodes(model.graph) if n.op_type == "Loop" and not n.domain]
+    if all(v.shape is not None for n in loops for body in subgraphs(n) for v in body.inputs[2:]):
+        return model
+    sized = model.clone()
+    try:
+        infer_all(sized)
+    except InferenceError:  # of what was only assumed
+        return model
+    return sized

@@ -33,7 +33,7 @@ from converter.formats.onnx import (
 from converter.formats.onnx.attributes import Attributes, decode, decoded
 from converter.formats.onnx.boundary import check_constants, check_version, declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
-from converter.formats.onnx.control import control_flow
+from converter.formats.onnx.control import control_flow, with_sizes
 from converter.formats.onnx.op import Op, missing, plain, several
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
@@ -105,7 +105,7 @@ class Lifter:
         declare_outputs(model.graph, outputs, graph, b)
         take_metadata(model, self.proto)
         values = {t.name: self.weights.tensor(t).numpy() for t in graph.initializer if t.name in self.defaults}
-        return Model(model, "onnx", interface={"defaults": values} if values else {})
+        return Model(with_sizes(model), "onnx", interface={"defaults": values} if values else {})
 
     def graph(self, proto: onnx.GraphProto, b: Builder, outer: Scope, opsets: Opsets, path: str, inputs: Sequence[ir.Value] | None) -> list[ir.Value]:
         """Writes a graph with `b`; `inputs` are given values for a body (None: the graph declares its own). Returns the outputs."""

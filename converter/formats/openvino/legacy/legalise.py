@@ -109,7 +109,8 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     if lengths is not None and ((found := known(lengths)) is None or (found != shape[0]).any()):
         return None
     if attrs.get("direction", "forward") == "bidirectional":
-        return _both(node, b, attrs)
+        # which alphas and betas belong to which direction is the common decomposition's business
+        return None if attrs.get("activation_alpha") or attrs.get("activation_beta") else _both(node, b, attrs)
     if shape[0] == 1 and attrs.get("direction", "forward") == "forward" and lengths is None:
         return None
     names = ("direction", "hidden_size", "activations", "activation_alpha", "activation_beta", "clip", "linear_before_reset", "input_forget")

@@ -5,31 +5,25 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, rewrites, static
-from converter.formats.zhouyi.rewrites.unrolled import FUNCTIONS, Unrolled, parameters
 from converter.graph.build import Builder
 
 
 @rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """What is not one layer after that is unrolled."""
+    """What is no layer after that, and what has alphas or betas for each direction, is written out by the common decomposition."""
     a = attributes(node)
     count = 3 if node.op_type == "LSTM" else 2
-    functions = FUNCTIONS[node.op_type]
     if a.get("layout", 0):
         return _time_first(node, b, count)
-    if a.get("direction", "forward") != "bidirectional":
-        return Unrolled(node, b).run()
-    given = a.get("activations") or functions * 2
-    each = len(functions)
-    taken = parameters(given, *(list(a.get(f"activation_{k}") or []) for k in ("alpha", "beta")))
+    if a.get("direction", "forward") != "bidirectional" or a.get("activation_alpha") or a.get("activation_beta"):
+        return None
+    names = a.get("activations")
     halves = []
     for d, direction in enumerate(("forward", "reverse")):
         # weights, biases and states have the direction first; steps and lengths have none
         operands = [v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]) for i, v in enumerate(node.inputs)]
-        mine = slice(d * each, (d + 1) * each)
-        lists = [[p[i] for p in taken[mine] if len(p) > i] for i in (0, 1)]
-        one = {**a, "direction": direction, "activations": given[mine], "activation_alpha": lists[0] or None, "activation_beta": lists[1] or None}
-        halves.append(b.ops(node.op_type, *operands, outputs=count, **one))
+        mine = names[d * len(names) // 2 : (d + 1) * len(names) // 2] if names else None
+        halves.append(b.ops(node.op_type, *operands, outputs=count, **{**a, "direction": direction, "activations": mine}))
     axes = (1, 0, 0)
     return [b.op("Concat", first, second, axis=axis) for first, second, axis in zip(*halves, axes[:count], strict=True)]
 
