@@ -23,6 +23,7 @@ from converter.formats.onnx import format as onnx_format
 from converter.formats.onnx.codec import read_onnx, read_proto, write_proto
 from converter.graph.invariants import violations
 from converter.graph.names import public_name, set_public_name
+from converter.graph.walk import all_nodes
 from onnx_node_cases import node_cases
 
 READ = onnx_format.read
@@ -267,6 +268,23 @@ def test_unknown_operators_are_named_all_at_once(tmp_path: Path) -> None:
         READ(saved(proto, tmp_path), None)
     assert [d.code for d in refusal.value.diagnostics] == ["X201", "X201"]
     assert "Mystery" in str(refusal.value) and "Riddle" in str(refusal.value)
+
+
+def test_a_name_of_an_output_is_taken_inside_a_body(tmp_path: Path) -> None:
+    """Scan from the end becomes a Loop with a Gather in its body; the output of the same name comes after it, and keeps it."""
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["r"], ["n"])], "b", [helper.make_tensor_value_info("r", 1, [2])], [helper.make_empty_tensor_value_info("n")]
+    )
+    nodes = [
+        helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, scan_input_directions=[1]),
+        helper.make_node("Gather", ["y", "i"], ["gather"]),
+    ]
+    proto = model_of(nodes, {"x": [3, 2]}, ["gather"], {"i": np.array([0, 2])})
+    model = READ(saved(proto, tmp_path), None)
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(model.run({"x": x})["gather"], -x[[2, 0]])
+    names = [o.name for n in all_nodes(model.ir.graph) for o in n.outputs]
+    assert len(names) == len(set(names))
 
 
 def test_an_operator_that_the_opset_does_not_have_yet(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import set_public_name
+from converter.graph.walk import all_graphs
 
 DEFAULTS = "netconv.defaults"
 
@@ -47,6 +48,8 @@ def check_constants(proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], 
 def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
     """Makes values the graph's outputs, under the names that the file gives them."""
     taken = {v.name for v in (*graph.inputs, *graph.initializers.values(), *outputs, *(o for n in graph for o in n.outputs))}
+    bodies = (g for g in all_graphs(graph) if g is not graph)
+    inner = {v.name: v for g in bodies for v in (*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs))}
     for value, info in zip(outputs, proto.output, strict=True):
         before = len(graph.outputs)
         b.output(value)
@@ -57,7 +60,9 @@ def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphP
         if out.name != info.name and "netconv.name" not in out.metadata_props:
             if info.name in taken:
                 set_public_name(out, info.name)
-            else:  # an Identity, now gone, gave its name to the output
+            else:  # an Identity, now gone, gave its name to the output; or a value of a body has taken it
+                if (held := inner.get(info.name)) is not None:
+                    held.name = b.names.fresh(info.name)
                 out.name = info.name
         taken.add(out.name)
 
