@@ -20,6 +20,14 @@ class Codec:
         return Codec(self.lower, self.lift, None if self.table is None else {v: k for k, v in self.table.items()})
 
 
+def is_single(value: float) -> bool:
+    """Whether a number, rounded to float32, is finite."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.float32(value)))
+
+
 def number_text(value: float) -> str:
     """The shortest decimal that reads back as the same float32 when it is one, else as the same float64; `2` for 2.0."""
     import numpy as np

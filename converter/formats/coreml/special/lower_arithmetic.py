@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults, is_float, numbers, rank_of_value, shape_list, x_of
 from converter.formats.coreml.special.registry import lowers
 from converter.graph.infer import constant
+from converter.mapping.codecs import is_single
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 
@@ -137,7 +138,7 @@ def lower_binary(near: Node, low: Lowering) -> None:
     if near.op == "Pow" and x.dtype in INTEGERS and not (c is not None and c >= 0):  # a negative power of a whole number is a fraction
         truncated(core(low), core(low).one("powBroadcastable", [x, y], shape_list(near.outputs[0])), near.outputs)
         return
-    fits = c is not None and rank_of_value(y) <= max(rank_of_value(x), 1) and np.isfinite(c)
+    fits = c is not None and rank_of_value(y) <= max(rank_of_value(x), 1) and is_single(c)
     if fits and c is not None and near.op in ("Add", "Mul", "Sub"):
         low.add("multiply" if near.op == "Mul" else "add", [x], near.outputs, {"alpha": -c if near.op == "Sub" else c})
     elif fits and c is not None and near.op == "Pow":
@@ -163,7 +164,7 @@ def lower_extremum(near: Node, low: Lowering) -> None:
         raise MappingError(f"{near.op} of {len(near.inputs)} operands (2 are taken at once)")
     x, y = x_of(near, 0), x_of(near, 1)
     c = scalar(y)
-    if near.op == "Max" and c is not None and np.isfinite(c) and rank_of_value(y) <= max(1, rank_of_value(x)):
+    if near.op == "Max" and c is not None and is_single(c) and rank_of_value(y) <= max(1, rank_of_value(x)):
         low.add("unary", [x], near.outputs, {"type": "THRESHOLD", "scale": 1.0, "alpha": c})
     else:
         low.add(_VARIADIC[near.op], [x, y], near.outputs)

@@ -22,7 +22,7 @@ from converter.formats.openvino.legacy.writing import (
     widened,
 )
 from converter.graph.infer import Array, constant
-from converter.mapping.codecs import number_text
+from converter.mapping.codecs import is_single, number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 
@@ -43,7 +43,7 @@ def lower_arithmetic(node: Node, low: Lowering) -> None:
     x, y, out = need(node, 0), need(node, 1), node.outputs[0]
     for data, other, first in ((x, y, True), (y, x, False)):
         c = scalar_of(other)
-        if c is None or not is_float(out) or data.const_value is not None or static(data) != static(out) or not np.isfinite(c):
+        if c is None or not is_float(out) or data.const_value is not None or static(data) != static(out) or not is_single(c):
             continue
         if _power(node.op, low, data, out, c, first):
             return
