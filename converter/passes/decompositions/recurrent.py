@@ -50,9 +50,6 @@ class Cell:
     def plus(self, x: Value, y: Value | None) -> Value:
         return x if y is None else self.b.op("Add", x, y)
 
-    def times(self, x: Value, y: Value) -> Value:
-        return self.b.op("Mul", x, y)
-
 
 @decomposes("LSTM", "GRU", "RNN")
 def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
@@ -149,7 +146,7 @@ def _step(kind: str, a: dict[str, Any], cell: Cell) -> Step:
     if kind == "LSTM":
         return lambda row, states: _lstm(cell, row, states[0], states[1], bool(a.get("input_forget", 0)))
     if kind == "GRU":
-        return lambda row, states: [_gru(cell, row, states[0], bool(a.get("linear_before_reset", 0)))]
+        return _gru(cell, bool(a.get("linear_before_reset", 0)))
     return lambda row, states: [cell.functions[0](cell.b, cell.plus(row, _behind(cell, states[0])))]
 
 
@@ -164,30 +161,28 @@ def _lstm(cell: Cell, row: Value, h: Value, c: Value, coupled: bool) -> list[Val
     total = cell.plus(row, _behind(cell, h))
     i, o, forget, new = (cell.gate(total, k) for k in range(4))
     p = cell.peepholes
-    i = f(b, i if p is None else b.op("Add", i, cell.times(p[0], c)))
-    forget = b.op("Sub", b.like(i, 1), i) if coupled else f(b, forget if p is None else b.op("Add", forget, cell.times(p[2], c)))
-    c = b.op("Add", cell.times(forget, c), cell.times(i, g(b, new)))
-    o = f(b, o if p is None else b.op("Add", o, cell.times(p[1], c)))
-    return [cell.times(o, out(b, c)), c]
+    i = f(b, i if p is None else b.op("Add", i, b.op("Mul", p[0], c)))
+    forget = b.op("Sub", b.like(i, 1), i) if coupled else f(b, forget if p is None else b.op("Add", forget, b.op("Mul", p[2], c)))
+    c = b.op("Add", b.op("Mul", forget, c), b.op("Mul", i, g(b, new)))
+    o = f(b, o if p is None else b.op("Add", o, b.op("Mul", p[1], c)))
+    return [b.op("Mul", o, out(b, c)), c]
 
 
-def _gru(cell: Cell, row: Value, h: Value, linear: bool) -> Value:
-    """Gates in the order z, r, h."""
+def _gru(cell: Cell, linear: bool) -> Step:
+    """Gates in the order z, r, h. What is cut from weights and biases is cut once for all steps."""
     b, (f, g) = cell.b, cell.functions
-    z_x, r_x, h_x = (cell.gate(row, k) for k in range(3))
-    if linear:
-        z_h, r_h, h_h = (cell.gate(_behind(cell, h), k) for k in range(3))
-        update, reset = f(b, b.op("Add", z_x, z_h)), f(b, b.op("Add", r_x, r_h))
-        candidate = g(b, b.op("Add", h_x, cell.times(reset, h_h)))
-    else:
-        z_r, last = [b.op("Slice", cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))]
-        first, rest = (
-            None if cell.from_state is None else b.op("Slice", cell.from_state, [k * cell.size], [end * cell.size], [0]) for k, end in ((0, 2), (2, 3))
-        )
-        both = cell.plus(b.op("MatMul", h, z_r), first)
-        update, reset = (f(b, b.op("Add", x, cell.gate(both, k))) for k, x in enumerate((z_x, r_x)))
-        candidate = g(b, b.op("Add", h_x, cell.plus(b.op("MatMul", cell.times(reset, h), last), rest)))
-    return b.op("Add", candidate, cell.times(update, b.op("Sub", h, candidate)))
+    z_r, last = [b.op("Slice", cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))]
+    first, rest = (None if cell.from_state is None else b.op("Slice", cell.from_state, [k * cell.size], [end * cell.size], [0]) for k, end in ((0, 2), (2, 3)))
+
+    def step(row: Value, states: list[Value]) -> list[Value]:
+        (h,) = states
+        both = _behind(cell, h) if linear else cell.plus(b.op("MatMul", h, z_r), first)
+        update, reset = (f(b, b.op("Add", cell.gate(row, k), cell.gate(both, k))) for k in (0, 1))
+        inner = b.op("Mul", reset, cell.gate(both, 2)) if linear else cell.plus(b.op("MatMul", b.op("Mul", reset, h), last), rest)
+        candidate = g(b, b.op("Add", cell.gate(row, 2), inner))
+        return [b.op("Add", candidate, b.op("Mul", update, b.op("Sub", h, candidate)))]
+
+    return step
 
 
 def _functions(kind: str, a: dict[str, Any], ways: int) -> list[list[Function]] | None:
