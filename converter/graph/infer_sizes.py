@@ -8,10 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of
-
-
-def _int(node: ir.Node, name: str, default: int) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
+from converter.graph.operands import attribute
 
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
@@ -37,7 +34,7 @@ def _infer_sizes(node: ir.Node) -> None:
 def sizes_of_parts(split: ir.Node) -> list[int] | None:
     """Along its axis, what SplitToSequence makes of its operand; None where only run time knows."""
     x, given = split.inputs[0], split.inputs[1] if len(split.inputs) > 1 else None
-    sizes, axis = known(given), _int(split, "axis", 0)
+    sizes, axis = known(given), int(attribute(split, "axis", 0))
     if x is None or x.shape is None or not -len(x.shape) <= axis < len(x.shape) or (given is not None and sizes is None):
         return None
     if sizes is not None and sizes.ndim:
@@ -56,15 +53,14 @@ def _infer_part(node: ir.Node) -> None:
     sizes, at = sizes_of_parts(split), int(place.reshape(-1)[0])
     if sizes is not None and -len(sizes) <= at < len(sizes):
         dims = list(split.inputs[0].shape)  # type: ignore[union-attr, arg-type]
-        dims[_int(split, "axis", 0)] = sizes[at]
+        dims[int(attribute(split, "axis", 0))] = sizes[at]
         node.outputs[0].shape = ir.Shape(dims)
 
 
 def _infer_scalar(node: ir.Node) -> None:
     """onnx gives a GatherND that finds one element no shape; it is ()."""
     data, index = (shape_of(v) if v is not None else None for v in node.inputs)
-    batch = node.attributes.get("batch_dims")
-    if node.outputs[0].shape is None and data and index and len(data) + len(index) - 1 - index[-1] == (batch.as_int() if batch is not None else 0):
+    if node.outputs[0].shape is None and data and index and len(data) + len(index) - 1 - index[-1] == attribute(node, "batch_dims", 0):
         node.outputs[0].shape = ir.Shape([])
 
 
@@ -73,7 +69,7 @@ def _infer_resized(node: ir.Node) -> None:
     x, factors = node.inputs[0], known(node.inputs[2]) if len(node.inputs) > 2 else None
     if x is None or x.shape is None or factors is None or not factors.size or (len(node.inputs) > 3 and node.inputs[3] is not None):
         return
-    axes = node.attributes["axes"].as_ints() if "axes" in node.attributes else range(len(x.shape))
+    axes = attribute(node, "axes", range(len(x.shape)))
     if len(axes) != factors.size:
         return
     dims = list(x.shape)

@@ -102,10 +102,10 @@ def _convolution(node: ir.Node) -> str | None:
 
 
 def _pool(node: ir.Node) -> str | None:
-    x, order, p = dims_of(node, 0), attribute(node, "storage_order", 0), int(attribute(node, "p", 2))
-    if order not in (0, 1) or p < 1:
-        return f"the order {order} is not 0 or 1" if order not in (0, 1) else f"the norm {p} is impossible"
-    return _window(node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:])
+    x, order = dims_of(node, 0), attribute(node, "storage_order", 0)
+    if order not in (0, 1):
+        return f"the order {order} is not 0 or 1"
+    return laws_values.power(node) or _window(node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:])
 
 
 def _channels(node: ir.Node) -> str | None:
@@ -177,8 +177,7 @@ def _reduction(node: ir.Node) -> str | None:
         return f"axes of the shape {given}"
     if x is None or axes is None:
         return None
-    fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes) if x else not axes
-    return None if fits else f"{axes} are not different axes of the shape {x}"
+    return laws_values.different_axes(axes, x)
 
 
 def _slice(node: ir.Node) -> str | None:

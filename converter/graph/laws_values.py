@@ -54,8 +54,12 @@ def _triangle(node: ir.Node) -> str | None:
 
 
 def _axes(node: ir.Node) -> str | None:
-    x, axes = dims_of(node, 0), list(attribute(node, "axes", [0, 2, 3]))
-    fits = x is None or (all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes))
+    x = dims_of(node, 0)
+    return None if x is None else different_axes(list(attribute(node, "axes", [0, 2, 3])), x)
+
+
+def different_axes(axes: Sequence[int], x: Dims) -> str | None:
+    fits = all(-len(x) <= a < len(x) for a in axes) and len({a % len(x) for a in axes}) == len(axes)
     return None if fits else f"{axes} are not different axes of the shape {x}"
 
 
@@ -164,7 +168,7 @@ def _loss(node: ir.Node) -> str | None:
     return None if target is None else _outside(target if left_out is None else target[target != left_out], classes, "class")
 
 
-def _power(node: ir.Node) -> str | None:
+def power(node: ir.Node) -> str | None:
     p = int(attribute(node, "p", 2))
     return None if p >= 1 else f"the norm {p} is impossible"
 
@@ -236,6 +240,6 @@ LAWS: dict[str, Callable[[ir.Node], str | None]] = {
     **{"CumSum": _along, "Trilu": _triangle, "MeanVarianceNormalization": _axes, "ReverseSequence": _turned, "Resize": _resize, "Range": _range},
     **{"GroupNormalization": _groups, "Col2Im": _columns, "RoiAlign": _aligned, "MaxRoiPool": _pooled, "MaxUnpool": _unpooled, "Gemm": _bias},
     **{"Pad": _padded, "DeformConv": _deformed},
-    **{"NegativeLogLikelihoodLoss": _loss, "SoftmaxCrossEntropyLoss": _loss, "GlobalLpPool": _power},
+    **{"NegativeLogLikelihoodLoss": _loss, "SoftmaxCrossEntropyLoss": _loss, "GlobalLpPool": power},
     **{"QLinearMatMul": _points, "MatMulInteger": _points, "ConvInteger": _zero_points},
 }
