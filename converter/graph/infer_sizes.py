@@ -10,7 +10,6 @@ import onnx_ir as ir
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of
 from converter.graph.operands import attribute
 
-
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
 
 

@@ -6,13 +6,14 @@ before:  GatherND(x[2,3,4], index[5,2])     after:  Gather(Reshape(x, [6,4]), in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial, reduce
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import known, shape_of
+from converter.graph.infer import Array, known, shape_of
 from converter.graph.sizes import arange
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
@@ -27,9 +28,15 @@ def _counted(index: ir.Value, extents: list[int], b: Builder) -> ir.Value:
     return b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(extents)), index)
 
 
-def _strides(extents: tuple[int, ...]) -> list[int]:
+def strides_of(extents: Sequence[int]) -> list[int]:
     """Elements from one place to the next of each axis, row-major."""
     return [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+
+
+def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
+    """The flat index of each place by its own coordinates, but for that along `axis`, which has one entry."""
+    own = [arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(places))]) * strides[i] for i, n in enumerate(places)]
+    return sum(own[1:], own[0])
 
 
 @decomposes("GatherND")
@@ -43,7 +50,7 @@ def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
     if not depth or not row or not all(looked_up):
         return None
     flat = _counted(index, list(looked_up[batch:]), b)
-    steps = zip(b.ops("Split", flat, outputs=depth, axis=-1, num_outputs=depth), _strides(looked_up)[batch:], strict=True)
+    steps = zip(b.ops("Split", flat, outputs=depth, axis=-1, num_outputs=depth), strides_of(looked_up)[batch:], strict=True)
     flat = reduce(partial(b.op, "Add"), [b.op("Squeeze", b.op("Mul", one, np.array(step)) if step > 1 else one, [-1]) for one, step in steps])
     if batch:
         first = arange(math.prod(looked_up[:batch])).reshape(*looked_up[:batch], *[1] * (len(places) - 1 - batch))
@@ -79,10 +86,9 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     if not shape or index is None or out is None or not all(shape):
         return None
     axis = int(attrs_of(node).get("axis", 0)) % len(shape)
-    strides = _strides(shape)
+    strides = strides_of(shape)
     flat = _counted(index, [shape[axis]], b)
     flat = flat if strides[axis] == 1 else b.op("Mul", flat, np.array(strides[axis]))
-    others = [arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(out))]) * strides[i] for i, n in enumerate(out)]
-    own = sum(others[1:], others[0])
+    own = own_places(out, strides, axis)
     flat = b.op("Add", flat, own) if np.any(own) else flat
     return b.op("Reshape", b.op("Gather", b.op("Reshape", x_of(node), [-1]), b.op("Reshape", flat, [-1])), list(out))

@@ -14,6 +14,7 @@ from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
+from converter.passes.decompositions.indexing import own_places, strides_of
 
 LARGEST = 1 << 22  # elements of the table
 _KINDS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
@@ -44,9 +45,8 @@ def scatter_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     axis, count = int(attrs_of(node).get("axis", 0)) % len(shape), math.prod(places)
     if count > LARGEST:
         return None
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    grid = np.meshgrid(*(arange(n) for n in places), indexing="ij")
-    own = sum((g * s for i, (g, s) in enumerate(zip(grid, strides, strict=True)) if i != axis), np.zeros(places, np.int64)).reshape(-1)
+    strides = strides_of(shape)
+    own = np.broadcast_to(own_places(places, strides, axis), places).reshape(-1)
     flat: Any = _one_index(index, [shape[axis]], count, b)
     flat = flat * strides[axis] + own if not isinstance(flat, ir.Value) else _moved(b, flat, strides[axis], own)
     operands = b.op("Reshape", x, [math.prod(shape), 1]), flat, b.op("Reshape", updates, [count, 1])
@@ -66,7 +66,7 @@ def _moved(b: Builder, index: ir.Value, stride: int, own: np.ndarray) -> ir.Valu
 
 def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any:
     """[count]: an array where the indices are constant, else a value of their type."""
-    strides = np.array([int(np.prod(sizes[i + 1 :])) for i in range(len(sizes))])
+    strides = np.array(strides_of(sizes))
     array = constant(index)
     if array is not None:
         array = array.reshape(count, len(sizes))
