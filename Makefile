@@ -15,7 +15,7 @@ EXTRAS_dev := dev
 EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 
-.PHONY: help demo test test-browser check lint format bench record clean fuzz fuzz-guided
+.PHONY: help demo test judges test-browser check lint format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -28,11 +28,14 @@ demo: .venv/.installed-demo ## Convert both sample networks to every format, ver
 test: .venv/.installed-test ## The whole test suite, two processes
 	$(BIN)/python -m pytest -n 2 $(TESTS)
 
+judges: .venv/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
+	$(BIN)/python -m pytest -n 2 -m judges $(TESTS)
+
 test-browser: .venv/.installed-browser ## The report in a headless Chromium (apt: chromium chromium-driver)
 	$(BIN)/python -m pytest -n 0 -m browser tests/report
 
 check: lint ## Format, lint, types, and the fast tests
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
 lint: .venv/.installed-dev ## Format, lint, types
 	$(BIN)/ruff format --check .

@@ -15,18 +15,6 @@ FOLDERS = ("converter", "schemas", "tests", "samples", "benchmarks", ".ci", ".gi
 FILES = ("README.md", "Makefile", "pyproject.toml", ".gitignore")
 TEXT = {".py", ".md", ".toml", ".yml", ".json", ".xml", ".txt", ".rng", ".html", ""}
 
-LONGEST = 300
-# files that are longer, each with the reason; a table or a catalogue may be, code should be split
-LONG_FILES: dict[str, str] = {
-    "converter/mapping/fields.py": "the vocabulary of rows, one kind of field after the other",
-    "converter/formats/nnapi/codec.py": "every key of the table form, read and written",
-    "converter/formats/nnapi/liteflat.py": "the flatbuffer, field by field",
-    "converter/formats/nnapi/litespecial.py": "the operations whose TensorFlow Lite form no row says, one after the other",
-    "converter/formats/nnapi/shape_rules.py": "the shape rules of the operations, one after the other",
-    "converter/formats/openvino/ir.py": "the nodes of the format, one dataclass after the other",
-}
-LONGEST_FUNCTION = 40
-
 
 def text_files() -> Iterator[Path]:
     for folder in FOLDERS:
@@ -55,22 +43,6 @@ def test_no_path_of_one_machine() -> None:
 
 def test_nothing_is_left_to_do() -> None:
     assert found(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b", python_files()) == []
-
-
-def test_long_files_are_listed_with_a_reason() -> None:
-    long = {str(p.relative_to(ROOT)) for p in python_files() if len(p.read_text(encoding="utf-8").splitlines()) > LONGEST}
-    assert long == set(LONG_FILES), "split these files, or list them in LONG_FILES with the reason"
-    assert all(LONG_FILES.values())
-
-
-def test_functions_are_short() -> None:
-    long = [
-        f"{file.relative_to(ROOT)}:{node.lineno} {node.name} {node.end_lineno - node.lineno + 1} lines"
-        for file in python_files()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= LONGEST_FUNCTION
-    ]
-    assert long == []
 
 
 def test_every_module_says_what_it_is() -> None:
