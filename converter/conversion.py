@@ -162,6 +162,6 @@ def check(model: Model, target: str, source: Path, io_layout: str = "") -> Cover
             found.extend(e.diagnostics)
     blocked = {(d.where.layer, d.where.kind) for d in found if d.level == "error"}
     kinds = {n.metadata_props.get("netconv.type", n.op_type) for n in all_nodes(model.ir.graph)}
-    layers = len({n.metadata_props.get("netconv.layer") or id(n) for n in all_nodes(model.ir.graph)})
+    layers = len({n.metadata_props.get("netconv.layer") or n for n in all_nodes(model.ir.graph)})
     blocked_kinds = {kind for _, kind in blocked} & kinds
     return Coverage(flavour, layers, max(0, layers - len(blocked)), len(kinds), len(kinds) - len(blocked_kinds), tuple(found))

@@ -246,12 +246,12 @@ def _ports(mine: Iterable[ir.Value], theirs: Iterable[ir.Value], given: dict[str
         c = names[1].get(given.get(name, given.get(str(r.name), name)))
         if c is not None:
             pairs.append((r, c))
-    used_r, used_c = {id(r) for r, _ in pairs}, {id(c) for _, c in pairs}
-    rest_r, rest_c = [v for v in left if id(v) not in used_r], [v for v in right if id(v) not in used_c]
+    used_r, used_c = {r for r, _ in pairs}, {c for _, c in pairs}
+    rest_r, rest_c = [v for v in left if v not in used_r], [v for v in right if v not in used_c]
     if len(rest_r) == len(rest_c) and all(comparable(r, c) for r, c in zip(rest_r, rest_c, strict=True)):
         pairs.extend(zip(rest_r, rest_c, strict=True))
-    order = {id(v): i for i, v in enumerate(left)}
-    return [(str(r.name), str(c.name)) for r, c in sorted(pairs, key=lambda p: order[id(p[0])])]
+    order = {v: i for i, v in enumerate(left)}
+    return [(str(r.name), str(c.name)) for r, c in sorted(pairs, key=lambda p: order[p[0]])]
 
 
 def _numbered(values: Iterable[ir.Value]) -> dict[str, ir.Value]:

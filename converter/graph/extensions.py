@@ -127,13 +127,13 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
     """Lets `results` take the place, names and uses of the node's outputs, and removes the node."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    taken: set[int] = set()
+    taken: set[ir.Value] = set()
     for old, new in zip(node.outputs, results, strict=False):
         if new is None or (old.is_graph_output() is False and not old.uses()):
             continue
-        if old.is_graph_output() and (new.producer() is None or new.graph is not graph or new.is_graph_output() or id(new) in taken):
+        if old.is_graph_output() and (new.producer() is None or new.graph is not graph or new.is_graph_output() or new in taken):
             new = b.op("Identity", new)
-        taken.add(id(new))
+        taken.add(new)
         keeps_name = new.producer() is not None and not new.is_graph_output() and (old.is_graph_output() or new.producer().graph is graph)  # type: ignore[union-attr]
         public = dict(old.metadata_props)
         name = old.name

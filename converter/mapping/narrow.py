@@ -24,7 +24,7 @@ class Narrowing:
 
     table: Mapping[ir.DataType, ir.DataType]
     notes: list[Diagnostic] = field(default_factory=list)
-    _warned: set[int] = field(default_factory=set)
+    _warned: set[ir.Value] = field(default_factory=set)
 
     def dtype(self, value: ir.Value) -> ir.DataType:
         """The type in which `value` is written."""
@@ -33,8 +33,8 @@ class Narrowing:
         if narrow is None:
             return own
         boundary = value.is_graph_input() or value.is_graph_output()
-        if boundary and id(value) not in self._warned:
-            self._warned.add(id(value))
+        if boundary and value not in self._warned:
+            self._warned.add(value)
             self.notes.append(
                 Diagnostic("X205", f"{public_name(value)} is {own.name}, written as {narrow.name}", level="warning", where=Where(layer=public_name(value)))
             )

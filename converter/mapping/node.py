@@ -38,13 +38,13 @@ class Node:
         self.inputs[index] = value
 
 
-@dataclass
+@dataclass(eq=False)
 class Layer:
     """The far side: a layer of a foreign format.
 
     `attrs` are its parameters as the codec gives them, `blobs` its weights (arrays, never copied), inputs and outputs the
     values of the shared graph that its activations are. On lifting, `outputs` holds what the file declares about them
-    (types and shapes; may be empty); on lowering, the values that the layer writes.
+    (types and shapes; may be empty); on lowering, the values that the layer writes. Two layers that say the same are still two.
     """
 
     kind: str

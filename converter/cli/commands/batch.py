@@ -89,10 +89,9 @@ def _report(console: Console, folder: Path, data: dict[str, Any], times: dict[st
     from converter.report import facts, html, render
 
     report = facts.Report("batch", data["version"], tuple(facts.of_data(data, "batch")))
-    pages = {f"job-{i:04}.html": e for i, e in enumerate(report.entries) if e.code or e.numbers is not None}
-    names = {id(e): name for name, e in pages.items()}
+    pages = {i: f"job-{i:04}.html" for i, e in enumerate(report.entries) if e.code or e.numbers is not None}
     files = {"results.json": result.dumps(data), "timing.json": result.dumps(times), "junit.xml": render(report, "junit") + "\n"}
-    files |= {name: html.render(facts.Report(e.name, report.version, (e,))) for name, e in pages.items()}
-    files["index.html"] = html.render(report, lambda i, e: names.get(id(e), ""))
+    files |= {name: html.render(facts.Report(report.entries[i].name, report.version, (report.entries[i],))) for i, name in pages.items()}
+    files["index.html"] = html.render(report, lambda i, e: pages.get(i, ""))
     result.write(folder, files)
     console.say(f"report: {folder / 'index.html'}  {folder / 'junit.xml'}  {folder / 'results.json'}")

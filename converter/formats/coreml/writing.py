@@ -96,7 +96,7 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
                 collect(body)
 
     collect(low.layers)
-    live: set[int] = set()
+    live: set[Layer] = set()
     pending = list(roots)
     seen: set[Value] = set()
     while pending:
@@ -109,8 +109,8 @@ def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:
             continue
         seen.add(value)
         for layer in writers.get(value, []):
-            if id(layer) not in live:
-                live.add(id(layer))
+            if layer not in live:
+                live.add(layer)
                 pending += [v for v in layer.inputs if v is not None]
                 pending += [v for v in [layer.attrs.get("conditionVar")] if isinstance(v, Value)]
     return _thinned(low.layers, live)
@@ -145,8 +145,8 @@ def _written_inside(layer: Layer) -> list[Value]:
     return [o for body in _bodies(layer) for inner in body for o in [*inner.outputs, *_written_inside(inner)]]
 
 
-def _thinned(layers: list[Layer], live: set[int]) -> list[Layer]:
-    kept = [layer for layer in layers if id(layer) in live]
+def _thinned(layers: list[Layer], live: set[Layer]) -> list[Layer]:
+    kept = [layer for layer in layers if layer in live]
     for layer in kept:
         for key, body in (layer.extra or {}).items() if layer.kind != REFUSED else ():
             layer.extra[key] = _thinned(body, live)

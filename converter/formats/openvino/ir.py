@@ -73,7 +73,9 @@ class Blob:
         slices = isinstance(self.content, FileSlice) and isinstance(other.content, FileSlice)
         return self.content is other.content or (slices and self.content == other.content)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        # an array has no hash of its own; the blob holds it, so that no other object can come to its address
+        return hash(self.content) if isinstance(self.content, FileSlice) else object.__hash__(self.content)
 
 
 def materialise(content: Any) -> npt.NDArray[Any]:

@@ -17,7 +17,6 @@ from converter.formats.openvino.ir import (
     Channel,
     Content,
     Element,
-    FileSlice,
     Layer,
     Net,
     Port,
@@ -37,23 +36,23 @@ _SMALL = 1 << 12
 _ALIGNMENT = 8
 _NOTHING = Blob(bytes(1))
 
-Places = dict[int, tuple[int, int]]
+Places = dict[Blob, tuple[int, int]]
 
 
 def lay_out(net: Net) -> tuple[Places, list[Content]]:
-    """Every blob once, in the order of the layers: id(blob) -> (offset, size) for `write_xml`, and what the .bin consists of."""
+    """Every blob once, in the order of the layers: (offset, size) of each for `write_xml`, and what the .bin consists of."""
     pool = _Pool()
     places: Places = {}
     for layer in net.walk():
         for name, blob in layer.blobs.items():
-            places[id(blob)] = pool.place(blob)
+            places[blob] = pool.place(blob)
             if not net.legacy:
-                _check_size(layer, name, places[id(blob)][1])
+                _check_size(layer, name, places[blob][1])
                 # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a byte on it
-                places[id(blob)] = places[id(blob)] if places[id(blob)][1] else pool.place(_NOTHING)
+                places[blob] = places[blob] if places[blob][1] else pool.place(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
         if isinstance(channel.mean, Blob):
-            places[id(channel.mean)] = pool.place(channel.mean)
+            places[channel.mean] = pool.place(channel.mean)
     return places, pool.contents
 
 
@@ -73,14 +72,13 @@ class _Pool:
     def __init__(self) -> None:
         self.contents: list[Content] = []
         self._end = 0
-        self._by_source: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._by_source: dict[Blob, tuple[int, int]] = {}
         self._by_content: dict[bytes, tuple[int, int]] = {}
 
     def place(self, blob: Blob) -> tuple[int, int]:
-        content = blob.content
-        source = (id(content.file), content.offset, content.size) if isinstance(content, FileSlice) else (id(content),)
+        source = Blob(blob.content)  # whatever its precision
         if source not in self._by_source:
-            self._by_source[source] = self._append(content)
+            self._by_source[source] = self._append(blob.content)
         return self._by_source[source]
 
     def _append(self, content: Content) -> tuple[int, int]:
@@ -207,7 +205,7 @@ class _Xml:
         return e
 
     def place(self, blob: Blob) -> dict[str, str]:
-        offset, size = self.places[id(blob)]
+        offset, size = self.places[blob]
         return {"offset": str(offset), "size": str(size)}
 
     def blob(self, tag: str, blob: Blob) -> XmlElement:

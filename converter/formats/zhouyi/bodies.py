@@ -36,9 +36,9 @@ class Body:
 
 def captured(body: ir.Graph) -> list[ir.Value]:
     """The computed values from outside that a body and the bodies in it read, each once. Constants are written where they are read."""
-    inner = {id(g) for g in all_graphs(body)}
+    inner = set(all_graphs(body))
     read = [v for node in all_nodes(body) for v in node.inputs] + [v for g in all_graphs(body) for v in g.outputs]
-    return list(dict.fromkeys(v for v in read if v is not None and v.const_value is None and id(v.graph) not in inner))
+    return list(dict.fromkeys(v for v in read if v is not None and v.const_value is None and v.graph not in inner))
 
 
 def count_turns(model: ir.Model) -> None:

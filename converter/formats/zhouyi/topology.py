@@ -95,20 +95,20 @@ def _check_names(graph: Graph) -> list[Diagnostic]:
 
 def _check_cycles(graph: Graph, producers: Producers) -> list[Diagnostic]:
     """Remove layers whose inputs are all there until none is left; what remains waits for itself."""
-    waiting = {id(x): {id(producers[t.name][0]) for t in x.inputs if t.name in producers} for x in graph.layers}
-    readers: dict[int, list[Layer]] = {}
+    waiting = {x: {producers[t.name][0] for t in x.inputs if t.name in producers} for x in graph.layers}
+    readers: dict[Layer, list[Layer]] = {}
     for layer in graph.layers:
-        for source in waiting[id(layer)]:
+        for source in waiting[layer]:
             readers.setdefault(source, []).append(layer)
-    ready = deque(x for x in graph.layers if not waiting[id(x)])
+    ready = deque(x for x in graph.layers if not waiting[x])
     while ready:
         done = ready.popleft()
-        del waiting[id(done)]
-        for layer in readers.get(id(done), []):
-            waiting[id(layer)].discard(id(done))
-            if not waiting[id(layer)]:
+        del waiting[done]
+        for layer in readers.get(done, []):
+            waiting[layer].discard(done)
+            if not waiting[layer]:
                 ready.append(layer)
-    stuck = [x for x in graph.layers if id(x) in waiting]
+    stuck = [x for x in graph.layers if x in waiting]
     if not stuck:
         return []
     names = ", ".join(f'"{x.name}"' for x in stuck[:5]) + (f" and {len(stuck) - 5} more" if len(stuck) > 5 else "")

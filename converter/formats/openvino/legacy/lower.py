@@ -92,7 +92,7 @@ class NetWriter:
         self.narrowing = Narrowing(NARROW)
         self.names: dict[str, int] = {}
         self.reserved: set[str] = set()
-        self.outputs: set[int] = set()  # id() of the layers that keep the name they have
+        self.outputs: set[Layer] = set()  # the layers that keep the name they have
         self.problems: list[Diagnostic] = []
 
     def graph(self, graph: ir.Graph) -> None:
@@ -102,14 +102,14 @@ class NetWriter:
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
         refuse(self.problems)
-        in_order(layers, [id(la) for v in graph.outputs for la in layers if id(la) in self.outputs and la.name == public_name(v)])
+        in_order(layers, [la for v in graph.outputs for la in layers if la in self.outputs and la.name == public_name(v)])
         for value in graph.inputs:
             name = public_name(value)
             if name in states:
                 body.add(Layer("Memory", f"{name}/read", {"id": name, "index": "1", "size": "2"}, outputs=[value]))
             else:
                 layer = Layer("Input", name, outputs=[value])
-                self.outputs.add(id(layer))
+                self.outputs.add(layer)
                 body.add(layer)
         for layer in layers:
             body.add(layer)
@@ -152,7 +152,7 @@ class NetWriter:
                 self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
                 continue
             low.layers[-1].name = name
-            self.outputs.add(id(low.layers[-1]))
+            self.outputs.add(low.layers[-1])
             layers.extend(low.layers[start:])
             done.add(value)
 
@@ -162,11 +162,11 @@ class NetWriter:
             if not name.endswith(f".{index}"):
                 return False
             name = name.removesuffix(f".{index}")
-            if producer.name != name if id(producer) in self.outputs else name in self.reserved:
+            if producer.name != name if producer in self.outputs else name in self.reserved:
                 return False
             self.reserved.add(name)
         producer.name = name
-        self.outputs.add(id(producer))
+        self.outputs.add(producer)
         return True
 
     def name(self, hint: str) -> str:
@@ -228,7 +228,7 @@ class BodyWriter:
         # the Model Optimizer counts the blobs as ports, too
         first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
         outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
-        name = layer.name if id(layer) in self.net.outputs else self.net.name(layer.name or layer.kind)
+        name = layer.name if layer in self.net.outputs else self.net.name(layer.name or layer.kind)
         made = IrLayer(len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs)
         self._store(made, layer)
         return self._place(made, inputs, layer.outputs)
