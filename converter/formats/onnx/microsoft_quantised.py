@@ -128,16 +128,18 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
     if bits not in (2, 4, 8):
         raise MappingError(f"MatMulNBits of {bits} bits is not supported")
     blocks = -(-k // block)
-    weights = unpack(op.constant(1).reshape(n, -1), bits)[:, : blocks * block]
     scales = b.op("Reshape", op.need(2), [n, blocks])
     dtype = ir.DataType.UINT4 if bits == 4 else ir.DataType.UINT8
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
-        centred = b.op("Sub", b.op("Cast", b.const(weights.reshape(n, blocks, block), "weight"), to=scales.dtype), b.op("Reshape", zero, [n, blocks, 1]))
+        centred = b.op(
+            "Sub", b.op("Cast", b.const(_numbers(op.constant(1), bits, [n, blocks, block]), "weight"), to=scales.dtype), b.op("Reshape", zero, [n, blocks, 1])
+        )
         real = b.op("Reshape", b.op("Mul", centred, b.op("Unsqueeze", scales, [2])), [n, blocks * block])
     else:
         points = np.full((n, blocks), 1 << (bits - 1), np.uint8) if zero is None else unpack(op.constant(3).reshape(n, -1), bits)[:, :blocks]
-        real = b.op("DequantizeLinear", b.const(_packed(weights, dtype), "weight"), scales, b.const(_packed(points, dtype)), axis=1, block_size=block)
+        weights = b.const(_numbers(op.constant(1), bits, [n, blocks * block]), "weight")
+        real = b.op("DequantizeLinear", weights, scales, b.const(_packed(points, dtype)), axis=1, block_size=block)
     if blocks * block != k:
         real = b.op("Slice", real, [0], [k], [1])
     y = b.op("MatMul", op.need(0), b.op("Transpose", real, perm=[1, 0]))
@@ -150,6 +152,13 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
         return data
     shifts = arange(0, 8, bits, dtype=np.uint8)
     return ((data[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*data.shape[:-1], -1)
+
+
+def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
+    """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs them too."""
+    if bits == 4:
+        return ir.PackedTensor(data.reshape(-1), ir.DataType.UINT4, shape=ir.Shape(shape))
+    return ir.Tensor(unpack(data.reshape(shape[0], -1), bits).reshape(shape), ir.DataType.UINT8)
 
 
 def _packed(data: np.ndarray, dtype: ir.DataType) -> ir.TensorProtocol:

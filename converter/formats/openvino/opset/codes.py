@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -74,6 +75,33 @@ class Coded(ir.LazyTensor):
 def bits(values: Array, name: str) -> Coded:
     """Zeros and ones as u1, the first one in the highest bit."""
     return Coded("u1", np.packbits(values.reshape(-1).astype(np.uint8)), list(values.shape), name)
+
+
+def reshaped(tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.TensorProtocol:
+    """The same numbers in another shape, with at most one -1 in it; what is packed stays packed."""
+    if -1 in shape:
+        shape = [tensor.size // -math.prod(shape) if d == -1 else d for d in shape]
+    if isinstance(tensor, Coded):
+        return Coded(tensor.element, tensor.packed, list(shape), str(tensor.name))
+    if tensor.dtype.bitwidth >= 8:
+        return ir.Tensor(tensor.numpy().reshape(shape), tensor.dtype)
+    return ir.LazyTensor(lambda: _packed(tensor, shape), dtype=tensor.dtype, shape=ir.Shape(shape))
+
+
+def _packed(tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.TensorProtocol:
+    return ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape))
+
+
+def narrowest(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Whole numbers of 2 bits in bytes, which ONNX has no type for, as u2; other tensors as they are."""
+    if isinstance(tensor, Coded) or tensor.dtype != U8 or not tensor.size:
+        return tensor
+    array = tensor.numpy().reshape(-1)
+    if array[:4096].max() > 3 or array.max() > 3:
+        return tensor
+    fields = np.pad(array, (0, -array.size % 4)).reshape(-1, 4)
+    packed = np.bitwise_or.reduce(fields << np.arange(0, 8, 2, dtype=np.uint8), axis=1).astype(np.uint8)
+    return Coded("u2", packed, [int(d) for d in tensor.shape.numpy()], str(tensor.name))
 
 
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -163,7 +165,26 @@ def resize_in_turn(node: ir.Node, b: Builder) -> ir.Value | None:
     return x
 
 
+def blocks_last(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Constant weights whose blocks are along another axis than the last: moved there, and back behind."""
+    a, n, tensors = attrs_of(node), rank_of(node.outputs[0]), [v.const_value for v in node.inputs if v is not None]
+    if not a.get("block_size", 0) or n is None or any(t is None or len(t.shape) != n for t in tensors):
+        return None
+    axis = a.get("axis", 1) % n
+    if axis == n - 1:
+        return None
+    order = [*(i for i in range(n) if i != axis), axis]
+    y = b.op("DequantizeLinear", *(b.const(_moved(t, order), str(t.name)) for t in tensors if t is not None), axis=n - 1, block_size=a["block_size"])
+    return b.op("Transpose", y, perm=[order.index(i) for i in range(n)])
+
+
+def _moved(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
+    shape = ir.Shape([int(tensor.shape.numpy()[i]) for i in order])
+    return ir.LazyTensor(lambda: ir.Tensor(np.ascontiguousarray(tensor.numpy().transpose(order)), tensor.dtype), dtype=tensor.dtype, shape=shape)
+
+
 REWRITES: Rewrites = {
+    ("", "DequantizeLinear"): blocks_last,
     ("", "Resize"): resize_in_turn,
     **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,

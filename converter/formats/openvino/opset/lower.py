@@ -59,7 +59,17 @@ def _widens(node: ir.Node) -> bool:
     """A Cast that makes many constant numbers larger; halves are made small again when they are written."""
     tensor = node.inputs[0].const_value if node.op_type == "Cast" and node.inputs and node.inputs[0] is not None else None
     to = node.outputs[0].dtype
-    return tensor is not None and to is not None and tensor.size > KNOWN_LIMIT and tensor.dtype not in HALVES and tensor.dtype.bitwidth < to.bitwidth
+    if tensor is None or to is None or tensor.size <= KNOWN_LIMIT or tensor.dtype in HALVES or tensor.dtype.bitwidth >= to.bitwidth:
+        return False
+    return tensor.dtype.bitwidth >= 8 or not _each_has_a_factor(node.outputs[0])
+
+
+def _each_has_a_factor(weights: ir.Value) -> bool:
+    """Whether every number has a constant factor of its own: where they are 4-bit numbers, the runtime makes garbage of that."""
+    readers = [use.node for use in weights.uses() if use.node.op_type in ("Mul", "Sub")]
+    if any(r.op_type == "Mul" and any(v is not None and v.const_value is not None and v.shape == weights.shape for v in r.inputs) for r in readers):
+        return True
+    return any(_each_has_a_factor(r.outputs[0]) for r in readers if r.op_type == "Sub" and r.inputs[0] is weights)
 
 
 def _unknown_constants(model: ir.Model) -> list[Diagnostic]:

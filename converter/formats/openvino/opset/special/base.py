@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.codes import AS_STORED, Coded, reshaped
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
 from converter.mapping.codecs import bool_text, csv, csv_floats, float_of, int_of, number_text
@@ -174,10 +175,10 @@ def text_of(value: Any) -> str:
     return number_text(value) if isinstance(value, float) else str(value)
 
 
-def constant_input(low: Lowering, array: Any) -> ir.Value:
+def constant_input(low: Lowering, array: Any, name: str = "const") -> ir.Value:
     """A constant that becomes a Const layer in front of the layer that uses it."""
     tensor = ir.Tensor(np.asarray(array)) if isinstance(array, np.ndarray | np.generic) else array
-    value = low.value("const", None, tensor.shape.numpy())
+    value = low.value(name, None, tensor.shape.numpy())
     value.const_value = tensor
     value.type = ir.TensorType(tensor.dtype)
     return value
@@ -217,10 +218,18 @@ class Emit:
         array = known(value)
         return value if array is None else np.asarray(array)
 
-    def reshape(self, value: ir.Value, shape: Sequence[int]) -> Any:
-        if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
-            return value.const_value.numpy().reshape(shape)
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        if value.const_value is not None:
+            return constant_input(self.low, reshaped(value.const_value, shape), value.name or "const")
         return self.op("Reshape", value, list(shape), special_zero=False)
+
+    def stored(self, value: ir.Value) -> ir.Value:
+        """For readers that take the type in which a constant is stored: no Convert of a packed constant in between."""
+        if not isinstance(value.const_value, Coded):
+            return value
+        result = constant_input(self.low, value.const_value, value.name or "const")
+        result.meta[AS_STORED] = True
+        return result
 
 
 def given(node: Node, index: int) -> ir.Value:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.codes import narrowest, reshaped
 from converter.formats.openvino.opset.fields import element_type
-from converter.formats.openvino.opset.special.base import Emit, attributes, given, lifts, lowers, needs, operand, optional, rank
+from converter.formats.openvino.opset.special.base import Emit, attributes, constant_input, dim, given, lifts, lowers, needs, operand, optional, rank
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.mapping.drive import Lowering
@@ -42,15 +41,11 @@ def lower_fake_convert(node: Node, low: Lowering) -> None:
     Emit(node, low).out("FakeConvert", *node.inputs, destination_type=element_type.lower(node.attrs["to"]))
 
 
-def _along(e: Emit, value: ir.Value, n: int, axis: int) -> Any:
+def _along(e: Emit, value: ir.Value, n: int, axis: int) -> ir.Value:
     """A vector of scales or zero points, shaped to broadcast along `axis` of rank n."""
     if rank_of(value) != 1 or n <= 1:
         return value
-    shape, tensor = [-1 if i == axis else 1 for i in range(n)], value.const_value
-    if tensor is None or tensor.dtype.bitwidth >= 8:
-        return e.reshape(value, shape)
-    shape[axis] = tensor.size
-    return ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape))
+    return e.reshape(value, [-1 if i == axis else 1 for i in range(n)])
 
 
 @lifts("Multiply")
@@ -88,17 +83,15 @@ def dequantised(b: Builder, x: ir.Value, scale: ir.Value) -> ir.Value | None:
     if len(own) <= 1 and (not own or steps[own[0]] == shape[own[0]]):
         flat = [steps[own[0]]] if own else []
         return b.op("DequantizeLinear", weights, *(None if v is None else _flat(b, v, flat) for v in (scale, zero)), axis=own[0] if own else None)
-    if steps[-1] == 1 and steps[:-1] == shape[:-1]:  # groups: the last axis is one block
-        return b.op("DequantizeLinear", weights, scale, zero, axis=len(shape) - 1, block_size=shape[-1])
+    shared = [i for i, (d, whole) in enumerate(zip(steps, shape, strict=False)) if d != whole]
+    if len(shared) == 1 and steps[shared[0]] == 1:  # groups: all of this axis is one block
+        return b.op("DequantizeLinear", weights, scale, zero, axis=shared[0], block_size=shape[shared[0]])
     return None
 
 
 def _flat(b: Builder, value: ir.Value, shape: list[int]) -> ir.Value:
     assert value.const_value is not None
-    if value.const_value.dtype.bitwidth < 8:
-        tensor = value.const_value
-        return b.const(ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape)), value.name or "zero")
-    return b.const(value.const_value.numpy().reshape(shape), value.name or "scale")
+    return b.const(reshaped(value.const_value, shape), value.name or "const")
 
 
 def _zero(b: Builder, value: ir.Value | None, weights: ir.Value, steps: tuple[int, ...]) -> ir.Value | None:
@@ -113,18 +106,66 @@ def _zero(b: Builder, value: ir.Value | None, weights: ir.Value, steps: tuple[in
 def lower_dequantize(node: Node, low: Lowering) -> None:
     """(Convert(x) - Convert(zero)) * scale: the chain in which runtimes look for compressed weights."""
     e, x, scale, zero = Emit(node, low), given(node, 0), given(node, 1), node.input(2)
-    out = node.outputs[0].dtype or scale.dtype or T.FLOAT
     n, axis, block = rank(x), node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
     axis = axis + n if axis < 0 else axis
-    if block and (shape_of(scale) is None or shape_of(x) is None or shape_of(scale)[axis] != 1):  # type: ignore[index]
-        raise MappingError("blocks must cover the whole axis")
+    if block and (shape_of(scale) is None or dim(scale, axis) != 1 or dim(x, axis) != block):
+        _dequantize_groups(e, x, scale, zero, axis, block)
+        return
+    point = None if zero is None else _along(e, zero, n, axis)
+    e.out("Multiply", *_factors(e, x, _along(e, scale, n, axis), point), auto_broadcast="numpy")
+
+
+def _factors(e: Emit, x: ir.Value, scale: ir.Value, zero: ir.Value | None = None) -> tuple[ir.Value, ir.Value]:
+    """Convert(x) - Convert(zero), and the scale in the type of the result."""
+    out = e.node.outputs[0].dtype or scale.dtype or T.FLOAT
     name = element_type.lower(int(out))
-    y = e.op("Convert", x, dtype=out, destination_type=name)
+    y = e.op("Convert", e.stored(x), dtype=out, destination_type=name)
     if zero is not None:
-        z = e.op("Convert", _along(e, zero, n, axis), dtype=out, destination_type=name)
-        y = e.op("Subtract", y, z, auto_broadcast="numpy")
-    factor = e.op("Convert", scale, dtype=out, destination_type=name) if scale.dtype != out else scale
-    e.out("Multiply", y, _along(e, factor, n, axis), auto_broadcast="numpy")
+        y = e.op("Subtract", y, e.op("Convert", e.stored(zero), dtype=out, destination_type=name), auto_broadcast="numpy")
+    return y, e.op("Convert", scale, dtype=out, destination_type=name) if scale.dtype != out else scale
+
+
+def _dequantize_groups(e: Emit, x: ir.Value, scale: ir.Value, zero: ir.Value | None, axis: int, block: int) -> None:
+    """The blocks of an axis as an axis of their own, as runtimes know them: of a scale for every weight one of them makes garbage with 4 bits.
+
+    A last block that is not full is a part of its own.
+    """
+    shape, steps = shape_of(x), shape_of(scale)
+    if shape is None or steps is None or x.const_value is None:
+        raise MappingError("blocks of what is not constant")
+    if axis < len(shape) - 1 and any(use.node.op_type == "Gather" for use in e.node.outputs[0].uses()):
+        raise MappingError("a runtime gathers from blocks of the last axis only")  # of others it takes what is not there
+    full, rest = divmod(shape[axis], block)
+    parts = []
+    for first, count, width in ((0, full, block), (full, 1, rest)):
+        if not count or not width:
+            continue
+        places, column = slice(first, first + count), [*steps[:axis], count, 1, *steps[axis + 1 :]]
+        weights = _part(e, x, axis, slice(first * block, first * block + count * width), [*shape[:axis], count, width, *shape[axis + 1 :]])
+        factor, point = (None if v is None else _part(e, v, axis, places, column) for v in (scale, zero))
+        assert factor is not None
+        y = e.op("Multiply", *_factors(e, weights, factor, point), dtype=e.node.outputs[0].dtype, auto_broadcast="numpy")
+        parts.append((y, [*shape[:axis], count * width, *shape[axis + 1 :]]))
+    if len(parts) == 1:
+        e.out("Reshape", *parts[0], special_zero=False)
+    else:
+        e.out("Concat", *(e.op("Reshape", *part, special_zero=False) for part in parts), axis=axis)
+
+
+def _part(e: Emit, value: ir.Value, axis: int, places: slice, shape: list[int]) -> ir.Value:
+    """A stretch of a constant along an axis, in another shape; cut when it is written."""
+    tensor, whole = value.const_value, dim(value, axis)
+    if tensor is None:
+        if (places.start, places.stop) != (0, whole):
+            raise MappingError("a part of what is not constant")
+        return e.reshape(value, shape)
+    if (places.start, places.stop) != (0, whole):
+        tensor = _cut(tensor, (*[slice(None)] * axis, places), [places.stop - places.start if i == axis else d for i, d in enumerate(shape_of(value) or ())])
+    return constant_input(e.low, reshaped(narrowest(tensor), shape), value.name or "const")
+
+
+def _cut(tensor: ir.TensorProtocol, at: tuple[slice, ...], shape: list[int]) -> ir.TensorProtocol:
+    return ir.LazyTensor(lambda: ir.Tensor(np.ascontiguousarray(tensor.numpy()[at]), tensor.dtype), dtype=tensor.dtype, shape=ir.Shape(shape))
 
 
 RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
