@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from converter import formats
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import UnsupportedError, UsageError, unreadable
+from converter.errors import UnsupportedError, unreadable
 from converter.format import Flavour
 from converter.graph.infer import InferenceError
 from converter.graph.laws import impossible
@@ -103,12 +103,42 @@ def expressible() -> Iterator[None]:
         raise UnsupportedError(Diagnostic("X202", f"what stands for an operator does not fit together: {e}")) from None
 
 
-def convert(src: PathLike, dst: PathLike, source: str | None = None, target: str | None = None, dequantize: bool = False) -> list[Diagnostic]:
-    """load and save in one step; returns the warnings of both."""
-    if Path(dst).exists() and Path(src).exists() and os.path.samefile(src, dst):
-        raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(dst))))
-    model = load(src, source, dequantize=dequantize)
-    return [*model.notes, *save(model, dst, target)]
+def convert(
+    src: PathLike,
+    dst: PathLike,
+    source: str | None = None,
+    target: str | None = None,
+    dequantize: bool = False,
+    *,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    outputs: Sequence[str] = (),
+    io_layout: str = "",
+    weights: PathLike | None = None,
+    force: bool = True,
+) -> list[Diagnostic]:
+    """One conversion from file to file, as `netconv convert` does it; returns what reading and writing warn of.
+
+    `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without it the suffix of `dst` decides.
+    `inputs` fixes the shapes of inputs by name, `outputs` keeps only what these tensors or layers need, `io_layout` is "keep" or
+    "native" for channels-last targets, `weights` and `dequantize` are as in `load`. Existing files are overwritten unless `force` is
+    false, but never an input, nor a side file that another model beside it uses (W302). All files appear, or none.
+    Raises what `load` and `save` raise, and UsageError for names and shapes that the model does not have.
+    """
+    from converter import conversion
+
+    request = conversion.Request(
+        source=Path(src),
+        target=Path(dst),
+        source_format=source,
+        target_format=target,
+        weights=Path(weights) if weights else None,
+        shapes=inputs or {},
+        outputs=(outputs,) if isinstance(outputs, str) else outputs,
+        io_layout=io_layout,
+        force=force,
+        dequantize=dequantize,
+    )
+    return list(conversion.convert(request).notes)
 
 
 def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -61,12 +62,24 @@ def read(request: Request) -> Model:
         from converter.graph.shapes import fix_inputs, infer_all
         from converter.passes.unroll import unroll
 
-        if unknown := fix_inputs(model.ir, request.shapes):
+        if unknown := fix_inputs(model.ir, {name: _sizes(name, shape) for name, shape in request.shapes.items()}):
             known = ", ".join(i.name for i in model.inputs)
             raise UsageError(Diagnostic("U501", f"--inputs names inputs that the model does not have: {', '.join(unknown)}", help=f"it has: {known}"))
         if unroll(model.ir, lambda node: node.op_type == "If"):  # what the shapes decide is decided: the other branch need not fit them
             infer_all(model.ir)
     return model
+
+
+def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
+    try:
+        sizes = [operator.index(d) for d in shape]
+    except TypeError:
+        sizes = [-1]
+    if min(sizes, default=0) < 0:
+        raise UsageError(
+            Diagnostic("U501", f"{shape!r} is not a shape for the input {name!r}", help="all its sizes are whole numbers, for example [1, 3, 224, 224]")
+        )
+    return sizes
 
 
 def convert(request: Request) -> Written:

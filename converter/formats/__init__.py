@@ -22,6 +22,7 @@ FORMATS = {
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096
+LAYOUTS = ("keep", "native")
 
 
 def get(name: str) -> Format:
@@ -41,6 +42,8 @@ def present() -> list[str]:
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:
     """ "openvino+ir=7+fp16" -> Flavour("openvino", {"ir": "7", "fp16": ""}); unknown options are UsageErrors."""
+    if io_layout and io_layout not in LAYOUTS:
+        raise UsageError(Diagnostic("U501", f"{io_layout!r} is not a layout of inputs and outputs", help=f"known: {', '.join(LAYOUTS)}"))
     name, *parts = text.split("+")
     known = {o.name: o for o in get(name).options}
     options: dict[str, str] = {}
@@ -95,8 +98,6 @@ def of_suffix(path: Path) -> str | None:
 
 def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     """The flavour to write: as named, else by the suffix of the path."""
-    if target:
-        return parse_flavour(target, io_layout)
-    if name := of_suffix(path):
-        return Flavour(name, {}, io_layout)
+    if name := target or of_suffix(path):
+        return parse_flavour(name, io_layout)
     raise UsageError(Diagnostic("U501", f"no format has the suffix of {path.name!r}", help="name the target with -t FORMAT"))
