@@ -32,7 +32,7 @@ def spec_of(kind: str, attrs: dict[str, Any], inputs: int) -> int:
         or (kind == "upsample" and (attrs.get("fractionalScalingFactor") or attrs.get("linearUpsampleMode", "DEFAULT") != "DEFAULT"))
         or attrs.get("int8DynamicQuantize")
         or attrs.get("interleave")
-        or (kind == "sliceDynamic" and (inputs > 6 or any(attrs.get("squeezeMasks", []))))
+        or (kind == "sliceDynamic" and (inputs > 6 or attrs.get("squeezeMasks")))
     )
     return 5 if newer else 4
 
@@ -108,6 +108,11 @@ class CoreLowering(Lowering):
         if data is None:
             raise MappingError(f"the {what} ({value.name if value is not None else 'absent'}) must be constant: Core ML stores them with the layer")
         return data
+
+    def unquantised(self, value: Value | None, what: str = "weights") -> WeightData:
+        """How a constant operand is stored by a layer that takes no quantised weights."""
+        data = self.weights(value, what)
+        return data if data.kind in ("float32", "float16") else self.plain(numbers(value, what))
 
     def plain(self, array: Array) -> WeightData:
         return of_array(np.asarray(array, np.float32), self.half)

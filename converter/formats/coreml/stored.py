@@ -7,7 +7,7 @@ of an int8 constant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,10 +112,11 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     return None if array is None else of_array(array, half)
 
 
-def of_array(array: Array, half: bool = False) -> WeightData:
+def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
+    """Plain weights; with `half`, numbers of which there are at least so many in half precision (a single one is seldom worth the rounding)."""
     if array.dtype == np.float16:
         return WeightData.lazy("float16", array.size, lambda: np.ascontiguousarray(array))
-    if half and array.dtype.kind == "f" and array.size > 1:
+    if half and array.dtype.kind == "f" and array.size >= least:
         return WeightData.lazy("float16", array.size, lambda: _to_half(array))
     return WeightData.lazy("float32", array.size, lambda: np.ascontiguousarray(array, np.float32))
 
@@ -123,6 +124,31 @@ def of_array(array: Array, half: bool = False) -> WeightData:
 def _to_half(array: Array) -> Array:
     with np.errstate(over="ignore"):
         return np.clip(array, -65504, 65504).astype(np.float16)
+
+
+def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
+    """The weights of one layer in one precision: the specification allows half or full, but not both in a layer (quantised ones go with either).
+
+    `half`: half precision was asked for. Otherwise the few full ones, biases mostly, join the halves where that changes no number; else the halves
+    are widened, which never does.
+    """
+    full, narrow = ({k: d for k, d in blobs.items() if d.kind == kind} for kind in ("float32", "float16"))
+    if not full or not narrow:
+        return dict(blobs)
+    few = sum(d.count for d in full.values()) <= sum(d.count for d in narrow.values())
+    if half or (few and all(_survives(d.array()) for d in full.values())):
+        return {**blobs, **{k: of_array(d.array(), half=True, least=1) for k, d in full.items()}}
+    return {**blobs, **{k: _widened(d) for k, d in narrow.items()}}
+
+
+def _survives(array: Array) -> bool:
+    """Whether every number is one of half precision."""
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True))
+
+
+def _widened(data: WeightData) -> WeightData:
+    return WeightData.lazy("float32", data.count, lambda: data.array().astype(np.float32))
 
 
 def _half(node: ir.Node) -> WeightData | None:

@@ -12,11 +12,11 @@ from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
-from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked
+from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked, rank_of_value
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import message_at, write_params
 from converter.formats.coreml.special.lower_others import unconditional
-from converter.formats.coreml.stored import of_array
+from converter.formats.coreml.stored import alike, of_array
 from converter.formats.coreml.weights import WeightData
 from converter.graph.names import Names, public_name
 from converter.mapping.drive import refuse
@@ -37,6 +37,8 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
     version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
     refuse(other_values(model.ir, "Core ML"))
+    if not model.ir.graph.inputs:
+        raise UnsupportedError(Diagnostic("X202", "the network has no inputs; a Core ML neural network has at least one"))
     clone = model.ir.clone()
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone, stops_collecting)
@@ -205,13 +207,21 @@ class NetworkWriter:
             self._layer(network, layer, frozenset(here))
 
     def results(self, network: Any) -> None:
-        """Outputs that are copies: of inputs, constants, other outputs, or under the name of an input."""
+        """Outputs that are copies: of inputs, constants, other outputs, or under the name of an input.
+
+        A copy may not have one name on both sides, nor overwrite what another one has yet to read: these go through a blob of their own.
+        """
+        copies: list[tuple[str, str]] = []
         for source, name in self._results:
             if source.const_value is not None:
                 checked(source.const_value.numpy(), source.name or "constant", limits=False)
                 self._constant(network, source)
+            copies.append((self.name(source), name))
+        overwritten = {source for source, _ in copies} & {name for _, name in copies}
+        kept = {source: self.names.fresh(f"{source}_kept") for source in sorted(overwritten)}
+        for source, name in [*kept.items(), *((kept.get(source, source), name) for source, name in copies)]:
             message = network.layers.add(name=self.layer_names.fresh(name))
-            message.input.append(self.name(source))
+            message.input.append(source)
             message.output.append(name)
             message.copy.SetInParent()
 
@@ -234,12 +244,16 @@ class NetworkWriter:
         message.input.extend(self.name(v) for v in layer.inputs if v is not None)
         message.output.extend(self.name(v) for v in layer.outputs)
         params = getattr(message, layer.kind)
+        if layer.kind == "rankPreservingReshape":  # the one layer whose ranks the specification wants stated
+            for ranks, values in ((message.inputTensor, layer.inputs), (message.outputTensor, layer.outputs)):
+                for value in values:
+                    ranks.add(rank=rank_of_value(value))
         try:
             write_params(params, {k: self.name(v) if isinstance(v, Value) else v for k, v in layer.attrs.items()})
         except (ValueError, OverflowError) as e:  # protobuf: a number outside its field's type
             raise MappingError(f"{layer.kind} {layer.name!r}: {e}", "X204") from None
-        for path, data in layer.blobs.items():
-            assert isinstance(data, WeightData)
+        blobs: dict[str, WeightData] = layer.blobs
+        for path, data in (blobs if layer.kind == "custom" else alike(blobs, self.low.half)).items():
             self.model.set_weights(message_at(params, path), data)
         for key, body in (layer.extra or {}).items():
             inner = getattr(params, key)

@@ -128,7 +128,7 @@ def lower_conv(near: Node, low: Lowering) -> None:
     channels = shape[1] * group if transposed else shape[0]
     blobs = {} if bias is None else {"bias": c.plain(bias)}
     if is_constant(weights):
-        blobs["weights"] = c.weights(weights, axis=1 if transposed else 0)
+        blobs["weights"] = c.unquantised(weights) if n == 3 else c.weights(weights, axis=1 if transposed else 0)
         inputs = [x_of(near)]
     elif transposed or n == 3:
         raise MappingError("weights computed at run time (convolutions over one and two axes take them)")

@@ -75,7 +75,7 @@ def _dynamic_slice(near: Node, low: Lowering, x: Value, axes: list[int], steps: 
     inputs = [x, *(_spread(low, v, axes, rank, 0) for v in (starts, ends))]
     if steps is None:
         inputs.append(_spread(low, near.input(4), axes, rank, 1))
-    attrs = {"strides": step, "beginMasks": masked, "endMasks": last, "squeezeMasks": [False] * rank}
+    attrs = {"strides": step, "beginMasks": masked, "endMasks": last}  # masks for squeezing, even if they are all false, need another version
     low.add("sliceDynamic", inputs, near.outputs, attrs)
 
 

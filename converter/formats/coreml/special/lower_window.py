@@ -11,6 +11,7 @@ from converter.formats.coreml.lowering import CoreLowering, attrs_with_defaults,
 from converter.formats.coreml.special.lower_arithmetic import core
 from converter.formats.coreml.special.lower_matrix import borders, flat
 from converter.formats.coreml.special.registry import lowers
+from converter.formats.coreml.stored import of_array
 from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
@@ -216,8 +217,8 @@ def lower_layer_norm(near: Node, low: Lowering) -> None:
         raise MappingError("LayerNormalization over dimensions that are not static", "X203", "fix the inputs with --inputs")
     scale = np.broadcast_to(numbers(near.input(1), "the scale"), shape)
     beta = np.zeros(shape, np.float32) if near.input(2) is None else np.broadcast_to(numbers(near.input(2), "the bias"), shape)
-    c = core(low)
-    low.add("layerNormalization", [x], near.outputs[:1], {"normalizedShape": shape, "eps": attrs["epsilon"]}, {"gamma": c.plain(scale), "beta": c.plain(beta)})
+    blobs = {"gamma": of_array(np.asarray(scale, np.float32)), "beta": of_array(np.asarray(beta, np.float32))}  # the layer takes no half precision
+    low.add("layerNormalization", [x], near.outputs[:1], {"normalizedShape": shape, "eps": attrs["epsilon"]}, blobs)
 
 
 @lowers("LRN")

@@ -26,7 +26,8 @@ def lift_slice(layer: Layer, b: Builder) -> Value:
 
 
 def masks(values: Any, count: int) -> list[bool]:
-    found = [bool(v) for v in values]
+    """One for each axis; what is missing is false, what is too much (coremltools pads to five axes) says nothing."""
+    found = [bool(v) for v in values][:count]
     return found + [False] * (count - len(found))
 
 
