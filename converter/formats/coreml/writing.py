@@ -25,6 +25,7 @@ from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.constants import holds_numbers
 from converter.passes.fold import fold
+from converter.passes.halves import round_halves
 from converter.passes.legalise import legalise
 from converter.passes.ranks import join_reshapes, lower_ranks, with_fewer_axes
 from converter.passes.unroll import unroll
@@ -42,6 +43,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     clone = model.ir.clone()
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone, stops_collecting)
+    round_halves(clone)
     written = MLModel()
     boundary = declare(model, clone, written, notes)
     lower_ranks(clone, MOST_AXES)

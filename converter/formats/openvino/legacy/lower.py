@@ -30,6 +30,7 @@ from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, ot
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
 from converter.passes.fold import fold
+from converter.passes.halves import round_halves
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
@@ -52,6 +53,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     fuse(graph)
+    round_halves(graph)
     legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
     legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
     fold(graph)

@@ -20,6 +20,7 @@ NAMES = {d: name for name, d in DATA_TYPES.items()}
 
 STORED = "netconv.weights"  # the model's note that its weights are stored in half precision: f16 or bf16
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+HALF = "openvino.half"  # key of a value's notes: the half-precision type that the file gives it, while it is computed as float32
 
 
 def computed(dtype: ir.DataType) -> ir.DataType:

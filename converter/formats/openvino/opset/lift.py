@@ -13,7 +13,7 @@ from converter.formats.openvino.ir import Body, Net
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, computed, read_const
+from converter.formats.openvino.opset.constants import DATA_TYPES, HALF, HALVES, NAMES, STORED, computed, read_const
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
@@ -148,6 +148,8 @@ class BodyLift:
                 if (reason := broken(node)) is not None:
                     raise MappingError(f"the ports do not fit: {reason}", "R105")
             self.env[layer.id, port.id] = value
+            if half := HALF_PORTS.get(port.precision.upper()):
+                value.meta[HALF] = half
             name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
             self.names[layer.id, port.id] = name
             if value.producer() is not None and "openvino.name" not in value.metadata_props:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.constants import computed
+from converter.formats.openvino.opset.constants import HALF, computed
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import (
     SIGNED,
@@ -21,6 +21,7 @@ from converter.formats.openvino.opset.special.base import (
 from converter.graph.build import Builder
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
+from converter.passes.halves import may_round
 
 T = ir.DataType
 
@@ -36,12 +37,14 @@ def lift_convert_like(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("Convert")
 def lift_convert(layer: Layer, b: Builder) -> ir.Value:
-    """Between types of computation: to or from half precision is nothing."""
+    """Between types of computation. Half precision is computed in floats: to it, numbers are rounded that are not half already, from it is nothing."""
     attributes(layer, "no_clamp", "use_rounding", destination_type=str)
     if (name := str(layer.attrs["destination_type"]).strip().lower()) in CODES:
         raise MappingError(f"a conversion to {name} cannot be expressed")
-    x, to = operand(layer, 0), computed(T(element_type.lift(name)))
-    return x if x.dtype == to else b.op("Cast", x, to=int(to))
+    x, to = operand(layer, 0), T(element_type.lift(name))
+    if may_round(x.dtype, to) and x.meta.get(HALF) != to:
+        x = b.op("Cast", x, to=int(to))
+    return x if x.dtype == computed(to) else b.op("Cast", x, to=int(computed(to)))
 
 
 @lowers("Identity")
