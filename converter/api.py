@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from converter import formats
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError, unreadable
+from converter.files import Output
 from converter.format import Flavour
 from converter.graph.infer import InferenceError
 from converter.graph.laws import impossible
 from converter.publish import recover
+from converter.sidefiles import demand_replaceable
 
 if TYPE_CHECKING:
     from converter.crosscheck import Result
@@ -82,6 +84,7 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
 
     Nothing is written unless everything can be (UnsupportedError lists all that cannot, WriteError says why not). A graph that
     was built by hand and is not in canonical form (implicit padding, another opset, values without types) is read as a file would be.
+    Existing files are overwritten, but for a side file that another model beside it uses (WriteError W302).
     """
     from converter.graph.invariants import violations
 
@@ -90,8 +93,8 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
 
         model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)
-    with expressible():
-        return formats.get(flavour.format).write(model, Path(path), flavour)
+    with expressible(), Output(path, check=lambda files: demand_replaceable(files, (), force=True)) as out:
+        return formats.get(flavour.format).write(model, out.made, flavour)
 
 
 @contextmanager

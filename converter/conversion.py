@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from typing import Any
 
 from converter import api, formats
 from converter.diagnostics import Diagnostic, Where, in_file
-from converter.errors import UnsupportedError, UsageError, WriteError
+from converter.errors import UnsupportedError, UsageError
 from converter.files import Output
 from converter.format import Flavour
 from converter.model import Model
+from converter.sidefiles import demand_replaceable
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
 def convert(request: Request) -> Written:
     """Reads, lowers, writes. WriteError W302 when a file would be overwritten; nothing is left behind by a failure."""
     flavour = formats.target_for(request.target, request.target_format, request.io_layout)
-    _refuse_overwriting([request.target], request)
+    _demand_replaceable([request.target], request)
     model = read(request)
-    with Output(request.target, check=lambda files: _refuse_overwriting(files, request)) as out:
+    with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:
         notes = _write(model, out.made, flavour, request.source)
         if request.with_map:
             _write_map(model, out, flavour)
@@ -116,26 +116,8 @@ def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Di
         raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
 
 
-def _refuse_overwriting(files: Sequence[Path], request: Request) -> None:
-    own = [p for p in (request.source, request.weights, *_beside(request.source)) if p is not None and p.exists()]
-    for file in files:
-        if not file.exists():
-            continue
-        if any(os.path.samefile(file, p) for p in own):
-            raise UsageError(Diagnostic("W302", "the output would overwrite the input", where=Where(str(file))))
-        if not request.force:
-            raise WriteError(Diagnostic("W302", "the output exists", where=Where(str(file)), help="--force overwrites it"))
-
-
-def _beside(source: Path) -> list[Path]:
-    """Files that may hold the source's weights."""
-    return [p for p in source.parent.glob(f"{_glob_safe(source.stem)}*") if p.suffix in (".bin", ".data")] if source.parent.is_dir() else []
-
-
-def _glob_safe(text: str) -> str:
-    import glob
-
-    return glob.escape(text)
+def _demand_replaceable(files: Sequence[Path], request: Request) -> None:
+    demand_replaceable(files, [p for p in (request.source, request.weights) if p is not None], request.force)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,10 @@ CODES: dict[str, Explanation] = {
         "An integer target was asked for, but these layers do not stand between DequantizeLinear and QuantizeLinear: the network itself computes them in floats.",
     ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
-    "W302": Explanation("the output exists", "netconv overwrites only with --force, and never its own input."),
+    "W302": Explanation(
+        "the output exists",
+        "netconv overwrites only with --force; never its own input, and a side file (`n.bin`) only for a new result of the model that uses it (`n.xml`).",
+    ),
     "W303": Explanation(
         "a text has no place in the format", "The target is a text format that cannot hold control characters, and a name or attribute has one."
     ),

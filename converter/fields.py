@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from converter import sidefiles
+
 LIMIT = 1000  # fields that are listed
 
 
@@ -24,8 +26,8 @@ def compare(a: Path, b: Path) -> tuple[bool, list[str]]:
 
 
 def _side_files(a: Path, b: Path) -> list[str]:
-    names = {p.name for f in (a, b) for p in f.parent.glob("*") if p.stem == f.stem and p.suffix in (".bin", ".data")}
-    return [n for n in sorted(names) if not _same(a.with_name(n), b.with_name(n))]
+    names = {n for f in (a, b) for n in sidefiles.names(f) if (f.parent / n).is_file()}
+    return [n for n in sorted(names) if not _same(a.parent / n, b.parent / n)]
 
 
 def _same(a: Path, b: Path) -> bool:

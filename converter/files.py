@@ -67,6 +67,10 @@ class Output:
     def path(self, suffix: str) -> Path:
         return self.target if not suffix else self.target.with_name(self.stem + suffix)
 
+    def place(self, suffix: str) -> Path:
+        """Where the file will be in the end."""
+        return _final(self.path(suffix))
+
     @contextlib.contextmanager
     def open(self, suffix: str = "") -> Iterator[BinaryIO]:
         """A new file, that is on the disk when the Output ends."""
@@ -178,6 +182,10 @@ def _replaceable(final: Path) -> None:
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
+    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(_final(path)))))
+
+
+def _final(path: Path) -> Path:
+    """The place of a file that is made in a workspace."""
     inside = publish.workspaces.get(path.parent)
-    shown = path if inside is None else inside.target.with_name(path.name)
-    return WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(str(shown))))
+    return path if inside is None else inside.target.with_name(path.name)

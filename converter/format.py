@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +43,8 @@ class Format:
 
     `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell). `check` validates a file of
     this format by itself. `kinds` lists the format's layer types with the canonical operators they map to, for `netconv ops`.
+    `side_names` are the files that reading a model takes besides it, by their names relative to its folder, whether they are there or
+    not; it may raise a ReadError. None: a model of this format is one file.
     """
 
     name: str
@@ -56,3 +58,4 @@ class Format:
     options: tuple[Option, ...] = ()
     versions: str = ""
     read_numbers: Callable[[Path, Path | None], Model] | None = None  # integer arithmetic as quantised numbers (`--dequantize`)
+    side_names: Callable[[Path], Sequence[str]] | None = None

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from converter import sidefiles
 from converter.batch import content, pool
 from converter.batch.job import Job, Outcome, refused
 from converter.batch.pool import Ran
@@ -19,8 +20,7 @@ from converter.batch.work import Task
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, ExitCode, ReadError, UsageError, WriteError
 from converter.files import Output
-
-SIDES = (".bin", ".data", ".weights")
+from converter.sidefiles import demand_replaceable
 
 
 def local(path: str) -> Path | None:
@@ -49,7 +49,7 @@ def execute(job: Job, shown: str, stage: str = "") -> Ran:
                 Task(job.action, str(with_source), shown, job.target, str(made or ""), os.path.basename(job.output), job.options, job.memory), job.timeout
             )
             if made is not None and ran.outcome["exit_code"] in (ExitCode.OK, ExitCode.FINDING):
-                ran.outcome["files"] = publish(made, job.output)
+                ran.outcome["files"] = publish(made, job.output, job.source)
             return ran
     except ConverterError as e:
         return Ran(refused(e.exit_code, *e.diagnostics), 0, 1)
@@ -73,8 +73,7 @@ def fetch(url: str, folder: Path) -> Path:
     parent = os.path.dirname(place)
     try:
         system.get_file(place, str(model))
-        beside = {os.path.basename(p) for p in system.ls(parent, detail=False)}
-        for name in {n for n in beside if n.startswith(model.stem) and n.endswith(SIDES)} | content.locations(model):
+        for name in sidefiles.names(model):
             side = (folder / name).resolve()
             if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
                 side.parent.mkdir(parents=True, exist_ok=True)
@@ -84,14 +83,17 @@ def fetch(url: str, folder: Path) -> Path:
     return model
 
 
-def publish(made: Path, output: str) -> dict[str, dict[str, Any]]:
-    """Moves everything beside `made` to the folder of `output`, itself last; name -> hash and size."""
+def publish(made: Path, output: str, source: str = "") -> dict[str, dict[str, Any]]:
+    """Moves everything beside `made` to the folder of `output`, itself last; name -> hash and size. W302 where that would
+    overwrite `source` or its side files, or a side file of another model.
+    """
     files = sorted(made.parent.iterdir(), key=lambda p: p.name == made.name)
     found = {p.name: {"sha256": content.digest(p), "bytes": p.stat().st_size} for p in files}
     target = local(output)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with Output(target) as out:
+        inputs = [given for given in [local(source)] if source and given is not None]
+        with Output(target, check=lambda files: demand_replaceable(files, inputs, force=True)) as out:
             for p in files:
                 out.adopt(p)
         return dict(sorted(found.items()))

@@ -83,6 +83,18 @@ def kinds() -> Mapping[str, str]:
     return {name: "yes" if name in LIFT or name in ("IF", "WHILE") else "no" for name in operations()}
 
 
+def side_names(path: Path) -> list[str]:
+    """The pools of an operand table; the other forms are one file."""
+    from converter.formats.nnapi.fields import parse_object
+    from converter.mapped import MappedFile
+
+    file = MappedFile(path)
+    if sniff(file.bytes[:4096].tobytes(), path) != "nnapi":
+        return []
+    pools = parse_object(file, str(path)).get("pools")
+    return [name for name in pools if isinstance(name, str)] if isinstance(pools, list) else []
+
+
 FORMAT = Format(
     name="nnapi",
     title="NNAPI operand table",
@@ -92,6 +104,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    side_names=side_names,
     options=(
         Option("level", "the highest feature level to use", values=("1", "2", "3", "4", "5", "6", "7"), default="7"),
         Option("blob", "the flat form that PyTorch's loader takes (.nnapi)"),

@@ -49,6 +49,13 @@ def kinds() -> Mapping[str, str]:
     return {s.name: s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
 
 
+def side_names(path: Path) -> list[str]:
+    from converter.formats.onnx.wire import locations
+    from converter.mapped import MappedFile
+
+    return sorted(locations(MappedFile(path).bytes))
+
+
 FORMAT = Format(
     name="onnx",
     title="ONNX",
@@ -58,6 +65,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    side_names=side_names,
     options=(
         Option("opset", "the ai.onnx opset to write, 13 to the newest that the onnx package knows", values=("N",), default="21"),
         Option("external", "weights in NAME.data beside the model, whatever their size (from 1 GiB on they always are)"),

@@ -7,6 +7,8 @@ is, whose error then tells.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 
@@ -23,6 +25,8 @@ _INTO: dict[str, dict[int, str]] = {
     "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph"},
 }
 _DATA = {4: FLOATS, 9: SPAN}  # of TensorProto
+# an entry {key: "location", value: path} of external_data; each string is preceded by its length
+_LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")
 Chunks = list[bytes | memoryview]
 
 
@@ -52,6 +56,17 @@ def skeleton(data: np.ndarray) -> bytes:
     except _Malformed:
         chunks = None
     return b"".join(chunks) if chunks is not None else bytes(view)
+
+
+def locations(data: np.ndarray) -> set[str]:
+    """The side files that the tensors of a file name."""
+    found, content = set(), skeleton(data)
+    for match in _LOCATION.finditer(content):
+        length = sum((b & 0x7F) << 7 * i for i, b in enumerate(match[1]))
+        text = content[match.end() : match.end() + length]
+        if b"\0" not in text:
+            found.add(text.decode("utf-8", "replace"))
+    return found
 
 
 def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:

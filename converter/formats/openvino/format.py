@@ -80,6 +80,10 @@ def kinds() -> Mapping[str, str]:
     return found
 
 
+def side_names(path: Path) -> list[str]:
+    return [path.with_suffix(".bin").name]
+
+
 FORMAT = Format(
     name="openvino",
     title="OpenVINO IR",
@@ -89,6 +93,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    side_names=side_names,
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
         Option("fp16", "half-precision weights"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Document, 
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
 from converter.mapped import MappedFile
+
+_MODEL_BIN = re.compile(r"^[ \t]*model_bin[ \t]*=(.*)$", re.M)
 
 
 def read_ir(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Document:
@@ -64,6 +67,14 @@ def _find_bin(document: Document, path: Path, weights: str | os.PathLike[str] | 
         names = " nor ".join(dict.fromkeys(c.name for c in candidates))
         raise unreadable("R102", f"the file with the constants is missing: neither {names} exists", where, help="name it with --weights")
     return None
+
+
+def bin_names(path: Path) -> list[str]:
+    """The name of the .bin that reading `path` takes; while there is none, the names that it may have."""
+    found = _MODEL_BIN.search(_decode(MappedFile(path)))
+    named = found[1].strip() if found else ""
+    names = [*([named] if named else []), path.with_suffix(".bin").name]
+    return next(([n] for n in names if os.path.isfile(path.parent / n)), names)
 
 
 def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:

@@ -76,6 +76,13 @@ def kinds() -> Mapping[str, str]:
     return {**{k: "(special)" for k in (*found.lift_special, *CONTROL, "Input", "Constant")}, **{r.far: r.near for r in found.table.rules}}
 
 
+def side_names(path: Path) -> list[str]:
+    from converter.formats.zhouyi.codec import bin_names
+    from converter.formats.zhouyi.sidemap import SUFFIX
+
+    return [*bin_names(path), path.with_suffix(SUFFIX).name]
+
+
 FORMAT = Format(
     name="zhouyi",
     title="Zhouyi Compass IR",
@@ -86,6 +93,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    side_names=side_names,
     options=(Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )

@@ -19,7 +19,7 @@ SUFFIX = ".map.json"
 
 def write_map(renamed: dict[str, str], out: Output) -> None:
     """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so that none is stale."""
-    if renamed or out.path(SUFFIX).is_file():
+    if renamed or out.place(SUFFIX).is_file():
         with out.open(SUFFIX) as f:
             f.write(json.dumps({"tensors": renamed}, indent=1, ensure_ascii=False).encode())
 
