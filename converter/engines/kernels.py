@@ -1,7 +1,7 @@
-"""Which types onnxruntime's CPU kernels have, for each operator of opset 21: data measured on one release of it.
+"""Which types onnxruntime's CPU kernels have, for each operator of opset 21: data measured on the oldest release that we support.
 
 `onnxruntime_kernels.json` maps an operator to its kernels; a kernel maps the type parameters of the operator's schema to the
-tensor types it takes. `measured()` asks the installed onnxruntime for the same table; a test compares the two.
+tensor types it takes. `measured()` asks the installed onnxruntime for the same table; tests compare the two: later releases have more.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ import onnx_ir as ir
 from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.decompose import DECOMPOSITIONS
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.decompositions.quantisation import conv_integer
 from converter.passes.decompositions.sampling import max_unpool
@@ -51,7 +52,7 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
 
 def _legalise(node: ir.Node, names: Names) -> None:
     table = kernels().get(node.op_type)
-    rewrite = DEVIATING.get(node.op_type) or (onnx_function if table is None else None)
+    rewrite = DEVIATING.get(node.op_type) or (DECOMPOSITIONS.get(("", node.op_type), onnx_function) if table is None else None)
     if rewrite is not None and (made := rewritten(node, names, rewrite)):
         for inner in made:
             _legalise(inner, names)
@@ -142,10 +143,46 @@ def _string_normalizer(node: ir.Node, b: Builder) -> None:
         node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
 
 
-def _conv_integer_of_many_zeros(node: ir.Node, b: Builder) -> Written:
+# operator -> its two 8-bit operands and their zero points; the types that every release has a kernel for (None: that of the first operand)
+_PRODUCTS: dict[str, tuple[tuple[int, int], tuple[int, int], ir.DataType | None]] = {
+    "ConvInteger": ((0, 2), (1, 3), _T.UINT8),
+    "MatMulInteger": ((0, 2), (1, 3), None),
+    "QLinearConv": ((0, 2), (3, 5), None),
+    "QLinearMatMul": ((0, 2), (3, 5), None),
+}
+
+
+def _of_one_sign(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Processors without VNNI add the products of unsigned and signed bytes in pairs that are cut at 16 bits; bytes of one sign are multiplied exactly."""
+    *operands, wanted = _PRODUCTS[node.op_type]
+    first = node.inputs[0]
+    target = wanted if wanted is not None or first is None else first.dtype
+    inputs, changed = list(node.inputs), False
+    for place, zero in operands:
+        x = inputs[place]
+        if x is None or target not in _MOVED or x.dtype not in _MOVED or x.dtype == target:
+            continue
+        inputs += [None] * (zero + 1 - len(inputs))
+        point = inputs[zero] if inputs[zero] is not None else b.like(x, 0)
+        inputs[place], inputs[zero], changed = _moved(b, x, target), _moved(b, point, target), True
+    return b.op(node.op_type, *inputs, **attrs_of(node)) if changed else None
+
+
+_MOVED = {_T.UINT8: 128, _T.INT8: -128}
+
+
+def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
+    """Bytes in the type of the other sign, all moved by 128."""
+    array = constant(x)
+    if array is not None:
+        return b.const((array.astype(np.int16) + _MOVED[target]).astype(target.numpy()))
+    return b.op("Cast", b.op("Add", b.op("Cast", x, to=int(_T.INT32)), np.array(_MOVED[target], np.int32)), to=int(target))
+
+
+def _conv_integer(node: ir.Node, b: Builder) -> Written:
     """The kernel takes one zero point for all filters only."""
     zero = node.inputs[3] if len(node.inputs) > 3 else None
-    return conv_integer(node, b) if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,) else None
+    return conv_integer(node, b) if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,) else _of_one_sign(node, b)
 
 
 def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -155,6 +192,12 @@ def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     small = b.op(node.op_type, b.op("Cast", x, to=int(_T.UINT8)), *node.inputs[1:], **attrs_of(node))
     return b.op("Cast", small, to=int(_T.BOOL))
+
+
+def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Sin has a kernel for doubles in every release, Cos has not."""
+    x = node.inputs[0]
+    return b.op("Sin", b.op("Add", x, b.like(x, np.pi / 2))) if x is not None and x.dtype == _T.DOUBLE else None
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
@@ -177,13 +220,17 @@ def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
-    "ConvInteger": _conv_integer_of_many_zeros,
+    "ConvInteger": _conv_integer,
+    "Cos": _cos_of_doubles,
     "LRN": _lrn,
     "MatMul": _matmul_of_vector,
+    "MatMulInteger": _of_one_sign,
     "MaxPool": _max_pool_of_wide_margins,
     "MaxUnpool": _unpool_to_a_size,
     "Mod": _mod,
     "Pad": _pad_every_axis,
+    "QLinearConv": _of_one_sign,
+    "QLinearMatMul": _of_one_sign,
     "ReduceMax": _largest_truth_of_nothing,
     "StringNormalizer": _string_normalizer,
 }

@@ -14,7 +14,7 @@ import pytest
 
 from converter.crosscheck import verify
 from converter.engines import kernels
-from converter.engines.legalise import BOUNDARY
+from converter.engines.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.errors import UnsupportedError, UsageError
 from converter.graph.build import new_model
 from converter.model import Model
@@ -29,6 +29,16 @@ def test_the_table_is_that_of_the_release_it_names() -> None:
     if onnxruntime.__version__ != table["onnxruntime"]:
         pytest.skip(f"the table is of onnxruntime {table['onnxruntime']}")
     assert kernels.measured() == table
+
+
+def test_later_releases_take_what_the_table_says() -> None:
+    installed = {op: [{p: set(types.split()) for p, types in k.items()} for k in found] for op, found in kernels.measured()["kernels"].items()}
+    table = json.loads(kernels._FILE.read_text())["kernels"]
+    assert {op for op, found in table.items() for k in found if not any(_covers(wide, k) for wide in installed.get(op, []))} == set()
+
+
+def _covers(wide: dict[str, set[str]], kernel: dict[str, str]) -> bool:
+    return all(p in wide and set(types.split()) <= wide[p] for p, types in kernel.items())
 
 
 def run(kind: str, *arrays: Any, **attributes: Any) -> np.ndarray:
@@ -67,6 +77,36 @@ def test_sorting_and_reducing_in_every_type(dtype: T) -> None:
     if dtype not in (T.INT8, T.INT16, T.UINT16):  # opset 21 has no ReduceSum of these
         np.testing.assert_array_equal(run("ReduceSum", x, np.array([1]), keepdims=0).astype(int), [6, 9])
     np.testing.assert_array_equal(run("ArgMax", x, axis=1, keepdims=0), [1, 1])
+
+
+U8, S8 = np.uint8, np.int8
+BYTES = {U8: np.array([[255, 254, 255, 3], [0, 255, 250, 255]], U8), S8: np.array([[-128, 127, -128, 3], [127, 127, -127, 0]], S8)}
+POINTS = {U8: np.array(7, U8), S8: np.array(-3, S8)}
+SIGNS = [(U8, U8), (U8, S8), (S8, U8), (S8, S8)]
+
+
+@pytest.mark.parametrize(("left", "right"), SIGNS, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"])
+def test_products_of_bytes_are_exact(kind: str, left: type, right: type) -> None:
+    """Whatever the processor does with bytes of two signs; the large ones in a row would be cut at 16 bits."""
+    x, w = np.repeat(BYTES[left], 16, axis=1), np.repeat(BYTES[right], 16, axis=1).T
+    exact = (x.astype(np.int64) - int(POINTS[left])) @ (w.astype(np.int64) - int(POINTS[right]))
+    if "Conv" in kind:
+        x, w = x.T[None, :, None], w.T[:, :, None, None]
+    model, b = new_model()
+    fed, weight = b.input("x", T.from_numpy(np.dtype(left)), x.shape), b.input("w", T.from_numpy(np.dtype(right)), w.shape)
+    one, step, points = np.array(1, np.float32), np.array(2.0**13, np.float32), (POINTS[left], POINTS[right])
+    if kind.startswith("QLinear"):
+        b.output(b.op(kind, fed, one, points[0], weight, one, points[1], step, points[0]))
+        bounds = np.iinfo(left)
+        exact = np.clip(np.rint(exact / step) + int(points[0]), bounds.min, bounds.max)
+    else:
+        b.output(b.op(kind, fed, weight, *points))
+    (found,) = Model(model, "test").run({"x": x, "w": w}).values()
+    np.testing.assert_array_equal(found[0, :, 0].T if "Conv" in kind else found, exact)
+    legalise_for_onnxruntime(model)
+    (product,) = [n for n in model.graph if n.op_type == kind]
+    assert len({v.dtype for v in (product.inputs[0], product.inputs[3 if kind.startswith("QLinear") else 1]) if v is not None}) == 1
 
 
 @pytest.mark.parametrize("dtype", [T.DOUBLE, T.FLOAT16], ids=lambda t: t.name)
