@@ -134,6 +134,10 @@ CODES: dict[str, Explanation] = {
         "layers stay in floats",
         "An integer target was asked for, but these layers do not stand between DequantizeLinear and QuantizeLinear: the network itself computes them in floats.",
     ),
+    "X210": Explanation(
+        "an input or output has another name",
+        "The target knows an input or output by a name that only one of them can have, and the source calls two of them so.",
+    ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation(
         "the output exists",

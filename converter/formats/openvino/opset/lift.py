@@ -14,6 +14,7 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.opset import ops, special
 from converter.formats.openvino.opset.codes import CODES
 from converter.formats.openvino.opset.constants import DATA_TYPES, HALF, HALVES, NAMES, STORED, computed, read_const
+from converter.formats.openvino.opset.names import output_name
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
@@ -142,7 +143,7 @@ class BodyLift:
             self._bind(layer, results if own is None else narrowed(self.builder, kind, results, own))
 
     def _bind(self, layer: IrLayer, values: list[ir.Value]) -> None:
-        for port, value in zip(layer.outputs, values, strict=False):
+        for index, (port, value) in enumerate(zip(layer.outputs, values, strict=False)):
             if value.shape is None and port.dims and (node := value.producer()) is not None:  # what the file says, where inference knows nothing
                 value.shape = ir.Shape([d if d >= 0 else None for d in port.dims])
                 if (reason := broken(node)) is not None:
@@ -150,7 +151,7 @@ class BodyLift:
             self.env[layer.id, port.id] = value
             if half := HALF_PORTS.get(port.precision.upper()):
                 value.meta[HALF] = half
-            name = port.names[0] if port.names else layer.name if len(layer.outputs) == 1 else f"{layer.name}.{port.id}"
+            name = port.names[0] if port.names and self.net.version >= 11 else output_name(layer.name, index, len(layer.outputs))
             self.names[layer.id, port.id] = name
             if value.producer() is not None and "openvino.name" not in value.metadata_props:
                 value.metadata_props["openvino.name"] = name

@@ -17,6 +17,7 @@ from converter.formats.openvino.opset.codes import AS_STORED, Coded
 from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, precision, write_const
 from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
+from converter.formats.openvino.opset.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
 from converter.graph.infer import KNOWN_LIMIT
@@ -41,6 +42,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
+        refuse([_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == ir.DataType.STRING])
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
     unroll(graph, lambda node: node.op_type == "If")  # what either branch gives may have other axes, of which nothing behind is known
     stored = stored_as_halves(graph)
@@ -51,7 +53,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     if version < 11:
         refuse(_unpresentable(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
-    writer.graph(graph.graph, model.interface.get("defaults"))
+    notes.extend(writer.graph(graph.graph, model.interface.get("defaults")))
     return writer.net
 
 
@@ -90,6 +92,12 @@ def _presented(value: ir.Value) -> Diagnostic:
     shown, own = _presented_as(value), value.dtype
     assert shown is not None and own is not None
     return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
+
+
+def _no_text(value: ir.Value) -> Diagnostic:
+    kind = "input" if value.is_graph_input() else "output"
+    message = f"the {kind} {public_name(value)!r} is text, which readers of IR v10 present as numbers"
+    return Diagnostic("X202", message, where=Where(layer=public_name(value), kind=kind), help="write IR v11 (-t openvino), or leave it out with --outputs")
 
 
 def _unpresentable(model: ir.Model) -> list[Diagnostic]:
@@ -144,13 +152,17 @@ class NetWriter:
         self.net, self.limit, self.half, self.stored = net, limit, half, stored
         self.body: Body = net if body is None else body
         self.made: dict[ir.Value, tuple[int, int]] = {}
-        self._names: dict[str, int] = {}
+        self._names = Names()
+        self._boundary: Boundary | None = None
         self.states: dict[str, ir.Value] = {}
 
-    def graph(self, graph: ir.Graph, defaults: Mapping[str, Any] | None = None) -> None:
-        """The whole network. Inputs with a default that an output of the same name updates are states."""
+    def graph(self, graph: ir.Graph, defaults: Mapping[str, Any] | None = None) -> list[Diagnostic]:
+        """The whole network, and what is to be said of its names. Inputs with a default that an output of the same name updates are states."""
         written = {public_name(v): v for v in graph.outputs}
         self.states = {n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written}
+        self._boundary = Boundary(graph, list(self.states))
+        # v11 has names of tensors beside those of layers
+        self._names = Names(self._boundary.taken if self.net.version < 11 else {self._boundary.names[v] for v in graph.inputs})
         for value in graph.inputs:
             if public_name(value) in self.states:
                 self._read_state(value, (defaults or {})[public_name(value)])
@@ -162,26 +174,54 @@ class NetWriter:
                 self._assign(value)
             else:
                 self.result(value)
+        return self._boundary.notes
 
     def nodes(self, graph: ir.Graph) -> None:
         low = Lowering(mapping(), self.limit)
         for node in graph:
-            low.node(node)
+            if self._boundary is None or node.outputs[0] not in self._boundary.again:
+                low.node(node)
         refuse(low.problems)
         for layer in low.layers:
             self._layer(layer)
 
     def parameter(self, value: ir.Value) -> int:
         data = {"shape": ",".join(_dims(value)), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
-        layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
+        layer = IrLayer(len(self.body.layers), self._name_of(value), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
         self._add(layer, [], [value])
         return layer.id
 
+    def _name_of(self, value: ir.Value) -> str:
+        """The name of a layer with one output."""
+        wanted = self._boundary.layer([value]) if self._boundary is not None else ""
+        return self._names.own(wanted) or self._name(public_name(value) or "const")
+
     def result(self, value: ir.Value) -> int:
+        if self._boundary is not None:
+            value = self._presented(value, self._boundary)
         self._constant(value)
         layer = IrLayer(len(self.body.layers), self._name(f"{public_name(value)}/result"), "Result", "opset1", inputs=[self._port(0, value, named=False)])
         self._add(layer, [value], [])
         return layer.id
+
+    def _presented(self, value: ir.Value, boundary: Boundary) -> ir.Value:
+        """An output, in v10 behind a layer of its name: the one that makes it has another where that belongs to several outputs."""
+        if value in boundary.again:
+            return boundary.again[value]
+        made = self.made.get(value)
+        if self.net.version >= 11 or (made is not None and self._shown_as(*made) == boundary.names[value]):
+            return value
+        self._constant(value)
+        same = ir.Value(name=public_name(value), type=value.type, shape=value.shape)
+        layer = IrLayer(len(self.body.layers), self._names.own(boundary.names[value]), "Convert", "opset1")
+        layer.data = {"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]}
+        layer.inputs, layer.outputs = [self._port(0, value, named=False)], [self._port(1, same)]
+        self._add(layer, [value], [same])
+        return same
+
+    def _shown_as(self, layer: int, port: int) -> str:
+        made = self.body.layers[layer]
+        return output_name(made.name, [p.id for p in made.outputs].index(port), len(made.outputs))
 
     def _read_state(self, value: ir.Value, initial: Any) -> None:
         const = write_const(len(self.body.layers), self._name(f"{public_name(value)}/init"), ir.Tensor(initial))
@@ -212,7 +252,7 @@ class NetWriter:
             half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(to.numpy())), dtype=to, shape=ir.Shape(list(tensor.shape.numpy())))
             self._converted(value, half, {"name": "decompression", "version": "0"})
         else:
-            self._add(write_const(len(self.body.layers), self._name(value.name or "const"), tensor), [], [value])
+            self._add(write_const(len(self.body.layers), self._name_of(value), tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
         """The half-precision type to store a constant in: as wanted, or as the source stored it when nothing is lost; else ""."""
@@ -226,7 +266,7 @@ class NetWriter:
         inner = ir.Value(name=name)
         const = write_const(len(self.body.layers), self._name(f"{name}_compressed"), stored)
         self._add(const, [], [inner])
-        layer = IrLayer(len(self.body.layers), self._name(name), "Convert", "opset1", data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]})
+        layer = IrLayer(len(self.body.layers), self._name_of(value), "Convert", "opset1", data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]})
         layer.rt_info = Element("rt_info", children=[Element("attribute", rt_info)]) if rt_info else None
         layer.inputs, layer.outputs = [replace(const.outputs[0])], [self._port(1, value, named=False)]
         self._add(layer, [inner], [value])
@@ -236,10 +276,9 @@ class NetWriter:
         for v in inputs:
             self._constant(v)
         version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
-        name = layer.name or layer.kind
-        if self.net.version < 11 and self.body is self.net and len(layer.outputs) == 1 and layer.outputs[0].is_graph_output():
-            name = public_name(layer.outputs[0])  # v10 knows outputs by the layer that makes them
-        made = IrLayer(len(self.body.layers), self._name(name), layer.kind, version, data=dict(layer.attrs))
+        wanted = self._boundary.layer(layer.outputs) if self._boundary is not None and self.net.version < 11 else ""
+        name = self._names.own(wanted) or self._name(layer.name or layer.kind)
+        made = IrLayer(len(self.body.layers), name, layer.kind, version, data=dict(layer.attrs))
         made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
         made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
         for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
@@ -290,10 +329,8 @@ class NetWriter:
 
     def _port(self, id: int, value: ir.Value, named: bool = True) -> Port:
         dims = tuple(d if isinstance(d, int) else -1 for d in value.shape) if value.shape is not None else ()
-        names = (public_name(value),) if named and (value.is_graph_input() or value.is_graph_output()) and self.body is self.net else ()
-        return Port(id, dims, precision(value.dtype), names if self.net.version >= 11 else ())
+        name = self._boundary.names.get(value) if named and self._boundary is not None and self.net.version >= 11 else None
+        return Port(id, dims, precision(value.dtype), () if name is None else (name,))
 
     def _name(self, hint: str) -> str:
-        count = self._names.get(hint, 0)
-        self._names[hint] = count + 1
-        return hint if count == 0 else self._name(f"{hint}_{count}")
+        return self._names.free(hint)

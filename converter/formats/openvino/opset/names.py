@@ -1,0 +1,86 @@
+"""What layers are called. v11 says the names of inputs and outputs beside their ports; in v10 they are those of the layers that make them.
+
+The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, whatever the number of its port is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.graph.names import public_name
+
+
+def output_name(layer: str, index: int, count: int) -> str:
+    """What the `index`th of `count` outputs of a layer is called where no tensor name says otherwise."""
+    return layer if count == 1 else f"{layer}.{index}"
+
+
+class Boundary:
+    """The names of a network's inputs and outputs: no two of them are equal, or the runtime does not load the file (v10), or renames one (v11)."""
+
+    def __init__(self, graph: ir.Graph, states: Sequence[str]) -> None:
+        self.names: dict[ir.Value, str] = {}
+        self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name
+        self.notes: list[Diagnostic] = []
+        self.taken: set[str] = set()
+        for value in graph.inputs:
+            self._enter(value, "input")
+        given = {public_name(v): v for v in graph.inputs}
+        for value in graph.outputs:
+            name, node = public_name(value), value.producer()
+            same = given.get(name)
+            if same is not None and node is not None and node.op_type == "Identity" and not node.domain and node.inputs[0] is same:
+                self.again[value] = same
+                self.names[value] = self.names[same]
+            elif name not in states:
+                self._enter(value, "output")
+
+    def _enter(self, value: ir.Value, kind: str) -> None:
+        wanted = name = public_name(value)
+        count = 0
+        while name in self.taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        if count:
+            message = f"there is another {wanted!r} among the inputs and outputs: the {kind} is called {name!r}"
+            self.notes.append(Diagnostic("X210", message, level="warning", where=Where(layer=wanted, kind=kind)))
+        self.taken.add(name)
+        self.names[value] = name
+
+    def layer(self, outputs: Sequence[ir.Value]) -> str:
+        """The name that a layer must have, so that its outputs have those of the network's; "" when it is free, or no name will do."""
+        wanted = {i: self.names[v] for i, v in enumerate(outputs) if v in self.names}
+        if len(outputs) == 1 or not wanted:
+            return wanted.get(0, "")
+        ends = {name.removesuffix(f".{i}") if name.endswith(f".{i}") else "" for i, name in wanted.items()}
+        (name,) = ends if len(ends) == 1 else ("",)
+        return name if name not in self.taken else ""
+
+
+class Names:
+    """Hands out names of the layers of one body."""
+
+    def __init__(self, reserved: set[str] | None = None) -> None:
+        self._taken = set() if reserved is None else set(reserved)
+        self._used: set[str] = set()
+        self._count: dict[str, int] = {}
+
+    def free(self, hint: str) -> str:
+        """`hint` itself when free, else `hint_1`, `hint_2`, ..."""
+        name, count = hint, self._count.get(hint, 0)
+        while name in self._taken:
+            count += 1
+            name = f"{hint}_{count}"
+        self._count[hint] = count
+        return self.own(name)
+
+    def own(self, name: str) -> str:
+        """A name that is meant for one layer; "" where another layer has it already."""
+        if not name or name in self._used:
+            return ""
+        self._taken.add(name)
+        self._used.add(name)
+        return name
