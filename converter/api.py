@@ -149,11 +149,11 @@ def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> d
     return load(path).run(feeds, engine)
 
 
-def verify(reference: Any, candidate: Any, data: Any = None, **options: Any) -> Result:
-    """Compares two models (files or Models) on the same inputs; see converter.crosscheck.verify."""
+def verify(reference: Any, candidate: Any, data: Any = None, *, native: str = "auto", **options: Any) -> Result:
+    """Compares two models (files or Models) on the same inputs; see converter.crosscheck.verify. The files run in their own engines, too."""
     from converter.crosscheck import verify as compare
 
-    return compare(_model(reference), _model(candidate), data, **options)
+    return compare(_model(reference), _model(candidate), data, native=native, **options)
 
 
 def inspect(path: PathLike) -> dict[str, Any]:

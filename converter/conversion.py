@@ -51,6 +51,8 @@ class Written:
 def read(request: Request) -> Model:
     """The source as it shall be converted: inputs fixed, outputs cut. UsageError for names that it does not have."""
     model = api.load(request.source, request.source_format, request.weights, request.dequantize)
+    if request.outputs or request.shapes:
+        model.source = None  # it is another network than that of the file
     if request.outputs:
         from converter.passes.cut import cut
 

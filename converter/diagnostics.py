@@ -152,6 +152,25 @@ CODES: dict[str, Explanation] = {
     "N401": Explanation("the results differ", "An output differs by more than the tolerance."),
     "N402": Explanation("nothing was compared", "No tensor is common to both models, or the selection is empty."),
     "N403": Explanation("the model could not be executed", "The engine refused the model or the feeds do not fit its inputs."),
+    "N404": Explanation(
+        "the reader changes the network",
+        "The file ran in the engine that it is written for (--native), and the engine computes something else from it than netconv reads: other numbers, "
+        "other inputs or other outputs. The engine was told to be exact: 32-bit floats and no quantisation on the fly in OpenVINO, basic optimisations in "
+        "onnxruntime. The measure is that of the comparison: the rounding noise of the network, or --rtol and --atol. Either netconv is wrong about the "
+        "file (please report it, with the file), or the engine is. A model that was changed in Python after it was loaded differs from its file, too.",
+    ),
+    "N405": Explanation(
+        "the engine refuses the file",
+        "The engine that the file is written for (--native) does not load it with default options, or cannot run it on the inputs of the comparison. Of "
+        "the candidate this is a finding, whatever the reason: a file that its users' engine does not take is of no use, even where only a kernel for a "
+        "type is missing. Of the reference it is a warning: the comparison stands, but nothing confirms what netconv reads from it.",
+    ),
+    "N406": Explanation(
+        "something is left out of the run in the file's own engine",
+        "Either the engine is known not to compute something as the file says (OpenVINO removes conversions to half precision and back, and computes "
+        "halves in floats), and without it the numbers are the same; or inputs or outputs have types that cannot be handed to the engine from Python, so "
+        "that only loading was tried.",
+    ),
     "B601": Explanation("another run is going on", "Two batches may not write to the same folder at the same time; the journal there is locked."),
     "B602": Explanation(
         "a job crashed", "The job was tried twice, each time in a fresh process; the other jobs are not affected. The next run tries it again."

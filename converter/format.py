@@ -59,3 +59,4 @@ class Format:
     versions: str = ""
     read_numbers: Callable[[Path, Path | None], Model] | None = None  # integer arithmetic as quantised numbers (`--dequantize`)
     side_names: Callable[[Path], Sequence[str]] | None = None
+    engine: Callable[[Path], str] = lambda path: ""  # the engine of converter.engines.file that takes such a file, "" for none

@@ -28,7 +28,7 @@ KEYS: dict[str, Any] = {
 }
 VERIFY: dict[str, Any] = {
     **{"data": str | list, "tensors": str | list, "rtol": str | int | float | list, "atol": str | int | float | list, "metric": str | list},
-    **{"mode": str, "engine": str, "seed": int, "seeds": int},
+    **{"mode": str, "engine": str, "native": str, "seed": int, "seeds": int},
 }
 
 

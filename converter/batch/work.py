@@ -93,13 +93,14 @@ def _convert(task: Task) -> Outcome:
         return outcome
     result = api.verify(written.model, back, names=(task.shown, task.shown_output), **verify_options(task.options["verify"]))
     code = ExitCode.OK if result.passed else ExitCode.FINDING
-    return {**outcome, "exit_code": int(code), "numbers": result.as_json()}
+    said = [*written.notes, *result.diagnostics]
+    return {**outcome, "exit_code": int(code), "diagnostics": [d.as_json() for d in said], "numbers": result.as_json()}
 
 
 def verify_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of converter.verify from the keys of a job file."""
+    """Keywords of converter.verify from the keys of a job file. Files run in their own engines only where that is asked for: it takes time."""
     names = {"metric": "metrics"}
-    options = {names.get(k, k): v for k, v in given.items()}
+    options = {"native": "off", **{names.get(k, k): v for k, v in given.items()}}
     if isinstance(options.get("metrics"), str):
         options["metrics"] = [options["metrics"]]
     return options

@@ -154,6 +154,14 @@ def dequantize_option(body: Body) -> Body:
     return wrapped
 
 
+def native_option(body: Body) -> Body:
+    """--native: whether files run in their own engines."""
+    text = "Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite): where installed, always, never."
+    add = option("--native", type=Choice(["auto", "on", "off"]), default="auto", show_default=True, help=text)
+    wrapped: Body = add(body)
+    return wrapped
+
+
 def source_options(body: Body) -> Body:
     """-f and --weights: how to read the input."""
     add_weights = option("--weights", type=FilePath(), help="The file with the weights, where it is not beside the model.")

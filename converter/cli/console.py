@@ -47,14 +47,18 @@ class Console:
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
         """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding under --strict or --deny."""
-        self.diagnostics.extend(diagnostics)
-        if any(d.level == "warning" and (d.code in self.deny or (self.strict and d.code not in self.allow)) for d in diagnostics):
-            self.verdict(ExitCode.FINDING)
+        self.record(diagnostics)
         shown = [d for d in diagnostics if d.level == "error" or self.verbosity >= 0]
         if self.text and shown:
             from converter.report.text import render
 
             click.echo(render(shown), err=err, color=self.colored(sys.stderr if err else sys.stdout))
+
+    def record(self, diagnostics: Sequence[Diagnostic]) -> None:
+        """Diagnostics that the result itself shows: for the log and for other formats than text."""
+        self.diagnostics.extend(diagnostics)
+        if any(d.level == "warning" and (d.code in self.deny or (self.strict and d.code not in self.allow)) for d in diagnostics):
+            self.verdict(ExitCode.FINDING)
 
     def verdict(self, code: ExitCode) -> None:
         """Sets the exit code; the first that is not OK stays. Call before printing: a closed pipe ends the command."""

@@ -19,7 +19,7 @@ from converter.errors import UsageError
 # options that may be set outside the command line: not files and names, which belong to one call
 SETTABLE = {
     *("quiet", "verbose", "color", "format", "strict", "log", "seed", "engine", "rtol", "atol", "metric", "io_layout", "tensors", "mode", "data", "force"),
-    *("jobs", "progress", "scheduler", "seeds"),
+    *("jobs", "progress", "scheduler", "seeds", "native"),
 }
 
 

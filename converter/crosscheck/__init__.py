@@ -4,7 +4,9 @@ feeds.py     what to run on                      align.py    which tensor is whi
 program.py   a model cut into pieces             noise.py    what rounding alone may do
 compare.py   two arrays                          isolate.py  own error versus inherited error
 cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
-check.py     one comparison from start to end    result.py   what was found, as data
+floor.py     the noise of a whole network        outputs.py  results of several feeds, judged
+native.py    a file in its own engine            result.py   what was found, as data
+check.py     one comparison from start to end
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ def verify(
     fail_fast: bool = False,
     keep_tensors: Any = None,
     names: tuple[str, str] = ("reference", "candidate"),
+    native: str = "off",
 ) -> Result:
     """Runs both models on the same inputs and compares what they compute.
 
@@ -45,12 +48,16 @@ def verify(
     layers. Random inputs are made for each of `seeds` seeds from `seed` on. `map` names tensors of the candidate by those of the
     reference. `engine` runs the candidate's outputs.
 
+    `native` says whether the files that the models were read from run too, each in the engine it is written for (onnxruntime, OpenVINO,
+    LiteRT), and must give what was read: "auto" where that is installed, "on" (UsageError U502 where it is not), or "off". A model without
+    a file has no such run; a model that was changed after reading is no longer what its file says: set its `source` to None, or "off".
+
     NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine cannot run a model.
     """
     from converter.crosscheck.check import Check, Request
 
     chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, seeds, dict(map or {}), engine, fail_fast, keep_tensors, names)
+    request = Request(data, chosen, rtol, atol, tuple(metrics), mode, seed, seeds, dict(map or {}), engine, fail_fast, keep_tensors, names, native)
     return Check(reference, candidate, request).run()
 
 

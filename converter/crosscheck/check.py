@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -10,21 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from converter import engines, files
 from converter.crosscheck.align import Alignment, align
 from converter.crosscheck.cause import Cause, causes, kind, layer_of, other_weights, rewritten
-from converter.crosscheck.compare import Difference, compare, judge
-from converter.crosscheck.feeds import Feed, feeds_for
+from converter.crosscheck.compare import Difference, compare
+from converter.crosscheck.feeds import RANDOM, Feed, feeds_for
+from converter.crosscheck.floor import Noise, Results
 from converter.crosscheck.isolate import LockStep, Unit
 from converter.crosscheck.judge import Given, Limits
-from converter.crosscheck.noise import MULTIPLE, RUNS, jitter, measure, precision, tolerance
-from converter.crosscheck.program import CannotRun, Jitter, Program, refuse
-from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result, Tensor
+from converter.crosscheck.native import CHOICES, Side, examine
+from converter.crosscheck.noise import MULTIPLE, Floor, precision, quantisation_steps, tolerance
+from converter.crosscheck.outputs import Judge
+from converter.crosscheck.program import CannotRun, Program, refuse
+from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Native, Output, Result, Tensor
 from converter.diagnostics import Diagnostic
+from converter.engines.file import engine_of
 from converter.errors import NothingComparedError, UsageError
-from converter.graph.infer import Array, constant, shape_of
+from converter.graph.infer import Array, shape_of
 from converter.graph.names import public_name
 from converter.model import Model
 
@@ -48,6 +50,7 @@ class Request:
     fail_fast: bool
     keep_tensors: Any
     names: tuple[str, str]
+    native: str = "off"
 
 
 class Check:
@@ -56,6 +59,8 @@ class Check:
     def __init__(self, reference: Model, candidate: Model, request: Request) -> None:
         if request.mode not in MODES:
             raise UsageError(Diagnostic("U501", f"unknown mode {request.mode!r}", help=f"known: {', '.join(MODES)}"))
+        if request.native not in CHOICES:
+            raise UsageError(Diagnostic("U501", f"--native {request.native!r} is not one of {', '.join(CHOICES)}"))
         self.reference, self.candidate, self.request = reference, candidate, request
         self.limits = Limits.of(request.rtol, request.atol, request.metrics)
         self.alignment = align(reference, candidate, request.map)
@@ -67,6 +72,10 @@ class Check:
         self.steps = quantisation_steps(candidate.ir)
         self.arrays = [self._by_value(f) for f in self.feeds]
         self.others = [self._for_candidate(f) for f in self.arrays]
+        named = any(m.startswith("max=") for m in request.metrics)
+        self.judge = Judge(self.limits, not named, tuple(f.name for f in self.feeds))
+        self.read: tuple[Results, Results | None] | None = None  # what onnxruntime computes from either model, once it did
+        self.noise: Noise | None = None
 
     def run(self) -> Result:
         alignment, request = self.alignment, self.request
@@ -74,6 +83,7 @@ class Check:
         self.limits.check_used(compared)
         outputs = [o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared]
         failed = not all(o.passed for o in outputs)
+        natives = self._natives(not failed)
         units: list[Unit] = []
         hidden = not failed and self._hidden(outputs)
         if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
@@ -87,7 +97,7 @@ class Check:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
         wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
         return Result(
-            passed=not failed and not wrong,
+            passed=not failed and not wrong and not any(n.failed for n in natives),
             outputs=tuple(outputs),
             tensors=tuple(judged),
             findings=findings,
@@ -100,6 +110,7 @@ class Check:
             only_candidate=tuple(self.alignment.only_candidate),
             models=request.names,
             notes=self._notes(),
+            native=natives,
         )
 
     def _selected(self) -> set[str]:
@@ -127,16 +138,16 @@ class Check:
             result[c] = arrays[r].reshape(shape) if fits and shape is not None else arrays[r]
         return result
 
-    def _run(self, program: Program, moved: Jitter | None, optimise: bool, feeds: Sequence[dict[str, Array]], what: str) -> list[list[Array]]:
+    def _run(self, program: Program, feeds: Sequence[dict[str, Array]], what: str) -> Results:
         try:
-            session = program.compile(program.whole(), moved, optimise)
+            session = program.compile(program.whole())
             return [session.run(f) for f in feeds]
         except CannotRun as e:
             raise refuse(e, what) from None
 
-    def _candidate_outputs(self) -> list[list[Array]]:
+    def _candidate_outputs(self) -> Results:
         if self.request.engine == "onnxruntime":
-            return self._run(self.theirs, None, True, self.others, "candidate")
+            return self._run(self.theirs, self.others, "candidate")
         prepared = engines.get(self.request.engine).prepare(self.candidate)
         names = [(i.name, str(v.name)) for i, v in zip(self.candidate.inputs, self.candidate.ir.graph.inputs, strict=True)]
         public = [{name: f[inner] for name, inner in names if inner in f} for f in self.others]
@@ -144,50 +155,40 @@ class Check:
 
     def _outputs(self) -> list[Output]:
         """The graph outputs, judged against the noise of the whole network (measured only when something differs)."""
-        mine, theirs = self._run(self.mine, None, True, self.arrays, "reference"), self._candidate_outputs()
+        mine, theirs = self._run(self.mine, self.arrays, "reference"), self._candidate_outputs()
+        self.read = mine, theirs if self.request.engine == "onnxruntime" else None
+        self.noise = Noise(self.mine, self.arrays, mine, self.step)
         at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
         at_c = {str(v.name): i for i, v in enumerate(self.candidate.ir.graph.outputs)}
         pairs = [(at_r[r], at_c[c]) for r, c in self.alignment.outputs]
         equal = all(compare(a[i], b[j]).equal for a, b in zip(mine, theirs, strict=True) for i, j in pairs)
-        floors = None if equal else self._floors(mine)
+        try:
+            floors = None if equal else self.noise.with_floats()
+        except CannotRun as e:
+            raise refuse(e, "reference") from None
         return [self._output(i, j, mine, theirs, floors) for i, j in pairs]
 
-    def _floors(self, mine: list[list[Array]]) -> list[list[Array]]:
-        """Per feed and output: the spread under jitter of inputs and weights, without the engine's optimisations, and of halves in floats."""
-        runs: list[list[list[Array]]] = []
-        for k in range(RUNS + 1):
-            moved = Jitter(k + 1, self.step) if k < RUNS else None
-            feeds = [{n: jitter(x, np.random.default_rng([k, i]), self.step) if moved else x for n, x in f.items()} for i, f in enumerate(self.arrays)]
-            runs.append(self._run(self.mine, moved, moved is not None, feeds, "reference"))
-        if self.mine.halves:
-            with contextlib.suppress(CannotRun):
-                session = self.mine.compile(self.mine.whole(), floats=True)
-                runs.append([session.run(f) for f in self.arrays])
-        return [measure(base, lambda k, i=i: runs[k][i], len(runs)) for i, base in enumerate(mine)]  # type: ignore[misc]
-
-    def _output(self, i: int, j: int, mine: list[list[Array]], theirs: list[list[Array]], floors: list[list[Array]] | None) -> Output:
+    def _output(self, i: int, j: int, mine: Results, theirs: Results, floors: list[list[Floor]] | None) -> Output:
         r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
-        worst, feed, broken = Difference(), self.feeds[0].name, set[str]()
-        for k, f in enumerate(self.feeds):
-            base, other = mine[k][i], theirs[k][j]
-            limit = self.limits.tolerance(public_name(r), base)
-            if limit is None and floors is not None:
-                limit = tolerance(base, floors[k][i], self.step, self.steps.get(str(c.name), 0.0))
-            d = compare(base, other, limit)
-            broken.update(judge(d, self._metrics(base)))
-            if self.limits.elementwise and d.excess > 1:
-                broken.add("elem")
-            if k == 0 or (d.excess, d.max_abs) > (worst.excess, worst.max_abs):
-                worst, feed = d, f.name
-        return Output(public_name(r), public_name(c), not broken, worst, feed, tuple(sorted(broken)))
+        step = self.steps.get(str(c.name), 0.0)
+        noise = None if floors is None else lambda k, base: tolerance(base, floors[k][i], self.step, step)
+        return self.judge.output((public_name(r), public_name(c)), [m[i] for m in mine], [t[j] for t in theirs], noise)
 
-    def _metrics(self, base: Array) -> dict[str, float]:
-        """The user's metrics; the default limit of `max` is relative to the largest reference value."""
-        metrics = dict(self.limits.metrics)
-        if "max" in metrics and not any(m.startswith("max=") for m in self.request.metrics) and base.dtype.kind not in "OUS" and base.size:
-            size = np.abs(base.astype(np.float64))
-            metrics["max"] *= float(np.max(size[np.isfinite(size)], initial=0.0))
-        return metrics
+    def _natives(self, same: bool) -> tuple[Native, ...]:
+        """Both files in their own engines, where they were asked for. `same`: the outputs are, so the noise of one is that of the other."""
+        if self.request.native == "off" or self.read is None or self.noise is None:
+            return ()
+        mine, theirs = self.read
+        if theirs is None:
+            theirs = self._run(self.theirs, self.others, "candidate") if engine_of(self.candidate) else []
+        in_order = [r for r, _ in self.alignment.outputs] == self.mine.outputs and [c for _, c in self.alignment.outputs] == self.theirs.outputs
+        shared = self.noise if same and in_order else None
+        sides = (
+            Side("reference", self.request.names[0], self.reference, self.mine, self.arrays, mine, self.noise),
+            Side("candidate", self.request.names[1], self.candidate, self.theirs, self.others, theirs, shared),
+        )
+        places = [i for i, f in enumerate(self.feeds) if self.request.data is not None or f.name.split()[0] in RANDOM]
+        return examine([s.on(places) for s in sides], replace(self.judge, feeds=tuple(self.judge.feeds[p] for p in places)), self.request.native)
 
     def _isolated(self) -> list[Unit]:
         """Piece by piece; a pair that only shares its name is told from a fault by looking at the piece that contains it."""
@@ -282,14 +283,3 @@ def _less(alignment: Alignment, names: set[str]) -> Alignment:
         only_reference=[*alignment.only_reference, *sorted(names)],
         only_candidate=[*alignment.only_candidate, *sorted(alignment.pairs[n] for n in names)],
     )
-
-
-def quantisation_steps(model: ir.Model) -> dict[str, float]:
-    """The step of each tensor that comes out of quantisation: rounding may fall either way there."""
-    steps: dict[str, float] = {}
-    for node in model.graph:
-        if node.op_type == "QuantizeLinear":
-            steps[str(node.outputs[0].name)] = 1.0
-        elif node.op_type == "DequantizeLinear" and (scale := constant(node.inputs[1])) is not None:
-            steps[str(node.outputs[0].name)] = float(np.max(np.abs(scale.astype(np.float64)), initial=0.0))
-    return steps

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.crosscheck.compare import same_shape, wide
-from converter.graph.infer import Array
+from converter.graph.infer import Array, constant
 from converter.graph.walk import all_graphs
 
 RUNS = 3
@@ -83,3 +83,14 @@ def measure(base: Sequence[Array], again: Callable[[int], Sequence[Array] | None
     """The spread of several tensors: `again(i)` computes them once more with the i-th jitter (None: that run was impossible)."""
     repeats = [r for r in map(again, range(runs)) if r is not None]
     return [spread(b, [r[i] for r in repeats]) for i, b in enumerate(base)]
+
+
+def quantisation_steps(model: ir.Model) -> dict[str, float]:
+    """The step of each tensor that comes out of quantisation: rounding may fall either way there."""
+    steps: dict[str, float] = {}
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear":
+            steps[str(node.outputs[0].name)] = 1.0
+        elif node.op_type == "DequantizeLinear" and (scale := constant(node.inputs[1])) is not None:
+            steps[str(node.outputs[0].name)] = float(np.max(np.abs(scale.astype(np.float64)), initial=0.0))
+    return steps

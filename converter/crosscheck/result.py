@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from converter.crosscheck.compare import Difference
+from converter.diagnostics import Diagnostic, Level, Where
 
 EQUAL, NOISE, WRONG, INHERITED = "equal", "noise", "wrong", "inherited"
+SAME, NOTED, SKIPPED, ABSENT, DIFFERS, REFUSED = "same", "noted", "skipped", "absent", "differs", "refused"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,41 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Native:
+    """A file in the engine that it is written for; `role` says whose it is (reference or candidate), `file` what reports call it.
+
+    status: same (as netconv reads it), noted (but for something the engine is known to leave out), skipped (not compared; `message` says why),
+    absent (the engine is not installed), differs (the reader changes the network), refused (the engine does not take or run the file).
+    In `outputs` the reference is what netconv reads, the candidate what the engine computes.
+    """
+
+    role: str
+    file: str
+    engine: str
+    status: str
+    code: str = ""
+    message: str = ""
+    help: str = ""
+    outputs: tuple[Output, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """A refused reference is no fault of the candidate: a warning, since its reading stays unconfirmed."""
+        if self.status == DIFFERS or (self.status == REFUSED and self.role == "candidate"):
+            return "error"
+        return "warning" if self.status == REFUSED else "note"
+
+    @property
+    def failed(self) -> bool:
+        return self.level == "error"
+
+    @property
+    def diagnostic(self) -> Diagnostic | None:
+        """None when there is nothing to say."""
+        return Diagnostic(self.code, self.message, self.level, Where(self.file), help=self.help) if self.code else None
+
+
+@dataclass(frozen=True)
 class Result:
     """`passed` is the verdict, `max_difference` the largest absolute difference of any compared output."""
 
@@ -73,11 +110,22 @@ class Result:
     only_candidate: tuple[str, ...] = ()
     models: tuple[str, str] = ("reference", "candidate")
     notes: tuple[str, ...] = field(default=())
+    native: tuple[Native, ...] = ()  # either file in its own engine, where that was asked for
     structure: tuple[dict[str, Any], ...] = ()  # what is in either model, see converter.inspection.summary; where it was asked for
 
     @property
     def max_difference(self) -> float:
         return max((o.difference.max_abs for o in self.outputs), default=0.0)
+
+    @property
+    def same(self) -> bool:
+        """Whether what was read of the two files is the same network, whatever their own engines make of them."""
+        return all(o.passed for o in self.outputs) and not self.findings
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """What the files' own engines say beyond "same"."""
+        return tuple(d for n in self.native if (d := n.diagnostic) is not None)
 
     @property
     def first(self) -> Finding | None:

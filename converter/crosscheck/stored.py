@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from converter.crosscheck.compare import Difference
-from converter.crosscheck.result import Finding, Output, Result, Tensor
+from converter.crosscheck.result import Finding, Native, Output, Result, Tensor
 
 _NUMBERS = {f.name for f in fields(Difference) if f.type == "float"}
 
@@ -18,12 +18,17 @@ def result_of(data: Mapping[str, Any]) -> Result:
     return Result(
         **{
             **own,
-            "outputs": tuple(Output(**{**_only(Output, o), "difference": _difference(o["difference"]), "broken": tuple(o["broken"])}) for o in data["outputs"]),
+            "outputs": _outputs(data),
             "tensors": tuple(Tensor(**{**_only(Tensor, t), "own": _maybe(t["own"]), "total": _maybe(t["total"])}) for t in data["tensors"]),
             "findings": tuple(_finding(f) for f in data["findings"]),
+            "native": tuple(Native(**{**_only(Native, n), "outputs": _outputs(n)}) for n in data.get("native", ())),
             "models": (str(data["models"][0]), str(data["models"][1])),
         }
     )
+
+
+def _outputs(data: Mapping[str, Any]) -> tuple[Output, ...]:
+    return tuple(Output(**{**_only(Output, o), "difference": _difference(o["difference"]), "broken": tuple(o["broken"])}) for o in data["outputs"])
 
 
 def _finding(data: Mapping[str, Any]) -> Finding:

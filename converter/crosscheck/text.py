@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from converter.crosscheck.result import EQUAL, INHERITED, NOISE, WRONG, Finding, Output, Result
+from converter.crosscheck.result import EQUAL, INHERITED, NOISE, SAME, WRONG, Finding, Native, Output, Result
 
 CAUSES = 3
 
@@ -28,14 +28,20 @@ def lines(result: Result) -> Iterator[str]:
         yield f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by themselves, {c[INHERITED]} only inherit it."
     if failed and result.first is None:
         yield "No layer is wrong by itself: the difference grows over several, or lies where no tensors could be aligned."
+    for n in result.native:
+        yield from _native(n)
     within = "rounding noise" if result.measured else "the tolerance"
-    yield "DIFFERENT" if not result.passed else f"same within {within}" if result.max_difference else "same"
+    same = f"same within {within}" if result.max_difference else "same"
+    yield "DIFFERENT" if not result.same else same if result.passed else f"{same} as netconv reads them, NOT IN THEIR OWN ENGINES"
 
 
 def headline(result: Result) -> str:
     """One sentence for where there is room for one."""
     if result.passed:
         return f"{_count(len(result.outputs), 'output')} the same, largest difference {result.max_difference:.3g}"
+    if result.same:
+        n = next(n for n in result.native if n.failed)
+        return f"{n.file}: {n.message}"
     if (f := result.first) is not None:
         return f'layer "{f.layer}" ({f.kind}) is wrong: {f.causes[0] if f.causes else f"own error {f.own.max_abs:.3g}"}'
     worst = result.worst
@@ -69,6 +75,15 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
     share = f", {d.excess:.2g} x the tolerance" if 0 < d.excess < float("inf") else ""
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
     return f'WORST  output "{o.reference}"   {measure}{at}{share} (input {o.feed}){cause}'
+
+
+def _native(n: Native) -> Iterator[str]:
+    file = n.file if n.file == n.role else f"{n.role} {n.file}"
+    if n.status == SAME:
+        largest = max((o.difference.max_abs for o in n.outputs), default=0.0)
+        yield f"NATIVE {file} in {n.engine}: as netconv reads it{f' (within {largest:.2g})' if largest else ''}"
+    else:
+        yield f"NATIVE {file}: {n.level}[{n.code}] {n.message}" + (f" (help: {n.help})" if n.help else "")
 
 
 def _number(value: Any) -> str:

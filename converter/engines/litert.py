@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from converter.diagnostics import Diagnostic
+from converter.engines import file
 from converter.errors import ConverterError, UsageError
 from converter.files import Output
 
@@ -20,15 +19,9 @@ if TYPE_CHECKING:
     from converter.model import Model
 
 
-# Seconds that one run may take.
-TIMEOUT = 600
-
-
 def available() -> bool:
     """Whether ai-edge-litert is installed; nothing is imported."""
-    import importlib.util
-
-    return importlib.util.find_spec("ai_edge_litert") is not None
+    return file.available("litert")
 
 
 def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -101,17 +94,7 @@ def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
 
 
 def _invoke(model: Path, inputs: list[Array]) -> list[Array]:
-    feeds, results = model.with_name("in.npz"), model.with_name("out.npz")
-    arrays: dict[str, Any] = {str(i): value for i, value in enumerate(inputs)}
-    np.savez(feeds, **arrays)
-    command = [sys.executable, str(Path(__file__).with_name("litert_child.py")), str(model), str(feeds), str(results)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise ConverterError(Diagnostic("N403", f"LiteRT did not finish within {TIMEOUT} seconds")) from None
-    if done.returncode != 0 or not results.exists():
-        reasons = [line for line in done.stderr.splitlines() if line.startswith("refused: ")]
-        reason = reasons[-1].removeprefix("refused: ") if reasons else f"it ended with code {done.returncode}"
-        raise ConverterError(Diagnostic("N403", f"LiteRT refuses the model: {reason}"))
-    with np.load(results) as found:
-        return [found[str(i)] for i in range(len(found.files))]
+    found = file.run("litert", model, (), [inputs])
+    if found.stage != "done":
+        raise ConverterError(Diagnostic("N403", f"LiteRT refuses the model: {found.error or 'Python has no arrays of the types of its inputs'}"))
+    return [found.results[0][i] for i in range(len(found.outputs))]

@@ -59,7 +59,8 @@ class Entry:
     def text(self) -> list[str]:
         """What there is to say beyond the headline."""
         said = list(lines(self.numbers)) if self.numbers is not None else []
-        return [*said, *(str(d) for d in self.diagnostics if d.level != "note")]
+        told = {d.message for d in self.numbers.diagnostics} if self.numbers is not None else set()
+        return [*said, *(str(d) for d in self.diagnostics if d.level != "note" and d.message not in told)]
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,15 @@ def comparison(result: Result) -> str:
         for o in result.outputs
     ]
     outputs = table(("output", "verdict", "largest difference", "cosine", "ulp", "on input"), rows, numbers={2, 3, 4})
+    native = _native(result)
     drawn = svg(result.tensors)
     plot = f"<h3>Error along the graph</h3>{drawn}" if drawn else ""
-    return f"<h3>Numbers</h3><pre>{text}</pre>{outputs}{_first(result)}{plot}"
+    return f"<h3>Numbers</h3><pre>{text}</pre>{outputs}{native}{_first(result)}{plot}"
+
+
+def _native(result: Result) -> str:
+    rows = [(n.role, n.file, n.engine, n.status, f"{n.code} {n.message}".strip()) for n in result.native]
+    return "<h3>The files in their own engines</h3>" + table(("", "file", "engine", "verdict", ""), rows) if rows else ""
 
 
 def _first(result: Result) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, option, source_options, subcommand
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, native_option, option, source_options, subcommand
 from converter.cli.console import Console
 from converter.cli.shapes import Shapes
 from converter.cli.streams import DASH, named_input, named_output
@@ -26,7 +26,8 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 @option("--outputs", metavar="NAME", multiple=True, help="Keep only what this tensor or layer needs; repeatable.")
 @option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
 @option("--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which.")
-@option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ).")
+@option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT refuses it).")
+@native_option
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
 @dequantize_option
 @source_options
@@ -60,7 +61,7 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
         _tell(console, written, file)
         if options["with_map"]:
             console.say(f"{conversion.map_of(target).name} written")
-        return _verify(console, written, file) if options["with_verify"] else None
+        return _verify(console, written, file, options["native"]) if options["with_verify"] else None
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
@@ -71,10 +72,10 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
     console.say(f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})")
 
 
-def _verify(console: Console, written: Any, shown: Path) -> ExitCode | None:
+def _verify(console: Console, written: Any, shown: Path, native: str) -> ExitCode | None:
     from converter import api
     from converter.cli.commands.verify import show
 
     target = written.files[0]
-    result = api.verify(written.model, api.load(target, written.flavour.format), names=(str(shown), str(target)))
+    result = api.verify(written.model, api.load(target, written.flavour.format), names=(str(shown), str(target)), native=native)
     return show(console, result)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, subcommand
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, native_option, option, subcommand
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -26,7 +26,8 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @option("--atol", metavar="[GLOB:]V", multiple=True, help="Absolute tolerance, instead of the measured noise.")
 @option("--metric", metavar="NAME[=LIMIT]", multiple=True, help="elem, max, cos, l2, psnr, ulp; all given must hold.")
 @option("--mode", type=Choice(["isolated", "chain"]), default="isolated", help="chain: do not run layers on the reference's inputs.")
-@option("--engine", default="onnxruntime", help="What executes CAND: onnxruntime, openvino, litert, coreml, reference.")
+@option("--engine", default="onnxruntime", help="What executes the graph read from CAND: onnxruntime, openvino, litert, coreml, reference.")
+@native_option
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Random inputs for N seeds, from --seed on.")
 @option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
@@ -39,7 +40,8 @@ def command(console: Console, reference: Path, candidate: Path, ref_format: str 
     """Run both models on the same inputs and compare the numbers.
 
     A difference is judged against the rounding noise of REF itself, measured; when the outputs differ, the first layer that is
-    wrong by itself is named, with what differs in it. Exit 0: same. 1: different. 6: nothing could be compared.
+    wrong by itself is named, with what differs in it. The files also run themselves, each in the engine it is written for (--native):
+    it must take the file and give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared.
     """
     from converter import api
 
@@ -82,6 +84,7 @@ def _keywords(options: dict[str, Any]) -> dict[str, Any]:
         "metrics": options["metric"],
         "mode": options["mode"],
         "engine": options["engine"],
+        "native": options["native"],
         "seed": options["seed"],
         "seeds": options["seeds"],
         "map": read_map(options["map_file"]) if options["map_file"] else None,
@@ -96,11 +99,15 @@ def show(console: Console, result: Any) -> ExitCode:
 
     code = ExitCode.OK if result.passed else ExitCode.FINDING
     console.verdict(code)
+    console.record(result.diagnostics)
     text = list(lines(result))
     console.result = result.as_json()
     failure, group = "\n".join([headline(result), *text]), f"verify {result.models[1]}"
     for o in result.outputs:
         console.cases.append({"name": f"output {o.reference}", "group": group, "failure": "" if o.passed else failure})
+    for n in result.native:
+        if not n.failed:  # the others are diagnostics
+            console.cases.append({"name": f"{n.role} {n.file} in {n.engine}", "group": group, "failure": ""})
     for t in result.tensors if console.format == "junit" else ():
         console.cases.append({"name": f"layer {t.layer}", "group": group, "failure": failure if t.status == "wrong" else ""})
     for line in text:

@@ -95,6 +95,12 @@ def side_names(path: Path) -> list[str]:
     return [name for name in pools if isinstance(name, str)] if isinstance(pools, list) else []
 
 
+def engine(path: Path) -> str:
+    """LiteRT takes `.tflite`; nothing that can be installed takes the other forms."""
+    with open(path, "rb") as f:
+        return "litert" if sniff(f.read(_BLOB_HEADER), path) == "tflite" else ""
+
+
 FORMAT = Format(
     name="nnapi",
     title="NNAPI operand table",
@@ -111,4 +117,5 @@ FORMAT = Format(
         Option("c", "C source against NeuralNetworks.h (.nnapi.c), write only"),
     ),
     versions="feature levels 1 to 7",
+    engine=engine,
 )

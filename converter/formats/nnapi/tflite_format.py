@@ -27,4 +27,5 @@ FORMAT = Format(
     kinds=nnapi.kinds,
     options=(Option("level", "the highest NNAPI feature level to use", values=("1", "2", "3", "4", "5", "6", "7"), default="7"),),
     versions="schema version 3",
+    engine=nnapi.engine,
 )

@@ -71,4 +71,5 @@ FORMAT = Format(
         Option("external", "weights in NAME.data beside the model, whatever their size (from 1 GiB on they always are)"),
     ),
     versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
+    engine=lambda path: "onnxruntime",
 )

@@ -15,15 +15,31 @@ if TYPE_CHECKING:
 
 # possessive: hostile comments must not be matched in every possible way
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
-_NET = re.compile(_PROLOG + rb"<net[\s/>]", re.DOTALL)
+_NET = re.compile(_PROLOG + rb"<net(?=[\s/>])([^>]*)", re.DOTALL)
+_VERSION = re.compile(rb"\sversion\s*=\s*[\"']\s*(\d+)")
+_CURRENT = {b"10", b"11"}  # what OpenVINO of today reads
 
 
 def sniff(head: bytes, path: Path | None = None) -> bool:
     """Whether a file that begins with `head` is OpenVINO IR: XML whose root element is `<net>`."""
+    return _root(head) is not None
+
+
+def _root(head: bytes) -> re.Match[bytes] | None:
     for bom, encoding in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if head.startswith(bom):
             head = head[2:].decode(encoding, "ignore").encode()
-    return _NET.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
+    return _NET.match(head.removeprefix(b"\xef\xbb\xbf"))
+
+
+def engine(path: Path) -> str:
+    """OpenVINO takes the current versions of its IR only."""
+    from converter.formats import HEAD
+
+    with open(path, "rb") as f:
+        root = _root(f.read(HEAD))
+    version = _VERSION.search(root[1]) if root else None
+    return "openvino" if version is not None and version[1] in _CURRENT else ""
 
 
 def read(path: Path, weights: Path | None) -> Model:
@@ -99,4 +115,5 @@ FORMAT = Format(
         Option("fp16", "half-precision weights"),
     ),
     versions="reads 2 to 7 (legacy layers), 10 and 11 (opset1 to opset17); writes 5 to 7, 10, 11",
+    engine=engine,
 )

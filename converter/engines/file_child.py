@@ -1,0 +1,255 @@
+"""Runs one model file in the engine it is written for, in a process of its own: an engine may abort, and an abort cannot be caught.
+
+    python file_child.py ENGINE MODEL REQUEST.npz RESULTS.npz REPORT.json
+
+REQUEST.npz holds `names`, the inputs as the caller knows them (one for each; empty: by order), arrays called feed/FEED/INPUT, counted from 0,
+`exact` (whether exact options are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT. REPORT.json says
+what the file takes and gives, and how far it came; see converter.engines.file.
+Nothing of netconv is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+THREADS = 1
+Port = dict[str, Any]  # names: every name it goes by; type: numpy's word, "" where numpy has none; shape: a size, or None where it is open
+
+
+class Boundary(Exception):
+    """The file has other inputs than the caller."""
+
+
+class OnnxRuntime:
+    """Exact is what the basic optimisations leave as it is; the others may compute quantised layers in other types."""
+
+    may_be_exact = True  # with default options, for most networks
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.session = self._session()
+
+    def exact(self) -> None:
+        self.session = None
+        self.session = self._session("ORT_ENABLE_BASIC")
+
+    def _session(self, level: str = "") -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = THREADS
+        if level:
+            options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        return onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
+
+    def inputs(self) -> list[Port]:
+        return [self._port(i) for i in (*self.session.get_inputs(), *self.session.get_overridable_initializers())]
+
+    def required(self) -> int:
+        return len(self.session.get_inputs())
+
+    def outputs(self) -> list[Port]:
+        return [self._port(o) for o in self.session.get_outputs()]
+
+    def _port(self, port: Any) -> Port:
+        kind = port.type.removeprefix("tensor(").removesuffix(")") if port.type.startswith("tensor(") else ""
+        word = {"float": "float32", "double": "float64", "string": "object"}.get(kind, kind)
+        known = word in _NUMPY
+        return {"names": [port.name], "type": word if known else "", "shape": [d if isinstance(d, int) else None for d in port.shape]}
+
+    def run(self, feeds: dict[int, Any]) -> list[Any]:
+        ports = self.inputs()
+        return list(self.session.run(None, {ports[i]["names"][0]: a for i, a in feeds.items()}))
+
+
+class OpenVino:
+    """Exact are 32-bit floats, no quantisation on the fly, and quantised layers as the file says them."""
+
+    may_be_exact = False
+    EXACT = ({"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}, {"LP_TRANSFORMS_MODE": "NO"})
+
+    def __init__(self, path: str) -> None:
+        import openvino
+
+        self.ov, self.core = openvino, openvino.Core()
+        self.model = self.core.read_model(path)
+        self._compile({})
+
+    def exact(self) -> None:
+        plain, internal = self.EXACT
+        try:
+            self._compile({**plain, **internal})
+        except RuntimeError:  # a release that has no such setting
+            self._compile(plain)
+
+    def _compile(self, config: dict[str, str]) -> None:
+        self.compiled: Any = None  # two at a time would be two copies of the weights
+        self.compiled = self.core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config})
+
+    def inputs(self) -> list[Port]:
+        return [self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs]
+
+    def required(self) -> int:
+        return len(self.compiled.inputs)
+
+    def outputs(self) -> list[Port]:
+        return [self._port(p, p.get_node().input_value(0).get_node().get_friendly_name()) for p in self.compiled.outputs]
+
+    def _port(self, port: Any, layer: str) -> Port:
+        kind, shape = port.get_element_type(), port.get_partial_shape()
+        word = {"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool", "string": "object"}.get(kind.get_type_name(), "")
+        if not word and kind.get_type_name() in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
+            word = ("int" if kind.get_type_name()[0] == "i" else "uint") + kind.get_type_name()[1:]
+        sizes = [d.get_length() if d.is_static else None for d in shape] if shape.rank.is_static else None
+        return {"names": [*sorted(port.get_names()), layer], "type": word, "shape": sizes}
+
+    def run(self, feeds: dict[int, Any]) -> list[Any]:
+        request = self.compiled.create_infer_request()  # a new one: states begin at their initial values
+        for i, array in feeds.items():
+            request.set_input_tensor(i, self.ov.Tensor(array))
+        request.infer()
+        tensors = [request.get_output_tensor(i) for i in range(len(self.compiled.outputs))]
+        return [np.array(t.str_data if t.get_element_type() == self.ov.Type.string else t.data) for t in tensors]
+
+
+class LiteRt:
+    """LiteRT as its users start it, with its default delegate; it has no other options."""
+
+    may_be_exact = False
+
+    def __init__(self, path: str) -> None:
+        from ai_edge_litert.interpreter import Interpreter
+
+        self.interpreter = Interpreter(model_path=path, num_threads=THREADS)
+        self.interpreter.allocate_tensors()
+
+    def exact(self) -> None:
+        pass
+
+    def inputs(self) -> list[Port]:
+        return [self._port(d) for d in self.interpreter.get_input_details()]
+
+    def required(self) -> int:
+        return len(self.interpreter.get_input_details())
+
+    def outputs(self) -> list[Port]:
+        return [self._port(d) for d in self.interpreter.get_output_details()]
+
+    def _port(self, detail: Any) -> Port:
+        word = np.dtype(detail["dtype"]).name
+        signature = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
+        return {"names": [detail["name"]], "type": word if word in _NUMPY else "", "shape": [None if d < 0 else int(d) for d in signature]}
+
+    def run(self, feeds: dict[int, Any]) -> list[Any]:
+        details = self.interpreter.get_input_details()
+        if any(list(details[i]["shape"]) != list(a.shape) for i, a in feeds.items()):
+            for i, array in feeds.items():
+                self.interpreter.resize_tensor_input(details[i]["index"], list(array.shape))
+            self.interpreter.allocate_tensors()
+        self.interpreter.reset_all_variables()
+        for i, array in feeds.items():
+            self.interpreter.set_tensor(details[i]["index"], array)
+        self.interpreter.invoke()
+        return [self.interpreter.get_tensor(d["index"]) for d in self.interpreter.get_output_details()]
+
+
+ENGINES: dict[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "litert": LiteRt}
+_NUMPY = {"float16", "float32", "float64", "bool", "object", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))}
+
+
+def matched(ports: Sequence[Port], required: int, names: Sequence[str], count: int) -> dict[int, int]:
+    """Place of each port of the file -> place of the caller's array: by name, else by order."""
+    places = {n: i for i, n in enumerate(names)}
+    by_name = {p: found[0] for p, port in enumerate(ports) if (found := [places[n] for n in port["names"] if n in places])}
+    if len(set(by_name.values())) == len(by_name) and all(p in by_name for p in range(required)):
+        return by_name
+    if required != count:
+        raise Boundary(f"the file has {required} inputs, netconv reads {count}")
+    return {i: i for i in range(count)}
+
+
+def fitted(port: Port, array: Any) -> Any:
+    """The array in the type of the port, and in its shape where only dimensions of one differ."""
+    shape = port["shape"]
+    if shape is not None and not fits(shape, array.shape):
+        if None in shape or [d for d in shape if d != 1] != [d for d in array.shape if d != 1]:
+            raise Boundary(f"the input {port['names'][0]!r} is {_words(shape)} in the file, {_words(array.shape)} as netconv reads it")
+        array = array.reshape(shape)
+    return np.require(array.astype(port["type"], copy=False), requirements="C")  # ascontiguousarray would turn a scalar into a vector
+
+
+def fits(shape: Sequence[int | None], given: Sequence[int]) -> bool:
+    return len(shape) == len(given) and all(d is None or d == n for d, n in zip(shape, given, strict=True))
+
+
+def _words(shape: Sequence[int | None]) -> str:
+    return "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def main(name: str, model: str, request: str, results: str, report: str) -> int:
+    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or "done"."""
+    said: dict[str, Any] = {"stage": "load", "error": ""}
+    found: dict[str, Any] = {}
+    try:
+        with np.load(request, allow_pickle=False) as arrays:
+            given = {k: arrays[k] for k in arrays.files}
+        engine = ENGINES[name](model)
+        wanted = by_place(given, "expected")
+        if given["exact"] and not (engine.may_be_exact and wanted):
+            engine.exact()
+        compute(engine, said, given, found)
+        if given["exact"] and engine.may_be_exact and wanted and not same(wanted, found):
+            engine.exact()
+            compute(engine, said, given, found)
+    except Boundary as e:
+        said |= {"stage": "boundary", "error": str(e)}
+    except Exception as e:  # every engine raises a family of its own
+        said["error"] = (str(e).strip() or type(e).__name__)[:4000]
+        said["memory"] = isinstance(e, MemoryError) or any(w in str(e) for w in ("bad_alloc", "Failed to allocate memory"))
+    np.savez(results, **found)
+    with open(report, "w", encoding="utf-8") as f:
+        json.dump(said, f)
+    return 0
+
+
+def compute(engine: Any, said: dict[str, Any], given: dict[str, Any], found: dict[str, Any]) -> None:
+    ports, required = engine.inputs(), engine.required()
+    said |= {"stage": "feed", "inputs": ports, "outputs": engine.outputs()}
+    names = [str(n) for n in given["names"]]
+    for number, feed in by_place(given, "feed").items() or [(0, {})]:
+        places = matched(ports, required, names, len(feed))
+        if any(not ports[p]["type"] for p in places):
+            return
+        arrays = {p: fitted(ports[p], feed[i]) for p, i in places.items()}
+        said |= {"stage": "run", "feed": number}
+        for i, result in enumerate(engine.run(arrays)):
+            if said["outputs"][i]["type"] and (isinstance(result, np.ndarray) or np.isscalar(result)):
+                result = np.asarray(result)
+                found[f"{number}/{i}"] = result.astype(str) if result.dtype == object else result
+    said["stage"] = "done"
+
+
+def by_place(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
+    """The arrays KIND/FEED/PLACE, by feed and place."""
+    feeds: dict[int, dict[int, Any]] = {}
+    for key in given:
+        if key.startswith(f"{kind}/"):
+            feed, place = map(int, key.split("/")[1:])
+            feeds.setdefault(feed, {})[place] = given[key]
+    return dict(sorted(feeds.items()))
+
+
+def same(wanted: dict[int, dict[int, Any]], found: dict[str, Any]) -> bool:
+    """Bit for bit, in the caller's order of outputs."""
+    everything = {f"{k}/{i}": a for k, feed in wanted.items() for i, a in feed.items()}
+    return found.keys() == everything.keys() and all(a.dtype == found[k].dtype and a.tobytes() == found[k].tobytes() for k, a in everything.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
