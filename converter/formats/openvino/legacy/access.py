@@ -22,6 +22,8 @@ PRECISIONS = {
     "I8": ir.DataType.INT8, "U8": ir.DataType.UINT8, "BOOL": BOOL, "Q78": ir.DataType.INT16, "MIXED": FLOAT, "UNSPECIFIED": FLOAT, "": FLOAT,
 }  # fmt: skip
 
+FROM_ZERO = "openvino.from_zero"  # on a Gather whose indices are not below 0: there legacy layers find nothing
+
 
 def exposed(precision: str) -> ir.DataType:
     """The type in which a value of this precision is computed."""

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
     FLOAT,
+    FROM_ZERO,
     as_int64,
     axis_of,
     cast,
@@ -144,7 +145,10 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     """(data, indices) as the engine and the Model Optimizer have it, not the catalogue's order. Indices may be numbers of any type."""
     x = operand(layer)
     axis = known_ints(operand(layer, 2), "axis")[0] % len(shape(x)) if optional(layer, 2) is not None else axis_of(layer, len(shape(x)), 0)
-    return b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis)
+    found = b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis)
+    if (node := found.producer()) is not None:
+        node.metadata_props[FROM_ZERO] = "1"
+    return found
 
 
 @lifts("Pad", "pads_begin", "pads_end", "pad_mode", "pad_value")

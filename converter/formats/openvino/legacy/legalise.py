@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.legacy.types import SMALL
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
@@ -174,4 +175,42 @@ def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     return [b.op("Neg", values) if node.outputs[0].uses() or node.outputs[0].is_graph_output() else None, places]
 
 
-rewrites(*BITS)(by_digits)
+@rewrites(*BITS)
+def bits(node: ir.Node, b: Builder) -> ir.Value | None:
+    """By digits; integers of 8 and 16 bits as ones of 32, of which the result is cut off again."""
+    x = node.inputs[0]
+    if x is None or x.dtype not in SMALL:
+        return by_digits(node, b)
+    wide = (b.op("Cast", v, to=ir.DataType.INT32) for v in node.inputs)
+    return b.op("Cast", b.op(node.op_type, *wide), to=x.dtype)
+
+
+@rewrites("Abs", "Neg", "Sign")
+def of_integers(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The layers of these names take floats only."""
+    x = node.inputs[0]
+    if x is None or x.dtype is None or x.dtype.is_floating_point():
+        return None
+    if node.op_type == "Sign":
+        return b.op("Max", b.op("Min", x, b.like(x, 1)), b.like(x, -1))
+    turned = b.op("Sub", b.like(x, 0), x)
+    return turned if node.op_type == "Neg" else b.op("Max", x, turned)
+
+
+@rewrites("ReduceLogSumExp")
+def log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
+    """With the largest number taken out: the layer's own exponentials overflow from 89 on."""
+    x, axes, attrs = _inputs(node)[0], _inputs(node)[1], attrs_of(node)
+    most = b.op("ReduceMax", x, axes, **{**attrs, "keepdims": 1})
+    rest = b.op("ReduceLogSum", b.op("Exp", b.op("Sub", x, most)), axes, **{**attrs, "keepdims": 1})
+    total = b.op("Add", rest, most)
+    shape = shape_of(node.outputs[0])
+    return total if attrs.get("keepdims", 1) or shape is None else b.op("Reshape", total, list(shape))
+
+
+def unfit(node: ir.Node) -> bool:
+    """Whether the layer of that name is known, but does not serve: it takes no integers, or overflows."""
+    if node.domain or node.inputs[:1] in ((), (None,)):
+        return False
+    x = node.inputs[0]
+    return node.op_type == "ReduceLogSumExp" or (node.op_type in ("Abs", "Neg", "Sign") and x is not None and x.dtype is not None and x.dtype.is_integer())

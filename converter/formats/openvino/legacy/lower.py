@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -14,11 +15,14 @@ from converter.format import Flavour
 from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
-from converter.formats.openvino.legacy.legalise import REWRITES
+from converter.formats.openvino.legacy.legalise import REWRITES, unfit
 from converter.formats.openvino.legacy.lift import STATISTICS, mapping, statistics_of
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
+from converter.formats.openvino.legacy.ties import find_ties, tie
+from converter.formats.openvino.legacy.types import NARROW, PRECISION, keeps_type, truth_as_numbers, widen_inputs, wrap_small_integers, written
 from converter.formats.openvino.legacy.write_arithmetic import copy
 from converter.formats.openvino.legacy.write_recurrent import LoopPlan, counts
 from converter.formats.openvino.legacy.writing import csv
@@ -35,11 +39,8 @@ from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
 D = ir.DataType
-NARROW = {
-    D.INT64: D.INT32, D.UINT64: D.INT32, D.UINT32: D.INT32, D.DOUBLE: D.FLOAT, D.FLOAT16: D.FLOAT, D.BFLOAT16: D.FLOAT, D.BOOL: D.FLOAT,
-}  # fmt: skip
-PRECISION = {D.FLOAT: "FP32", D.FLOAT16: "FP16", D.INT32: "I32", D.INT16: "I16", D.UINT16: "U16", D.INT8: "I8", D.UINT8: "U8"}
-BEYOND = {"FakeQuantize": 6, "TensorIterator": 4}
+SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than what it is made of
+LARGEST = 1 << 31
 
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
@@ -54,10 +55,16 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     fuse(graph)
     round_halves(graph)
-    legalise(graph, lambda n: not needless(n) and reason_against(known, n, version) is not None, REWRITES)
-    legalise(graph, needless, {("", "Cast"): without_cast})  # last: until then the types of the graph have to agree
-    fold(graph)
+    legalise(graph, lambda n: unfit(n) or (not needless(n) and reason_against(known, n, version) is not None), REWRITES)
+    fold(graph, limit=LARGEST, keep=_grows)
+    wrap_small_integers(graph)
+    widen_inputs(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
+    for value in (*graph.graph.inputs, *graph.graph.outputs):
+        if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
+            writer.narrowing.dtype(value)
+    truth_as_numbers(graph)  # from here on the types are those of the target
+    legalise(graph, needless, {("", "Cast"): without_cast})
     writer.graph(graph.graph)
     names = {layer.name for layer in writer.net.layers}
     writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
@@ -65,12 +72,20 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     return writer.net
 
 
+def _grows(node: ir.Node) -> bool:
+    """Whether a node makes much out of few constants: the engine does that when it loads the file."""
+    size = math.prod(shape_of(node.outputs[0]) or ())
+    return size > SMALL_ENOUGH and size > sum(math.prod(shape_of(v) or ()) for v in node.inputs if v is not None)
+
+
 def needless(node: ir.Node) -> bool:
     """Identities, and casts between types that are written as one."""
     if node.op_type != "Cast" or node.inputs[0] is None:
         return node.op_type == "Identity"
-    before, after = (v.dtype or D.FLOAT for v in (node.inputs[0], node.outputs[0]))
-    return after != D.BOOL and NARROW.get(before, before) == NARROW.get(after, after)
+    if node.attributes["to"].as_int() == D.BOOL or keeps_type(node.inputs[0]):
+        return False
+    before, after = (v.dtype for v in (node.inputs[0], node.outputs[0]))
+    return written(before) == written(after)
 
 
 def without_cast(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -94,6 +109,7 @@ class NetWriter:
         self.narrowing = Narrowing(NARROW)
         self.names: dict[str, int] = {}
         self.reserved: set[str] = set()
+        self.named: dict[str, ir.Value] = {}  # outputs by their names
         self.outputs: set[Layer] = set()  # the layers that keep the name they have
         self.problems: list[Diagnostic] = []
 
@@ -101,6 +117,7 @@ class NetWriter:
         body = BodyWriter(self.net, self)
         states = {public_name(v) for v in graph.inputs} & {public_name(v) for v in graph.outputs}
         self.reserved = {public_name(v) for v in (*graph.inputs, *graph.outputs)} - states
+        self.named = {public_name(v): v for v in graph.outputs}
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
         refuse(self.problems)
@@ -126,11 +143,12 @@ class NetWriter:
         for node in graph:
             low.node(node)
         self.problems.extend(low.problems)
-        return low.layers
+        return fitted(low.layers)
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
         """Every output of the graph becomes the only port of a layer of that name which nothing reads."""
         read = {v for layer in layers for v in reads(layer)}
+        ties = find_ties(graph.inputs, [v for v in graph.outputs if public_name(v) not in states], layers)
         made = {o: layer for layer in layers for o in layer.outputs}
         low = Lowering(mapping_for_writing(), self.net.version)
         done: set[ir.Value] = set()
@@ -138,25 +156,27 @@ class NetWriter:
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
         for value, name in zip(graph.outputs, names, strict=True):
-            producer = made.get(value)
             if name in states:
                 continue
-            free = producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize")
-            if producer is not None and free and self.called(producer, producer.outputs.index(value), name):
-                done.add(value)
-                continue
-            out = low.value(name, value.dtype, value.shape)
             low._name = name
             start = len(low.layers)
             try:
-                copy(low, value, out)
+                producer, ends = made.get(value), ties.of(value)
+                free = producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize")
+                done.add(value)
+                if producer is not None and free and not ends and self.called(producer, producer.outputs.index(value), name):
+                    continue
+                out = low.value(name, value.dtype, value.shape)
+                if ends:
+                    tie(low, value, ends, out)
+                else:
+                    copy(low, value, out)
             except MappingError as e:
                 self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
                 continue
             low.layers[-1].name = name
             self.outputs.add(low.layers[-1])
             layers.extend(low.layers[start:])
-            done.add(value)
 
     def called(self, producer: Layer, index: int, name: str) -> bool:
         """Gives a layer the name of the output that its port is, where no other layer needs that name; of several ports it is followed by their number."""
@@ -166,19 +186,23 @@ class NetWriter:
             name = name.removesuffix(f".{index}")
             if producer.name != name if producer in self.outputs else name in self.reserved:
                 return False
-            self.reserved.add(name)
+            ports = {f"{name}.{i}": port for i, port in enumerate(producer.outputs)}
+            if any(self.named.get(port_name, port) is not port for port_name, port in ports.items()):
+                return False
+            self.reserved.update((name, *ports))
         producer.name = name
         self.outputs.add(producer)
         return True
 
-    def name(self, hint: str) -> str:
-        """A name that no other layer has; those of inputs and outputs are theirs."""
+    def name(self, hint: str, ports: int = 1) -> str:
+        """A name that no other layer has; those of inputs and outputs are theirs. Each of several ports has one, too: the layer's and its number."""
         name, count = hint, self.names.get(hint, 0)
-        while name in self.names or name in self.reserved:
+        while any(n in self.names or n in self.reserved for n in (name, *_ports(name, ports))):
             count += 1
             name = f"{hint}_{count}"
         self.names[hint] = count
-        self.names.setdefault(name, 0)
+        for taken in (name, *_ports(name, ports)):
+            self.names.setdefault(taken, 0)
         return name
 
     def tensor(self, tensor: ir.TensorProtocol, name: str) -> Any:
@@ -193,7 +217,7 @@ class NetWriter:
         return narrow_array(array, np.dtype(np.float16), name) if self.half and array.dtype == np.float32 else array
 
     def precision(self, value: ir.Value) -> str:
-        dtype = self.narrowing.dtype(value)
+        dtype = value.dtype if keeps_type(value) and value.dtype is not None else self.narrowing.dtype(value)
         if dtype not in PRECISION:
             raise MappingError(f"the type {dtype.name} has no counterpart")
         return "FP16" if self.half and dtype == D.FLOAT else PRECISION[dtype]
@@ -230,7 +254,7 @@ class BodyWriter:
         # the Model Optimizer counts the blobs as ports, too
         first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
         outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
-        name = layer.name if layer in self.net.outputs else self.net.name(layer.name or layer.kind)
+        name = layer.name if layer in self.net.outputs else self.net.name(layer.name or layer.kind, len(outputs))
         made = IrLayer(len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs)
         self._store(made, layer)
         return self._place(made, inputs, layer.outputs)
@@ -285,6 +309,11 @@ class BodyWriter:
         externals.complete(sub, made)
         made.bodies["body"] = sub
         return made
+
+
+def _ports(name: str, count: int) -> list[str]:
+    """What the engine calls the data of a layer's ports, when there are several."""
+    return [f"{name}.{i}" for i in range(count)] if count > 1 else []
 
 
 def _dims(value: ir.Value) -> tuple[int, ...]:

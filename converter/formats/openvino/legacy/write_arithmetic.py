@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.register import lowers
+from converter.formats.openvino.legacy.types import keeps_type
 from converter.formats.openvino.legacy.writing import (
     array_of,
     const,
@@ -31,6 +33,7 @@ ELTWISE = {
     "Greater": "greater", "GreaterOrEqual": "greater_equal", "Equal": "equal", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
 }  # fmt: skip
 LARGEST = float(np.finfo(np.float32).max)
+MOST_AXES = 5  # of layers that go through the elements one by one
 
 
 def power(low: Lowering, x: ir.Value, out: ir.Value, exponent: float = 1.0, scale: float = 1.0, shift: float = 0.0) -> None:
@@ -91,13 +94,29 @@ def per_channel(value: ir.Value, shape: list[int]) -> Array | None:
 
 
 def eltwise(low: Lowering, operation: str, operands: list[ir.Value], out: ir.Value) -> None:
-    """All operands in the rank of the result."""
-    rank = len(static(out))
-    if rank == 0:
-        inner = step(low, "Eltwise", [reshaped(low, v, [1]) for v in operands], out, [1], {"operation": operation})
-        finish(low, inner, out)
+    """All operands in the rank of the result, which is five axes at most where it is spread over them."""
+    shape = static(out)
+    together = merged([static(v) for v in operands], shape) if len(shape) > MOST_AXES else None
+    if shape and together is None:
+        low.add("Eltwise", [widened(low, v, len(shape)) for v in operands], [out], {"operation": operation})
         return
-    low.add("Eltwise", [widened(low, v, rank) for v in operands], [out], {"operation": operation})
+    shapes, whole = together or ([[1]] * len(operands), [1])
+    if len(whole) > MOST_AXES:
+        operands, shapes, whole = [full(low, v, shape) for v in operands], [[math.prod(shape)]] * len(operands), [math.prod(shape)]
+    inputs = [reshaped(low, v, s) for v, s in zip(operands, shapes, strict=True)]
+    finish(low, step(low, "Eltwise", inputs, out, whole, {"operation": operation}), out)
+
+
+def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], list[int]]:
+    """The operands' shapes, and that of the result, with neighbouring axes as one where every operand is spread over both or neither."""
+    wide = [[1] * (len(out) - len(s)) + s for s in shapes]
+    columns: list[list[int]] = []
+    for column in zip(*wide, out, strict=True):
+        if columns and all((a == columns[-1][-1]) == (b == column[-1]) or 1 in (columns[-1][-1], column[-1]) for a, b in zip(columns[-1], column, strict=True)):
+            columns[-1] = [a * b for a, b in zip(columns[-1], column, strict=True)]
+        else:
+            columns.append(list(column))
+    return [list(c) for c in zip(*columns, strict=True)][:-1], [c[-1] for c in columns]
 
 
 @lowers("Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "And", "Or", "Xor")
@@ -122,18 +141,21 @@ def lower_not(node: Node, low: Lowering) -> None:
 
 @lowers("Where")
 def lower_where(node: Node, low: Lowering) -> None:
-    """Operands of the result's shape; the condition as integers."""
+    """Operands of the result's shape, in four axes at most; the condition as integers."""
     out = node.outputs[0]
-    shape = static(out) or [1]
-    operands = [_full(low, need(node, i), shape) for i in range(3)]
-    number = step(low, "Convert", [operands[0]], const(low, np.int32(0)), shape, {"precision": "I32"})
-    if static(out):
-        low.add("Select", [number, *operands[1:]], [out])
+    shape = static(out)
+    operands = [full(low, need(node, i), shape or [1]) for i in range(3)]
+    if operands[0].dtype != ir.DataType.INT32:
+        operands[0] = step(low, "Convert", [operands[0]], const(low, np.int32(0)), shape or [1], {"precision": "I32"})
+    if 1 <= len(shape) <= 4:
+        low.add("Select", operands, [out])
     else:
-        finish(low, step(low, "Select", [number, *operands[1:]], out, shape), out)
+        flat = [math.prod(shape)]
+        finish(low, step(low, "Select", [reshaped(low, v, flat) for v in operands], out, flat), out)
 
 
-def _full(low: Lowering, value: ir.Value, shape: list[int]) -> ir.Value:
+def full(low: Lowering, value: ir.Value, shape: list[int]) -> ir.Value:
+    """`value`, spread over all of `shape`."""
     array = constant(value) if value.const_value is not None else None
     if array is not None:
         return const(low, np.broadcast_to(array, shape), value.name or "const")
@@ -230,7 +252,14 @@ def lower_matmul(node: Node, low: Lowering) -> None:
     right = static(w) if len(static(w)) > 1 else [*static(w), 1]
     rank = max(len(left), len(right))
     left, right = ([1] * (rank - len(s)) + s for s in (left, right))
-    shape = [*(max(p, q) for p, q in zip(left[:-2], right[:-2], strict=True)), left[-2], right[-1]]
+    front = [max(p, q) for p, q in zip(left[:-2], right[:-2], strict=True)]
+    if rank > 4:  # GEMM knows two axes in front of the matrices
+        (first, second), fewer = merged([left[:-2], right[:-2]], front)
+        if len(fewer) > 2:
+            a, w = (full(low, v, [*front, *s[-2:]]) for v, s in ((a, left), (w, right)))
+            first = second = fewer = [math.prod(front)]
+        left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
+    shape = [*front, left[-2], right[-1]]
     inputs = [reshaped(low, a, left), reshaped(low, w, right)]
     attrs = {"transpose_a": "False", "transpose_b": "False"}
     if shape == static(out):
@@ -246,6 +275,9 @@ def lower_cast(node: Node, low: Lowering) -> None:
     target = ir.DataType(node.attrs["to"])
     if target == ir.DataType.STRING or x.dtype == ir.DataType.STRING:
         raise MappingError("text is not known to the target")
+    if keeps_type(x):
+        finish(low, x, out)  # the one layer between an input of any type and a number of any type
+        return
     if target == ir.DataType.BOOL and x.dtype != ir.DataType.BOOL:
         zero = const(low, np.zeros([1] * len(static(out)), x.dtype.numpy() if x.dtype else np.float32))
         eltwise(low, "not_equal", [x, zero], out)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.legacy.access import FROM_ZERO
 from converter.formats.openvino.legacy.register import lowers
-from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, need, reshaped, scalar_of, static, step, widened
+from converter.formats.openvino.legacy.types import COMPARISONS, LOGIC
+from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, is_float, need, reshaped, scalar_of, static, step, widened
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.mapping.codecs import number_text
@@ -23,8 +28,12 @@ def lower_reshape(node: Node, low: Lowering) -> None:
 
 @lowers("Transpose")
 def lower_transpose(node: Node, low: Lowering) -> None:
-    rank = len(static(need(node, 0)))
-    low.add("Permute", [need(node, 0)], node.outputs, {"order": csv(list(node.attrs.get("perm") or range(rank)[::-1]))})
+    x, out = need(node, 0), node.outputs[0]
+    order = list(node.attrs.get("perm") or range(len(static(x)))[::-1])
+    if len(order) < 2:
+        finish(low, x, out)  # a Permute of one axis gives memory that nobody wrote
+    else:
+        low.add("Permute", [x], [out], {"order": csv(order)})
 
 
 @lowers("Concat")
@@ -43,9 +52,9 @@ def lower_split(node: Node, low: Lowering) -> None:
         finish(low, x, node.outputs[0])
     elif not all(o.uses() or o.is_graph_output() for o in node.outputs):  # an unused port would become an output of the net
         starts = np.cumsum([0, *sizes])
-        for out, start, size in zip(node.outputs, starts, sizes, strict=False):
+        for out, start in zip(node.outputs, starts, strict=False):
             if out.uses() or out.is_graph_output():
-                low.add("Crop", [x], [out], {"axis": str(axis), "offset": str(start), "dim": str(size)})
+                cut(low, x, out, {axis: int(start)})
     elif len(set(sizes)) == 1:
         low.add("Split", [x], node.outputs, {"axis": str(axis), "num_split": str(len(sizes))})
     else:
@@ -57,18 +66,28 @@ def lower_slice(node: Node, low: Lowering) -> None:
     """Crop with offset and length; StridedSlice where a step is not 1."""
     x, out = need(node, 0), node.outputs[0]
     size, lengths = static(x), static(out)
-    starts, ends = ints_of(node, 1, "starts"), ints_of(node, 2, "ends")
+    starts = ints_of(node, 1, "starts")
     axes = ints_of(node, 3, "axes") if node.input(3) is not None else list(range(len(starts)))
     axes = [a % len(size) for a in axes]
     steps = ints_of(node, 4, "steps") if node.input(4) is not None else [1] * len(starts)
-    del ends
     first = {a: range(size[a])[slice(s, None, st)][0] if lengths[a] else 0 for a, s, st in zip(axes, starts, steps, strict=True)}
     if all(s == 1 for s in steps):
-        used = [a for a in axes if size[a] != lengths[a]] or axes[:1]
-        attrs = {"axis": csv(used), "offset": csv([first[a] for a in used]), "dim": csv([lengths[a] for a in used])}
-        low.add("Crop", [x], [out], attrs)
-        return
-    pace = dict(zip(axes, steps, strict=True))
+        cut(low, x, out, {a: first[a] for a in axes if size[a] != lengths[a]} or {axes[0]: first[axes[0]]})
+    else:
+        strided(low, x, out, first, dict(zip(axes, steps, strict=True)))
+
+
+def cut(low: Lowering, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
+    """As much as `out` has from each of the starts on; Crop knows tensors of 2, 4 and 5 axes."""
+    lengths = static(out)
+    if len(lengths) in (2, 4, 5):
+        low.add("Crop", [x], [out], {"axis": csv(list(starts)), "offset": csv(list(starts.values())), "dim": csv([lengths[a] for a in starts])})
+    else:
+        strided(low, x, out, starts, dict.fromkeys(starts, 1))
+
+
+def strided(low: Lowering, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]) -> None:
+    size, lengths = static(x), static(out)
     begin = [first.get(a, 0) for a in range(len(size))]
     stride = [pace.get(a, 1) for a in range(len(size))]
     end, mask = [], []
@@ -83,7 +102,7 @@ def lower_slice(node: Node, low: Lowering) -> None:
 
 @lowers("Tile")
 def lower_tile(node: Node, low: Lowering) -> None:
-    """One layer for each axis that is repeated."""
+    """One layer for each axis that is repeated; tensors of more than five axes as rows, one for each place in front of that axis."""
     x, out = need(node, 0), node.outputs[0]
     repeats = [(a, r) for a, r in enumerate(ints_of(node, 1, "repeats")) if r != 1]
     shape = static(x)
@@ -93,7 +112,14 @@ def lower_tile(node: Node, low: Lowering) -> None:
     for i, (axis, count) in enumerate(repeats):
         shape = [n * count if a == axis else n for a, n in enumerate(shape)]
         attrs = {"axis": str(axis), "tiles": str(count)}
-        if i == len(repeats) - 1:
+        if len(shape) > 5:
+            rows = math.prod(shape[:axis])
+            attrs["axis"] = "1"
+            x = reshaped(low, x, [rows, math.prod(shape[axis:]) // count])
+            x = reshaped(low, step(low, "Tile", [x], out, [rows, math.prod(shape[axis:])], attrs), shape)
+            if i == len(repeats) - 1:
+                finish(low, x, out)
+        elif i == len(repeats) - 1:
             low.add("Tile", [x], [out], attrs)
         else:
             x = step(low, "Tile", [x], out, shape, attrs)
@@ -119,13 +145,28 @@ def lower_gather(node: Node, low: Lowering) -> None:
     array = constant(indices)
     if array is not None:
         indices = const(low, np.where(array < 0, array + size[axis], array).astype(np.int32).reshape(array.shape or (1,)))
-    elif not static(indices):
-        indices = reshaped(low, indices, [1])
+    else:
+        indices = indices if static(indices) else reshaped(low, indices, [1])
+        owner = out.producer()
+        indices = indices if owner is not None and FROM_ZERO in owner.metadata_props else _from_zero(low, indices, size[axis])
     shape = [*size[:axis], *static(indices), *size[axis + 1 :]]
     if shape == static(out):
         low.add("Gather", [x, indices], [out], {"axis": str(axis)})
     else:
         finish(low, step(low, "Gather", [x, indices], out, shape, {"axis": str(axis)}), out)
+
+
+def _from_zero(low: Lowering, indices: ir.Value, size: int) -> ir.Value:
+    """Indices that are known at run time only, counted from 0 on: below 0 the engine finds nothing."""
+    shape = static(indices)
+    zero, length = (const(low, np.full([1] * len(shape), n, _numpy(indices))) for n in (0, size))
+    below = step(low, "Eltwise", [indices, zero], indices, shape, {"operation": "less"})
+    added = step(low, "Eltwise", [below, length], indices, shape, {"operation": "mul"})
+    return step(low, "Eltwise", [indices, added], indices, shape, {"operation": "sum"})
+
+
+def _numpy(value: ir.Value) -> np.dtype:
+    return value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
 
 
 @lowers("Pad")
@@ -163,11 +204,28 @@ def lower_reduce(node: Node, low: Lowering) -> None:
     if rank == 0:
         raise MappingError("a reduction of a scalar is not known to the target")
     keep = bool(node.attrs.get("keepdims", 1))
-    if not keep and len(axes) == rank:
-        inner = step(low, node.op, [x, ints(low, axes)], out, [1] * rank, {"keep_dims": "True"})
+    shape = [1 if a in axes else n for a, n in enumerate(static(x))]
+    if node.op == "ReduceMax" and is_float(x) and not never_negative(x):  # the engine begins with the smallest number above 0
+        turned = step(low, "Power", [x], x, static(x), NEGATIVE)
+        least = step(low, "ReduceMin", [turned, ints(low, axes)], out, shape, {"keep_dims": "True"})
+        if keep:
+            low.add("Power", [least], [out], NEGATIVE)
+        else:
+            finish(low, step(low, "Power", [least], out, shape, NEGATIVE), out)
+    elif not keep and len(axes) == rank:
+        inner = step(low, node.op, [x, ints(low, axes)], out, shape, {"keep_dims": "True"})
         finish(low, inner, out)
-        return
-    low.add(node.op, [x, ints(low, axes)], [out], {"keep_dims": str(keep)})
+    else:
+        low.add(node.op, [x, ints(low, axes)], [out], {"keep_dims": str(keep)})
+
+
+NEGATIVE = {"power": "1", "scale": "-1", "shift": "0"}
+
+
+def never_negative(value: ir.Value) -> bool:
+    """Whether a value is known to have no numbers below 0."""
+    producer = value.producer()
+    return producer is not None and not producer.domain and producer.op_type in ("Relu", "Sigmoid", "Softmax", "Exp", "Abs", "Sqrt", *COMPARISONS, *LOGIC)
 
 
 @lowers("OneHot")
@@ -175,7 +233,12 @@ def lower_one_hot(node: Node, low: Lowering) -> None:
     depth, values = ints_of(node, 1, "the depth")[0], known(node.input(2))
     if values is None:
         raise MappingError("the values must be constant")
-    attrs = {"axis": str(node.attrs.get("axis", -1)), "depth": str(depth), "on_value": number_text(values[1]), "off_value": number_text(values[0])}
+    attrs = {
+        "axis": str(node.attrs.get("axis", -1) % len(static(node.outputs[0]))),
+        "depth": str(depth),
+        "on_value": number_text(values[1]),
+        "off_value": number_text(values[0]),
+    }
     x = need(node, 0)
     if static(x):
         low.add("OneHot", [x], node.outputs, attrs)

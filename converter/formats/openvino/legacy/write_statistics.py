@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from converter.formats.openvino.legacy.register import lowers
-from converter.formats.openvino.legacy.writing import need, static, widened
+from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES
+from converter.formats.openvino.legacy.writing import finish, need, reshaped, static, step, widened
+from converter.graph.infer import known
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
@@ -21,7 +25,14 @@ def lower_lrn(node: Node, low: Lowering) -> None:
 @lowers("Softmax", "LogSoftmax")
 def lower_softmax(node: Node, low: Lowering) -> None:
     kind = {"Softmax": "SoftMax"}.get(node.op, node.op)
-    low.add(kind, [need(node, 0)], node.outputs, {"axis": str(node.attrs.get("axis", -1) % len(static(need(node, 0))))})
+    x, out = need(node, 0), node.outputs[0]
+    shape = static(x)
+    axis = node.attrs.get("axis", -1) % len(shape)
+    if len(shape) <= MOST_AXES:
+        low.add(kind, [x], [out], {"axis": str(axis)})
+        return
+    around = [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
+    finish(low, step(low, kind, [reshaped(low, x, around)], out, around, {"axis": "1"}), out)
 
 
 @lowers("MVN", domain="netconv")
@@ -54,5 +65,7 @@ def lower_fake_quantize(node: Node, low: Lowering) -> None:
     """Bounds in the rank of the data; the layer was called Quantize before v6."""
     x = need(node, 0)
     rank = len(static(x))
+    if any(known(need(node, i)) is None for i in range(1, 5)):
+        raise MappingError("the bounds must be constant")
     bounds = [widened(low, need(node, i), rank) for i in range(1, 5)]
     low.add("FakeQuantize" if low.version >= 6 else "Quantize", [x, *bounds], node.outputs, {"levels": str(node.attrs["levels"])})

@@ -1,0 +1,43 @@
+"""Layers that the engine runs in part: others around them where it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from converter.formats.openvino.legacy.types import written
+from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES
+from converter.formats.openvino.legacy.writing import finish, reshaped, static, step
+from converter.mapping.drive import FormatMapping, Lowering
+from converter.mapping.node import Layer
+from converter.mapping.table import Table
+
+FIVE_AXES = ("Activation", "ReLU", "Clamp")  # layers that take the elements one by one, but no more axes
+MOVING = ("Reshape", "Squeeze", "Unsqueeze", "Tile", "Crop")  # behind these the engine takes the integers of a Permute for floats
+
+
+def fitted(layers: Iterable[Layer]) -> list[Layer]:
+    low = Lowering(FormatMapping(Table([])))
+    made: dict[ir.Value, str] = {}
+    for layer in layers:
+        low._name = layer.name
+        x = layer.inputs[0] if layer.inputs else None
+        if layer.kind == "Permute" and x is not None and made.get(x) in MOVING and written(x.dtype) == ir.DataType.INT32:
+            _through_floats(low, layer, x)
+        elif layer.kind in FIVE_AXES and x is not None and len(static(x)) > MOST_AXES:
+            flat = [math.prod(static(x))]
+            finish(low, step(low, layer.kind, [reshaped(low, x, flat)], layer.outputs[0], flat, layer.attrs), layer.outputs[0])
+        else:
+            low.layers.append(layer)
+        made.update((o, low.layers[-1].kind) for o in layer.outputs)
+    return low.layers
+
+
+def _through_floats(low: Lowering, layer: Layer, x: ir.Value) -> None:
+    out = layer.outputs[0]
+    number, turned = low.value("number", ir.DataType.FLOAT, static(x)), low.value("turned", ir.DataType.FLOAT, static(out))
+    low.add("Convert", [x], [number], {"precision": "FP32"})
+    low.add("Permute", [number], [turned], layer.attrs)
+    low.add("Convert", [turned], [out], {"precision": "I32"})
