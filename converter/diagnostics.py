@@ -182,5 +182,9 @@ CODES: dict[str, Explanation] = {
     "U503": Explanation(
         "there is not enough memory", "The model, or what it computes, does not fit into the memory of this machine, or of the limit set for it."
     ),
-    "U502": Explanation("an engine is not installed", "Engines beside onnxruntime come with extras: pip install 'netconv[openvino]' or 'netconv[litert]'."),
+    "U502": Explanation(
+        "a package is not installed",
+        "What few people need comes with extras: the engines beside onnxruntime (pip install 'netconv[openvino]', 'netconv[litert]'), the schema of "
+        "TensorFlow Lite's files ('netconv[tflite]'), runs on many machines and at URLs ('netconv[batch]').",
+    ),
 }

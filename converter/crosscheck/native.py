@@ -99,6 +99,8 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
             return Native(s.role, s.name, s.engine, DIFFERS, "N404", found.error)
         case "feed":
             return Native(s.role, s.name, s.engine, SKIPPED, "N406", f"{s.engine} takes the file; Python has no arrays of the types of its inputs")
+        case "absent":
+            return Native(s.role, s.name, s.engine, ABSENT, "U502", f"{s.engine} cannot be imported: {found.error}", INSTALL.format(s.engine))
         case "memory":
             return Native(s.role, s.name, s.engine, SKIPPED, "U503", f"there is not enough memory for {s.engine}: {found.error}")
     when = f" when it runs on the input {judge.feeds[found.feed]}" if found.stage == "run" else ""

@@ -38,7 +38,10 @@ def engine_of(model: Model) -> str:
 
 def available(engine: str) -> bool:
     """Whether an engine is installed; nothing is imported."""
-    return importlib.util.find_spec(MODULES[engine]) is not None
+    try:
+        return importlib.util.find_spec(MODULES[engine]) is not None
+    except (ImportError, ValueError):  # somebody sees to it that it is not found
+        return False
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Run:
     """What became of a file in its engine.
 
     stage: "done"; "load" or "run" (refused, `error` is the engine's own word), "boundary" (it has other inputs than the feeds), "feed" (Python
-    cannot give it such inputs), "crash", "timeout", or "memory". `feed` is the place of the feed that went wrong. `outputs` are the file's outputs,
+    cannot give it such inputs), "crash", "timeout", "memory", or "absent". `feed` is the place of the feed that went wrong. `outputs` are the file's outputs,
     by every name they go by; `results` has for each feed the arrays by place; one that Python cannot hold is absent.
     """
 

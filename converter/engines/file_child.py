@@ -193,7 +193,7 @@ def _words(shape: Sequence[int | None]) -> str:
 
 
 def main(name: str, model: str, request: str, results: str, report: str) -> int:
-    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or "done"."""
+    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or "done"; "absent": it cannot be imported."""
     said: dict[str, Any] = {"stage": "load", "error": ""}
     found: dict[str, Any] = {}
     try:
@@ -209,6 +209,8 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
             compute(engine, said, given, found)
     except Boundary as e:
         said |= {"stage": "boundary", "error": str(e)}
+    except ImportError as e:
+        said |= {"stage": "absent", "error": str(e)}
     except Exception as e:  # every engine raises a family of its own
         said["error"] = (str(e).strip() or type(e).__name__)[:4000]
         said["memory"] = isinstance(e, MemoryError) or any(w in str(e) for w in ("bad_alloc", "Failed to allocate memory"))

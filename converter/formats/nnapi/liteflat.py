@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import flatbuffers
 import numpy as np
-import tflite as schema
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
 from converter.files import Output
+from converter.formats.nnapi.liteschema import flatbuffers, schema
 from converter.formats.nnapi.table import Array, Bytes, Value
 from converter.mapped import MappedFile
 from converter.pieces import write_array

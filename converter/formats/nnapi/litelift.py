@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import tflite as schema
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, UnsupportedError, unreadable
@@ -16,6 +15,7 @@ from converter.formats.nnapi.codec import view
 from converter.formats.nnapi.liteflat import OPTIONS, LiteGraph, LiteModel, LiteOperator, LiteTensor
 from converter.formats.nnapi.liteplain import plain
 from converter.formats.nnapi.literows import BY_BUILTIN, LAST, Row
+from converter.formats.nnapi.liteschema import schema
 from converter.formats.nnapi.litespecial import LIFT
 from converter.formats.nnapi.operations import Argument, Signature, operations
 from converter.formats.nnapi.table import ChannelQuant, Operand, OperandType, Operation, Subgraph, Table

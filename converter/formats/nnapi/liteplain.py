@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
-from tflite import TensorType
 
 from converter.formats.nnapi.liteflat import OPTIONS, LiteGraph, LiteOperator, LiteTensor
+from converter.formats.nnapi.liteschema import schema
 from converter.formats.nnapi.tflite import numbers
 
 Rewrite = Callable[[LiteGraph, LiteOperator], "list[LiteOperator] | None"]
-_FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
+_FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
 
 
 def plain(graph: LiteGraph) -> None:
@@ -61,7 +61,7 @@ def _squared_difference(graph: LiteGraph, o: LiteOperator) -> list[LiteOperator]
 
 def _half(graph: LiteGraph, o: LiteOperator) -> list[LiteOperator] | None:
     """Halves become floats by CAST in NNAPI."""
-    return [LiteOperator("CAST", o.inputs, o.outputs)] if graph.tensors[o.inputs[0]].type == TensorType.FLOAT16 else None
+    return [LiteOperator("CAST", o.inputs, o.outputs)] if graph.tensors[o.inputs[0]].type == schema.TensorType.FLOAT16 else None
 
 
 def _fully_connected(graph: LiteGraph, o: LiteOperator) -> list[LiteOperator] | None:
@@ -71,13 +71,13 @@ def _fully_connected(graph: LiteGraph, o: LiteOperator) -> list[LiteOperator] | 
         return None
     rows = [math.prod(result.shape[:-1]), result.shape[-1]]
     flat = _add(graph, replace(result, name=f"{result.name}_rows", shape=rows, data=None))
-    shape = _add(graph, LiteTensor(f"{result.name}_shape", TensorType.INT32, [len(result.shape)], numbers(result.shape)))
+    shape = _add(graph, LiteTensor(f"{result.name}_shape", schema.TensorType.INT32, [len(result.shape)], numbers(result.shape)))
     return [replace(o, outputs=[flat], options={**o.options, "KeepNumDims": False}), LiteOperator("RESHAPE", [flat, shape], o.outputs)]
 
 
 def _leaky(graph: LiteGraph, o: LiteOperator) -> list[LiteOperator] | None:
     source = graph.tensors[o.inputs[0]]
-    if source.type != TensorType.FLOAT32:
+    if source.type != schema.TensorType.FLOAT32:
         return None
     slope = np.array([o.options.get("Alpha", 0.0)], np.float32)
     return [LiteOperator("PRELU", [o.inputs[0], _add(graph, LiteTensor(f"{source.name}_slope", source.type, [1], slope))], o.outputs)]

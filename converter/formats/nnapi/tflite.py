@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tflite as schema
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError
 from converter.files import Output
 from converter.formats.nnapi.liteflat import LiteGraph, LiteModel, LiteOperator, LiteTensor, read_flat, write_flat
 from converter.formats.nnapi.literows import BY_OPERATION, LAST, MOST_TURNED, REASONS, TURNED, Row
+from converter.formats.nnapi.liteschema import schema
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.shapes import Arguments
 from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
