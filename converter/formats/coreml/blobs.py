@@ -48,6 +48,12 @@ def ints(b: Builder, value: ir.Value) -> ir.Value:
     return cast(b, value, T.INT64)
 
 
+def vector(b: Builder, value: ir.Value) -> ir.Value:
+    """Whole numbers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of any rank (it has no rank 0, so [1,1] is common)."""
+    whole = ints(b, value)
+    return whole if rank_of(whole) == 1 else b.op("Reshape", whole, [-1])
+
+
 def bools(b: Builder, value: ir.Value) -> ir.Value:
     return cast(b, value, T.BOOL)
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
+from converter.formats.coreml.special.lower_arithmetic import is_short, shifts_out
 from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
@@ -182,6 +183,29 @@ def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
     return b.op("Cast", b.op("Sub", y, b.op("Mul", turns, count)), to=int(out.dtype))
 
 
+def wrapped(node: ir.Node, b: Builder) -> Value | None:
+    """Short integers in 32 bits, of which the last ones are the result; numbers that are shifted out of 32 bits by a power of two are lost."""
+    out = node.outputs[0]
+    if is_short(out):
+        y = b.op(node.op_type, *(b.op("Cast", v, to=int(ir.DataType.INT32)) for v in node.inputs))
+        return b.op("Cast", y, to=int(out.dtype or ir.DataType.INT32))
+    return _shifted(node, b) if shifts_out(node) else None
+
+
+def _shifted(node: ir.Node, b: Builder) -> Value:
+    """x * 2^n as the last 32 bits of it. In units of 2^32, taking away what is whole is exact; half a unit and more is the sign."""
+    out = node.outputs[0]
+    x, y = (b.op("Cast", v, to=int(ir.DataType.FLOAT)) for v in node.inputs)
+    turns = b.op("Mul", b.op("Mul", x, y), 2.0**-32)
+    rest = b.op("Sub", turns, b.op("Mul", b.op("Sign", turns), b.op("Floor", b.op("Abs", turns))))
+    if out.dtype == ir.DataType.INT32:
+        above, below = (b.op("Cast", truth, to=int(ir.DataType.FLOAT)) for truth in (b.op("GreaterOrEqual", rest, 0.5), b.op("Less", rest, -0.5)))
+        rest = b.op("Add", b.op("Sub", rest, above), below)
+    else:
+        rest = b.op("Abs", rest)  # says what it is: no unsigned number is negative
+    return b.op("Cast", b.op("Mul", rest, 2.0**32), to=int(out.dtype or ir.DataType.INT32))
+
+
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
     """Of numbers that a float holds exactly."""
     return by_digits(node, b, count=7, largest=1 << 24)
@@ -190,6 +214,7 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
 REWRITES: Rewrites = {
     **{("", op): bitwise for op in BITS},
     ("", "Cast"): wrapped_cast,
+    **{("", op): wrapped for op in ("Add", "Sub", "Mul", "Neg")},
     ("", "ReverseSequence"): reverse_sequence,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,

@@ -44,7 +44,6 @@ class CoreLowering(Lowering):
         super().__init__(mapping, version)
         self.half = half
         self.aliases: dict[Value, Value] = {}
-        self.spec = 4
         self.dry = False
 
     def add(
@@ -65,7 +64,6 @@ class CoreLowering(Lowering):
         for value in filter(None, (*inputs, *outputs)):
             if value.shape is not None and 0 in value.shape:
                 raise MappingError(f"{value.name} has no elements, which Core ML's tensors cannot say")
-        self.spec = max(self.spec, spec)
         return super().add(kind, inputs, outputs, attrs, blobs, extra)
 
     def node(self, node: ir.Node) -> None:

@@ -180,6 +180,32 @@ def _quantised(node: ir.Node, axis: int) -> WeightData | None:
     return _of_codes(*payload, scale.reshape(-1), node.inputs[2] if len(node.inputs) > 2 else None, bias)
 
 
+@dataclass(frozen=True)
+class ChannelCodes:
+    """Weights (codes - zero) * scale; `zero` and `scale` have the weights' rank, with their channels on one axis."""
+
+    codes: WeightData
+    zero: Array
+    scale: Array
+
+
+def channel_codes(value: ir.Value) -> ChannelCodes | None:
+    """The parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for each channel of any axis."""
+    node = value.producer()
+    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None or attrs_of(node).get("block_size", 0) or value.shape is None:
+        return None
+    scale, payload, zero = constant(node.inputs[1]), _payload(node.inputs[0]), constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    if scale is None or scale.size < 2 or scale.dtype != np.float32 or payload is None or (zero is None and len(node.inputs) > 2):
+        return None
+    rank, axis = value.shape.rank(), int(attrs_of(node).get("axis", 1))
+    codes = _of_codes(*payload, np.ones(1, np.float32), None, np.zeros(0, np.float32))
+    if codes is None:
+        return None
+    shape = [-1 if i == axis % rank else 1 for i in range(rank)]
+    zeros = np.zeros(1, np.float32) if zero is None else np.broadcast_to(zero.astype(np.float32), scale.shape)
+    return ChannelCodes(codes, zeros.reshape(shape if zeros.size > 1 else [1] * rank), scale.reshape(shape))
+
+
 def _table(node: ir.Node, table: Array) -> WeightData | None:
     index = node.inputs[1]
     cast = index.producer() if index is not None else None

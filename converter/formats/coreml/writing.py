@@ -12,7 +12,7 @@ from converter.format import Flavour
 from converter.formats.coreml.declaring import declare
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.lift import mapping
-from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked, rank_of_value
+from converter.formats.coreml.lowering import REFUSED, CoreLowering, checked, rank_of_value, spec_of
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import message_at, write_params
 from converter.formats.coreml.special.lower_others import unconditional
@@ -67,7 +67,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
         raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
     network.arrayInputShapeMapping = 1
     network.imageInputShapeMapping = boundary.image_mapping
-    boundary.finish(writer.name, low.spec)
+    boundary.finish(writer.name, writer.spec)
     return written
 
 
@@ -165,6 +165,7 @@ class NetworkWriter:
         self.names, self.layer_names = Names(), Names()
         self.named: dict[Value, str] = {}
         self.outputs: list[Value] = []
+        self.spec = 4  # the lowest version that has all the layers written so far
         self._results: list[tuple[Value, str]] = []
 
     def boundary(self, graph: ir.Graph, boundary: Any) -> None:
@@ -214,11 +215,11 @@ class NetworkWriter:
         A copy may not have one name on both sides, nor overwrite what another one has yet to read: these go through a blob of their own.
         """
         copies: list[tuple[str, str]] = []
-        for source, name in self._results:
-            if source.const_value is not None:
-                checked(source.const_value.numpy(), source.name or "constant", limits=False)
-                self._constant(network, source)
-            copies.append((self.name(source), name))
+        for value, name in self._results:
+            if value.const_value is not None:
+                checked(value.const_value.numpy(), value.name or "constant", limits=False)
+                self._constant(network, value)
+            copies.append((self.name(value), name))
         overwritten = {source for source, _ in copies} & {name for _, name in copies}
         kept = {source: self.names.fresh(f"{source}_kept") for source in sorted(overwritten)}
         for source, name in [*kept.items(), *((kept.get(source, source), name) for source, name in copies)]:
@@ -245,10 +246,11 @@ class NetworkWriter:
         message = network.layers.add(name=self.layer_names.fresh(layer.name or layer.kind))
         message.input.extend(self.name(v) for v in layer.inputs if v is not None)
         message.output.extend(self.name(v) for v in layer.outputs)
+        self.spec = max(self.spec, spec_of(layer.kind, layer.attrs, len(message.input)))
         params = getattr(message, layer.kind)
         if layer.kind == "rankPreservingReshape":  # the one layer whose ranks the specification wants stated
             for ranks, values in ((message.inputTensor, layer.inputs), (message.outputTensor, layer.outputs)):
-                for value in values:
+                for value in filter(None, values):
                     ranks.add(rank=rank_of_value(value))
         try:
             write_params(params, {k: self.name(v) if isinstance(v, Value) else v for k, v in layer.attrs.items()})

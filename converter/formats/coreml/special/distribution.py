@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.formats.coreml.blobs import floats, ints, operand, operands
+from converter.formats.coreml.blobs import floats, operand, operands, vector
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.mapping.node import Layer
@@ -25,7 +25,7 @@ def lift_random(layer: Layer, b: Builder) -> Value:
     if layer.kind.endswith("Static"):
         shape: Value = b.const([int(d) for d in p["outputShape"]])
     else:
-        shape = b.op("Shape", operand(layer)) if layer.kind.endswith("Like") else ints(b, operand(layer))
+        shape = b.op("Shape", operand(layer)) if layer.kind.endswith("Like") else vector(b, operand(layer))
     parameters: dict[str, Any] = {_NAMES[k]: float(p[k]) for k in _KINDS[kind]}
     return b.ext(f"Random{kind}", shape, seed=int(p["seed"]), **parameters)
 

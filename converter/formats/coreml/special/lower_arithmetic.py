@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,35 @@ def lower_log(near: Node, low: Lowering) -> None:
         unary(low, near, "LOG", epsilon=TINY)
 
 
+def is_short(value: Value) -> bool:
+    """Whether it is of integers that a sum of two soon leaves: what is beyond has to wrap around."""
+    return value.dtype in INTEGERS and value.dtype.bitwidth <= 16
+
+
+def shifts_out(node: ir.Node | None) -> bool:
+    """Whether 32-bit integers are multiplied by a power of two that is known only at run time, as exporters write shifts to the left."""
+    if node is None or node.op_type != "Mul" or node.outputs[0].dtype not in (ir.DataType.INT32, ir.DataType.UINT32):
+        return False
+    return any(_power_of_two(v) for v in node.inputs)
+
+
+def _power_of_two(value: Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type in ("Cast", "Round", "Floor") and not node.domain and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    base = scalar(node.inputs[0]) if node is not None and node.op_type == "Pow" and not node.domain else None
+    return base is not None and base > 1 and math.frexp(base)[0] == 0.5
+
+
+def _demand_room(near: Node) -> None:
+    out = near.outputs[0]
+    if is_short(out) or shifts_out(out.producer()):
+        raise MappingError(f"{near.op} of {out.dtype.name if out.dtype else ''} wraps around, which floats do not")
+
+
 @lowers("Neg")
 def lower_neg(near: Node, low: Lowering) -> None:
+    _demand_room(near)
     low.add("multiply", [x_of(near)], near.outputs, {"alpha": -1.0})
 
 
@@ -131,6 +159,7 @@ def lower_binary(near: Node, low: Lowering) -> None:
     """With a constant number: the layers that hold it. MatMul plus a constant vector is an inner product with bias."""
     if near.op == "Add" and _biased_product(near, low):
         return
+    _demand_room(near)
     x, y = x_of(near, 0), x_of(near, 1)
     a, c = scalar(x), scalar(y)
     if near.op in ("Add", "Mul") and a is not None and c is None:

@@ -94,7 +94,6 @@ def inside(low: CoreLowering, graph: ir.Graph) -> CoreLowering:
     for node in graph:
         inner.node(node)
     low.problems += inner.problems
-    low.spec = max(low.spec, inner.spec)
     return inner
 
 
@@ -194,7 +193,6 @@ def _always(near: Node) -> bool:
 
 def _close(low: CoreLowering, inner: CoreLowering, trips: Value | None, attrs: dict[str, Any]) -> None:
     low.problems += inner.problems
-    low.spec = max(low.spec, inner.spec)
     most = scalar(trips) if trips is not None else None
     extra: dict[str, Any] = {"bodyNetwork": inner.layers, **{k: v for k, v in attrs.items() if k == "conditionNetwork"}}
     layer_attrs: dict[str, Any] = {k: v for k, v in attrs.items() if k == "conditionVar"}

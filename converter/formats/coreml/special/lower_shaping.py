@@ -129,12 +129,31 @@ def lower_expand(near: Node, low: Lowering) -> None:
     shape = shape_of(out)
     if shape is not None:
         low.add("broadcastToStatic", [x], near.outputs, {"targetShape": list(shape) or [1]})
-    elif rank_of_value(out) != rank_of_value(x) or (sizes := small(near.input(1))) is None:
-        low.add("broadcastToDynamic", [x, near.input(1)], near.outputs)
+    elif (sizes := small(near.input(1))) is None or rank_of_value(out) != rank_of_value(x):
+        low.add("broadcastToDynamic", [x, _reached(near, low)], near.outputs)
     elif math.prod(int(n) for n in sizes) > MOST_ONES:
         raise MappingError("an Expand of unknown dimensions to a constant shape that is large")
     else:  # a size of 1 leaves the operand's as it is, which only arithmetic does
         low.add("multiplyBroadcastable", [x, core(low).const(np.ones([int(n) for n in sizes], np.float32))], near.outputs)
+
+
+def _reached(near: Node, low: Lowering) -> Value:
+    """The shape that an Expand leads to. ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's must hold it."""
+    x, shape, c, node = x_of(near), x_of(near, 1), core(low), near.outputs[0].producer()
+    if node is not None and (node.metadata_props.get("netconv.format"), node.metadata_props.get("netconv.type")) == ("coreml", "broadcastToDynamic"):
+        return shape  # by the rules of the layer that it was
+    own, rank = shape_list(x), rank_of_value(near.outputs[0])
+    asked = (shape_list(shape) or [None])[0]
+    if own is not None and all(d == 1 for d in own) and asked == rank:
+        return shape
+    here = c.one("getShape", [x], [len(own or [])]) if own is None or None in own else c.const(own)
+    sizes = []
+    for value, count in ((shape, asked), (here, rank_of_value(x))):
+        if count is None:
+            raise MappingError("an Expand to a shape of unknown length")
+        ones = [c.const([1] * (rank - count))] if count < rank else []
+        sizes.append(c.one("concatND", [*ones, value], [rank], {"axis": 0}) if ones else value)
+    return c.one("maxBroadcastable", sizes, [rank])
 
 
 @lowers("Tile")

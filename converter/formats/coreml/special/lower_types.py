@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.lowering import is_float, shape_list, x_of
 from converter.formats.coreml.special.lower_arithmetic import INTEGERS, core, truncated
 from converter.formats.coreml.special.registry import lowers
+from converter.formats.coreml.stored import channel_codes
+from converter.graph.infer import constant
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 from converter.passes.constants import is_constant
@@ -16,6 +19,7 @@ Value = ir.Value
 _COARSE = (*FLOAT8, ir.DataType.INT4, ir.DataType.UINT4)
 _LONG_UNSIGNED = (ir.DataType.UINT32, ir.DataType.UINT64)
 _POSITIVE = {"Abs", "Relu", "Sqrt", "Exp", "Sigmoid", "Softplus", "HardSigmoid", "Softmax"}
+_KEEPS_SIGN = {"Cast", "Floor", "Ceil", "Round", "Mul", "Identity"}
 _INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "OneHot", "Reshape", "Expand", "Tile"}
 
 
@@ -48,9 +52,15 @@ def wraps(x: Value, out: Value) -> bool:
     return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
 
 
-def _never_negative(x: Value) -> bool:
-    producer = x.producer()
-    return producer is not None and not producer.domain and producer.op_type in _POSITIVE
+def _never_negative(x: Value | None) -> bool:
+    node, array = (x.producer(), constant(x)) if x is not None else (None, None)
+    if array is not None:
+        return bool(np.all(array >= 0))
+    if node is None or node.domain:
+        return x is not None and x.dtype in (ir.DataType.UINT8, ir.DataType.UINT16, *_LONG_UNSIGNED)
+    if node.op_type == "Pow":
+        return _never_negative(node.inputs[0])
+    return node.op_type in _POSITIVE or (node.op_type in _KEEPS_SIGN and all(_never_negative(v) for v in node.inputs))
 
 
 def _only_indices(value: Value) -> bool:
@@ -67,9 +77,17 @@ def constant_cast(near: Node, low: Lowering) -> bool:
 
 
 def load_constant(near: Node, low: Lowering) -> None:
-    out = near.outputs[0]
+    """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied afterwards."""
+    out, c = near.outputs[0], core(low)
     shape = [int(d) for d in (shape_list(out) or [])] or [1]
-    low.add("loadConstantND", [], near.outputs, {"shape": shape}, {"data": core(low).weights(out)})
+    found = channel_codes(out)
+    if found is None:
+        low.add("loadConstantND", [], near.outputs, {"shape": shape}, {"data": c.weights(out)})
+        return
+    value = c.one("loadConstantND", [], shape, {"shape": shape}, {"data": found.codes})
+    if found.zero.any():
+        value = c.one("subtractBroadcastable", [value, c.const(found.zero)], shape)
+    low.add("multiplyBroadcastable", [value, c.const(found.scale)], near.outputs)
 
 
 @lowers("DequantizeLinear")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.blobs import axis_of, dims, floats, ints, operand, operands, rank, reshape, shape_as, squeeze, together, unsqueeze
+from converter.formats.coreml.blobs import axis_of, dims, floats, operand, operands, rank, reshape, shape_as, squeeze, together, unsqueeze, vector
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
@@ -51,7 +51,7 @@ def lift_rank_preserving(layer: Layer, b: Builder) -> Value:
 
 @lifts("reshapeDynamic")
 def lift_reshape_dynamic(layer: Layer, b: Builder) -> Value:
-    return b.op("Reshape", operand(layer), ints(b, operand(layer, 1)))
+    return b.op("Reshape", operand(layer), vector(b, operand(layer, 1)))
 
 
 @lifts("reshapeLike")
@@ -177,7 +177,7 @@ def lift_tile(layer: Layer, b: Builder) -> Value:
     if layer.kind == "sequenceRepeat":
         return b.op("Tile", x, [int(layer.attrs["nRepetitions"]) or 1, *[1] * (rank(x, 5) - 1)])
     if len(layer.inputs) > 1:
-        reps = ints(b, operand(layer, 1))
+        reps = vector(b, operand(layer, 1))
         count = dims(reps)[0]
         return b.op("Tile", x, reps if count == r or count is None else b.op("Concat", [1] * (r - count), reps, axis=0))
     amounts = [int(n) for n in layer.attrs["reps"]]
@@ -215,7 +215,7 @@ def lift_fill(layer: Layer, b: Builder) -> Value:
     value = float(layer.attrs["value"])
     if layer.kind == "fillStatic":
         return filled(b, [int(d) for d in layer.attrs["targetShape"]], value)
-    return filled(b, b.op("Shape", operand(layer)) if layer.kind == "fillLike" else ints(b, operand(layer)), value)
+    return filled(b, b.op("Shape", operand(layer)) if layer.kind == "fillLike" else vector(b, operand(layer)), value)
 
 
 @lifts("broadcastToLike broadcastToStatic broadcastToDynamic")
@@ -223,7 +223,7 @@ def lift_broadcast(layer: Layer, b: Builder) -> Value:
     if layer.kind == "broadcastToStatic":
         return b.op("Expand", operand(layer), [int(d) for d in layer.attrs["targetShape"]])
     like = operand(layer, 1)
-    return b.op("Expand", operand(layer), b.op("Shape", like) if layer.kind == "broadcastToLike" else ints(b, like))
+    return b.op("Expand", operand(layer), b.op("Shape", like) if layer.kind == "broadcastToLike" else vector(b, like))
 
 
 @lifts("rangeStatic")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.blobs import axis_of, bools, dims, floats, ints, operand, rank, squeeze
+from converter.formats.coreml.blobs import axis_of, bools, dims, floats, ints, operand, rank, squeeze, vector
 from converter.formats.coreml.special.registry import lifts
 from converter.graph.build import Builder
 from converter.graph.infer import known
@@ -67,8 +67,12 @@ def lift_slice_static(layer: Layer, b: Builder) -> Value:
 
 @lifts("sliceDynamic")
 def lift_slice_dynamic(layer: Layer, b: Builder) -> Value:
-    """begin is input 1; end, strides and the masks are further inputs or parameters. Strides and masks must be known."""
+    """begin is input 1; end, strides and the masks are further inputs or parameters. Masks that squeeze must be known.
+
+    coremltools gives strides and masks for five axes where nobody says how many there are: those beyond the last axis mean nothing.
+    """
     x, p = operand(layer), dict(layer.attrs)
+    r = rank(x)
     given: dict[str, Value] = {}
     for index, key in enumerate(("strides", "beginMasks", "endMasks", "squeezeMasks"), 3):
         if index < len(layer.inputs):
@@ -78,20 +82,24 @@ def lift_slice_dynamic(layer: Layer, b: Builder) -> Value:
             elif key == "squeezeMasks":
                 raise MappingError("squeezeMasks must be known without running the network: they decide the rank", "X202")
             else:
-                given[key] = ints(b, operand(layer, index))
+                given[key] = _first(b, vector(b, operand(layer, index)), r)
+    p["strides"] = p["strides"][:r]
     begin = operand(layer, 1)
     end = operand(layer, 2) if len(layer.inputs) > 2 else b.const([int(v) for v in p["endIds"]])
     first, last = known(begin), known(end)
     if first is not None and last is not None and not given:
-        return strided(b, x, first.astype(np.int64).tolist(), last.astype(np.int64).tolist(), p)
-    return _computed(b, x, ints(b, begin), ints(b, end), p, given)
+        return strided(b, x, first.reshape(-1).astype(np.int64).tolist(), last.reshape(-1).astype(np.int64).tolist(), p)
+    return _computed(b, x, vector(b, begin), vector(b, end), p, given)
+
+
+def _first(b: Builder, values: Value, count: int) -> Value:
+    size = dims(values)[0]
+    return values if size is not None and size <= count else b.op("Slice", values, [0], [count])
 
 
 def _computed(b: Builder, x: Value, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]) -> Value:
     """A slice whose limits are values. Masks that nothing can set are left out."""
     r = rank(x)
-    flat = [b.op("Reshape", v, [-1]) if len(v.shape or ()) != 1 else v for v in (begin, end)]
-    begin, end = flat
     gone = np.array(masks(p["squeezeMasks"], r))
     step = given.get("strides") or b.const(np.array([int(s) for s in p["strides"]] or [1] * r, np.int64))
     if gone.any():
@@ -157,7 +165,7 @@ def lift_reverse_sequence(layer: Layer, b: Builder) -> Value:
     p, x = layer.attrs, floats(b, operand(layer))
     r = rank(x)
     batch, time = axis_of(int(p["batchAxis"]), r), axis_of(int(p["sequenceAxis"]), r)
-    lengths = ints(b, operand(layer, 1))
+    lengths = vector(b, operand(layer, 1))
     if {batch, time} == {0, 1}:
         return b.op("ReverseSequence", x, lengths, batch_axis=batch, time_axis=time)
     order = [batch, time, *(i for i in range(r) if i not in (batch, time))]
