@@ -94,7 +94,7 @@ def save(model: Model, path: PathLike, format: str | None = None, io_layout: str
         model = canonical_form(model)
     flavour: Flavour = formats.target_for(Path(path), format, io_layout)
     with expressible(), Output(path, check=lambda files: demand_replaceable(files, (), force=True)) as out:
-        return formats.get(flavour.format).write(model, out.made, flavour)
+        return formats.write(model, out.made, flavour)
 
 
 @contextmanager

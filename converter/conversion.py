@@ -113,7 +113,7 @@ def _write(model: Model, path: Path, flavour: Flavour, source: Path) -> tuple[Di
     """Writes; refusals and warnings tell places in the source file."""
     try:
         with api.expressible():
-            return in_file(formats.get(flavour.format).write(model, path, flavour), str(source))
+            return in_file(formats.write(model, path, flavour), str(source))
     except UnsupportedError as e:
         raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
 

@@ -43,6 +43,7 @@ class Format:
 
     `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell). `check` validates a file of
     this format by itself. `kinds` lists the format's layer types with the canonical operators they map to, for `netconv ops`.
+    `untold(model, title)` are warnings of what a model of this format declares of its boundary and the format of that title does not say.
     `side_names` are the files that reading a model takes besides it, by their names relative to its folder, whether they are there or
     not; it may raise a ReadError. None: a model of this format is one file.
     """
@@ -59,4 +60,5 @@ class Format:
     versions: str = ""
     read_numbers: Callable[[Path, Path | None], Model] | None = None  # integer arithmetic as quantised numbers (`--dequantize`)
     side_names: Callable[[Path], Sequence[str]] | None = None
+    untold: Callable[[Model, str], list[Diagnostic]] = lambda model, title: []
     engine: Callable[[Path], str] = lambda path: ""  # the engine of converter.engines.file that takes such a file, "" for none

@@ -8,10 +8,14 @@ import importlib.util
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, unreadable
 from converter.format import Flavour, Format
+
+if TYPE_CHECKING:
+    from converter.model import Model
 
 FORMATS = {
     "coreml": "converter.formats.coreml.format",
@@ -33,6 +37,14 @@ def get(name: str) -> Format:
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
+
+
+def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    """Writes with the format of the flavour; also warns of what only the source's format declares of the boundary."""
+    chosen = get(flavour.format)
+    notes = chosen.write(model, path, flavour)
+    source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
+    return [*notes, *(source.untold(model, chosen.title) if source is not None else [])]
 
 
 def present() -> list[str]:

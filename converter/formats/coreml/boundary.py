@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.coreml.blobs import cast, floats
+from converter.formats.coreml.flexible import PICTURES, SIZES, of_array, of_image
 from converter.formats.coreml.lift import Regime
 from converter.graph.build import Builder
 from converter.graph.infer import Array, rank_of, set_type, shape_of
@@ -72,6 +73,9 @@ def image_shape(feature: Any) -> list[int | str]:
 def input_value(b: Builder, feature: Any, regime: Regime, interface: dict[str, Any]) -> tuple[ir.Value, ir.Value]:
     """The graph input of a feature, and the blob that the layers see."""
     kind = feature.type.WhichOneof("Type")
+    sizes = of_image(feature.type.imageType) if kind == "imageType" else of_array(feature.type.multiArrayType)
+    if sizes is not None:
+        interface["coreml"].setdefault(SIZES, {})[feature.name] = sizes.as_json()
     if kind == "imageType":
         shape = [*[1] * max(1, regime.image_lead), *image_shape(feature)]
         value = graph_input(b, feature.name, ir.DataType.FLOAT, shape)
@@ -136,10 +140,13 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
     return b.op("Add", y, b.const(np.array(bias, np.float32).reshape(-1, 1, 1), "channel_bias"))
 
 
-def output_value(b: Builder, feature: Any, blob: ir.Value, regime: Regime) -> ir.Value:
+def output_value(b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]) -> ir.Value:
     """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and Batch."""
     kind = feature.type.WhichOneof("Type")
     if kind == "imageType":
+        image, sizes = feature.type.imageType, of_image(feature.type.imageType)
+        picture = {"colour": COLOURS.get(image.colorSpace, "RGB"), "size": [int(image.height), int(image.width)]}
+        interface["coreml"].setdefault(PICTURES, {})[feature.name] = {**picture, **({SIZES: sizes.as_json()} if sizes is not None else {})}
         pixels = b.op("Clip", b.op("Round", floats(b, blob)), 0.0, 255.0)
         return _without_lead(b, pixels, regime, [])
     dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT) if kind == "multiArrayType" else ir.DataType.FLOAT

@@ -12,9 +12,11 @@ import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
 from converter.formats.coreml.boundary import REMEMBERED
+from converter.formats.coreml.flexible import PICTURES, SIZES, Sizes, declare_array, declare_image, dropped, from_json
+from converter.formats.coreml.lowering import shape_list
 from converter.formats.coreml.model import MLModel
 from converter.graph.infer import constant
-from converter.graph.names import public_name
+from converter.graph.names import public_name, set_public_name
 from converter.model import Model
 from converter.passes.tidy import tidy
 from converter.passes.widen import FLOAT8
@@ -24,7 +26,7 @@ T = ir.DataType
 FLOAT32, DOUBLE, INT32 = 65568, 65600, 131104
 _TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T.DOUBLE: DOUBLE}
 _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
-_COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30}
+_COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30, "grayscale16": 40}
 
 
 @dataclass
@@ -45,13 +47,19 @@ class Boundary:
     kind: str = "neuralNetwork"
     image_mapping: int = 1
     labels: Labels | None = None
-    defaults: bool = False
+    spec: int = 4  # the lowest specificationVersion that has the declarations
+    version: int = 5  # the highest one that may be written
     said: dict[str, Any] = field(default_factory=dict)  # what a Core ML file said beside its tensors
     images: dict[str, Any] = field(default_factory=dict)
 
+    def told(self, key: str) -> dict[str, Any]:
+        """What a Core ML file said under `key`, by the names of inputs or outputs."""
+        found = self.said.get(key)
+        return found if isinstance(found, dict) else {}
+
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
         """Fills in what is known only when blobs have names."""
-        self.model.proto.specificationVersion = max(spec, 5 if self.defaults else 4)
+        self.model.proto.specificationVersion = max(spec, self.spec)
         if self.labels is None:
             return
         network = self.model.proto.neuralNetworkClassifier
@@ -72,9 +80,9 @@ def _dictionary(feature: Any, labels: Labels) -> None:
     (kind.stringKeyType if isinstance(labels.labels[0], str) else kind.int64KeyType).SetInParent()
 
 
-def declare(model: Model, clone: ir.Model, written: MLModel, notes: list[Diagnostic]) -> Boundary:
+def declare(model: Model, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]) -> Boundary:
     """Writes the features; takes the outputs of a classifier out of `clone`."""
-    boundary = Boundary(written)
+    boundary = Boundary(written, version=version)
     remembered = json.loads(clone.metadata_props.get(REMEMBERED, "{}"))
     boundary.said = model.interface.get("coreml") or remembered
     boundary.images = model.interface.get("images") or remembered.get("images", {})
@@ -84,9 +92,13 @@ def declare(model: Model, clone: ir.Model, written: MLModel, notes: list[Diagnos
     getattr(written.proto, boundary.kind).SetInParent()
     for value in clone.graph.inputs:
         _input(model, value, boundary, notes)
-    for value in clone.graph.outputs[: -1 if boundary.labels is not None else None]:
+    _demand_one(written.proto.description.input, boundary, notes)
+    for index, value in enumerate(clone.graph.outputs[: -1 if boundary.labels is not None else None]):
         feature = written.proto.description.output.add(name=public_name(value))
-        _array(feature.type.multiArrayType, value, notes)
+        if _picture(feature, value, boundary, notes):
+            _without_pixels(clone.graph, index)
+        else:
+            _array(feature.type.multiArrayType, value, None, notes)
     _metadata(boundary.said, written.proto.description.metadata)
     return boundary
 
@@ -103,19 +115,14 @@ def _metadata(said: dict[str, Any], meta: Any) -> None:
 def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnostic]) -> None:
     name = public_name(value)
     feature = boundary.model.proto.description.input.add(name=name)
-    image = boundary.images.get(name)
-    shape = list(value.shape) if value.shape is not None else []
-    if image is not None and len(shape) in (4, 5) and all(isinstance(d, int) for d in shape) and set(shape[:-3]) <= {1}:
-        feature.type.imageType.height, feature.type.imageType.width = (d for d in shape[-2:] if isinstance(d, int))
-        colour = image.get("colour", "RGB") if isinstance(image, dict) else "RGB"
-        feature.type.imageType.colorSpace = 10 if shape[-3] == 1 else _COLOURS.get(colour, 20)
-        boundary.image_mapping = 1 if len(shape) == 4 else 0
+    sizes = from_json(boundary.told(SIZES).get(name))
+    if name in boundary.images and _image(feature.type, value, sizes, boundary, notes):
         return
     array = feature.type.multiArrayType
-    _array(array, value, notes)
+    _array(array, value, sizes, notes)
     default = model.interface.get("defaults", {}).get(name)
     if default is not None and default.size and (default == default.flat[0]).all():
-        feature.type.isOptional, boundary.defaults = True, True
+        feature.type.isOptional = True
         number = default.flat[0]
         if default.dtype.kind in "iu":
             array.intDefaultValue = int(number)
@@ -125,23 +132,105 @@ def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnosti
             array.floatDefaultValue = float(number)
 
 
-def _array(array: Any, value: Value, notes: list[Diagnostic]) -> None:
-    """Declared type and shape; dimensions that are not static are ranges from 1 on."""
-    dtype = value.dtype or T.FLOAT
+def _demand_one(inputs: Any, boundary: Boundary, notes: list[Diagnostic]) -> None:
+    """One input at least has to be given: where all have values of their own, the first one loses its."""
+    if inputs and all(feature.type.isOptional for feature in inputs):
+        first = inputs[0]
+        first.type.isOptional = False
+        first.type.multiArrayType.ClearField(first.type.multiArrayType.WhichOneof("defaultOptionalValue"))
+        notes.append(_dropped(first.name, f"{first.name} must be given: Core ML wants one input at least without a value of its own"))
+    if any(feature.type.isOptional for feature in inputs):
+        boundary.spec = max(boundary.spec, 5)
+
+
+def _dropped(name: str, text: str) -> Diagnostic:
+    return Diagnostic("X207", text, level="warning", where=Where(layer=name))
+
+
+def _image(kind: Any, value: Value, sizes: Sizes | None, boundary: Boundary, notes: list[Diagnostic]) -> bool:
+    """Declares an input that is an image in the source; False, and a warning, where its shape is none of an image, or open without bounds."""
+    name, shape = public_name(value), shape_list(value) or []
+    said = boundary.images[name]
+    colour = _colour(said, shape[-3:-2], boundary)
+    left = sizes.fitted(shape[-2:]) if sizes is not None else None
+    if len(shape) not in (4, 5) or not set(shape[:-3]) <= {1} or colour is None or (None in shape[-2:] and left is None):
+        notes.append(_dropped(name, f"{name} is an image in the source, but not one that can be declared here: it is written as numbers"))
+        return False
+    kind.imageType.colorSpace = colour
+    boundary.image_mapping = 1 if len(shape) == 4 else 0
+    fixed = Sizes(tuple(int(d or 1) for d in shape[-2:]))
+    declare_image(kind.imageType, left or fixed)
+    _tell(name, sizes, left, fixed, notes)
+    return True
+
+
+def _colour(said: Any, channels: list[int | None], boundary: Boundary) -> int | None:
+    """The number of the colour space of a picture with so many channels; None when there is none."""
+    named = said.get("colour") if isinstance(said, dict) else None
+    if channels == [1] and named == "grayscale16":
+        boundary.spec = max(boundary.spec, 7)
+        return _COLOURS[named] if boundary.version >= 7 else None
+    return _COLOURS["grayscale"] if channels == [1] else _COLOURS.get(str(named), _COLOURS["RGB"]) if channels == [3] else None
+
+
+def _tell(name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes, notes: list[Diagnostic]) -> None:
+    """Warns where less is left of the sizes that the source declares."""
+    if sizes is not None and (left is None or not left.includes(sizes)):
+        notes.append(dropped(name, sizes, f"they are {left or 'x'.join(map(str, fixed.default))}"))
+
+
+def _picture(feature: Any, value: Value, boundary: Boundary, notes: list[Diagnostic]) -> bool:
+    """Declares an output that is an image in the source as one again."""
+    said = boundary.told(PICTURES).get(feature.name)
+    if not isinstance(said, dict):
+        return False
+    shape = shape_list(value) or []
+    size = [d if isinstance(d, int) else n for d, n in zip(shape[-2:], said.get("size", []), strict=False)]
+    colour = _colour(said, [3 if d is None and said.get("colour") in ("RGB", "BGR") else d or 1 for d in shape[-3:-2]], boundary)
+    if colour is None or len(size) != 2 or not all(type(n) is int and n > 0 for n in size):
+        notes.append(_dropped(feature.name, f"{feature.name} is an image in the source, but not one that can be declared here: it is written as numbers"))
+        return False
+    sizes = from_json(said.get(SIZES))
+    feature.type.imageType.colorSpace = colour
+    declare_image(feature.type.imageType, (sizes.fitted(shape[-2:]) if sizes is not None else None) or Sizes(tuple(size)))
+    return True
+
+
+def _without_pixels(graph: ir.Graph, index: int) -> None:
+    """An image rounds and limits its numbers by itself, so the operators that say so stay away."""
+    value = graph.outputs[index]
+    clip = value.producer()
+    limits = [constant(v) for v in clip.inputs[1:]] if clip is not None and clip.op_type == "Clip" else []
+    inner = clip.inputs[0].producer() if clip is not None and clip.inputs and clip.inputs[0] is not None else None
+    if [None if n is None else float(n) for n in limits] != [0.0, 255.0] or inner is None or inner.op_type != "Round" or list(value.uses()):
+        return
+    source = inner.inputs[0]
+    assert source is not None
+    anchor = Value(name=value.name, type=value.type, shape=value.shape)
+    set_public_name(anchor, public_name(value))
+    graph.append(ir.Node("", "Identity", [source], outputs=[anchor]))
+    graph.outputs[index] = anchor
+
+
+def _array(array: Any, value: Value, sizes: Sizes | None, notes: list[Diagnostic]) -> None:
+    """Declared type and shape; dimensions that are not static have the bounds that the source gives, else they are ranges from 1 on."""
+    name, dtype = public_name(value), value.dtype or T.FLOAT
     array.dataType = _TYPES.get(dtype, INT32)
     if dtype not in _EXACT:
         written = "INT32" if array.dataType == INT32 else "FLOAT32"
-        text = f"{public_name(value)} is {dtype.name}, written as {written}; Core ML computes in float32"
-        notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=public_name(value))))
+        text = f"{name} is {dtype.name}, written as {written}; Core ML computes in float32"
+        notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     if value.shape is None:
         return
-    dims = list(value.shape) or [1]
-    static = [d if isinstance(d, int) else None for d in dims]
-    if value.is_graph_input() or None not in static:
-        array.shape.extend(d if d is not None else 1 for d in static)
-    if None in static and value.is_graph_input():
-        for d in static:
-            array.shapeRange.sizeRanges.add(lowerBound=d if d is not None else 1, upperBound=d if d is not None else -1)
+    shape = shape_list(value) or [1]
+    if None not in shape or not value.is_graph_input():
+        array.shape.extend(d for d in shape if d is not None and None not in shape)
+        _tell(name, sizes, None, Sizes(tuple(d or 1 for d in shape)), notes)
+        return
+    left = sizes.fitted(shape) if sizes is not None else None
+    open_ = Sizes(tuple(d or 1 for d in shape), tuple((1, -1) if d is None else (d, d) for d in shape))
+    declare_array(array, left or open_)
+    _tell(name, sizes, left, open_, notes)
 
 
 def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:

@@ -76,6 +76,12 @@ def kinds() -> Mapping[str, str]:
     return {**{k: "(special)" for k in (*table.lift_special, *CONTROL)}, **{r.far: r.near for r in table.table.rules}}
 
 
+def untold(model: Model, title: str) -> list[Diagnostic]:
+    from converter.formats.coreml.flexible import untold
+
+    return untold(model, title)
+
+
 FORMAT = Format(
     name="coreml",
     title="Core ML neural network",
@@ -85,9 +91,10 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    untold=untold,
     options=(
-        Option("spec", "the highest specificationVersion to write", values=("4", "5"), default="5"),
+        Option("spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"),
         Option("fp16", "half-precision weights"),
     ),
-    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, pipelines); writes 4 and 5",
+    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, pipelines); writes the lowest that will do: 4, 5, or 7",
 )

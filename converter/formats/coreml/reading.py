@@ -173,7 +173,7 @@ class Reading:
                 raise unreadable("R105", f"nothing writes the output {feature.name!r}", Where(self.source.path, path=f"description.output[{index}]"))
             kind, value = feature.type.WhichOneof("Type"), env[feature.name]
             if kind in ("multiArrayType", "imageType"):
-                value = output_value(self.b, feature, value, self.regimes.get(feature.name, Regime(0, False, 1)))
+                value = output_value(self.b, feature, value, self.regimes.get(feature.name, Regime(0, False, 1)), self.interface)
             self.b.output(value)
             set_public_name(self.b.graph.outputs[-1], feature.name)
 

@@ -36,7 +36,7 @@ MOST_AXES = 5
 
 def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
-    version, half = int(flavour.options.get("spec", "5")), "fp16" in flavour.options
+    version, half = int(flavour.options.get("spec", "7")), "fp16" in flavour.options
     refuse(other_values(model.ir, "Core ML"))
     if not model.ir.graph.inputs:
         raise UnsupportedError(Diagnostic("X202", "the network has no inputs; a Core ML neural network has at least one"))
@@ -45,7 +45,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     unroll(clone, stops_collecting)
     round_halves(clone)
     written = MLModel()
-    boundary = declare(model, clone, written, notes)
+    boundary = declare(model, clone, written, version, notes)
     lower_ranks(clone, MOST_AXES)
     legalise(clone, lambda n: _refused(n, version), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)

@@ -1,0 +1,154 @@
+"""Sizes that a caller may choose: what Core ML declares of flexible arrays and images, as plain data beside the graph and back.
+
+The graph knows only that a dimension is open. Bounds and choices are kept in the model's interface, by the name of the input or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import onnx_ir as ir
+
+from converter.diagnostics import Diagnostic, Where
+from converter.graph.names import public_name
+from converter.model import Model
+
+SIZES = "sizes"  # of inputs, in the interface
+PICTURES = "pictures"  # outputs that are images
+_MOST = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the last axes: the sizes that are meant where nobody chooses, and the least and most of each (most -1: no end) or a list of choices."""
+
+    default: tuple[int, ...]
+    ranges: tuple[tuple[int, int], ...] = ()
+    choices: tuple[tuple[int, ...], ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return " or ".join("x".join(map(str, c)) for c in self.choices)
+        return "x".join(str(low) if low == high else f"({low} to {high})" if high >= 0 else f"({low} or more)" for low, high in self.ranges)
+
+    def as_json(self) -> dict[str, Any]:
+        kind, values = ("choices", self.choices) if self.choices else ("ranges", self.ranges)
+        return {"default": list(self.default), kind: [list(v) for v in values]}
+
+    def includes(self, sizes: Sizes) -> bool:
+        """Whether these say the same of the last axes."""
+        count = len(sizes.default)
+        return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (sizes.ranges, sizes.choices)
+
+    def fitted(self, dims: Sequence[int | None]) -> Sizes | None:
+        """What is left of them for a tensor of these dimensions (None: open), for all its axes; None when it is fixed, or never had these sizes."""
+        lead = len(dims) - len(self.default)
+        own = dims[max(lead, 0) :]
+        if lead < 0 or None not in dims:
+            return None
+        front = tuple(1 if d is None else d for d in dims[:lead])
+        if not self.choices:
+            ranges = tuple(r if d is None else (d, d) for d, r in zip(own, self.ranges, strict=True))
+            default = tuple(n if d is None else d for d, n in zip(own, self.default, strict=True))
+            return Sizes((*front, *default), (*((1, -1) if d is None else (d, d) for d in dims[:lead]), *ranges))
+        kept = [c for c in self.choices if all(d in (None, n) for d, n in zip(own, c, strict=True))]
+        if not kept or None in dims[:lead]:
+            return None
+        default = self.default if self.default in kept else kept[0]
+        return Sizes((*front, *default), choices=tuple((*front, *c) for c in kept))
+
+
+def of_array(array: Any) -> Sizes | None:
+    """What an ArrayFeatureType declares; None when it is fixed, or does not make sense."""
+    kind = array.WhichOneof("ShapeFlexibility")
+    if kind == "shapeRange":
+        return _ranged(array.shape, ((r.lowerBound, r.upperBound) for r in array.shapeRange.sizeRanges))
+    return _chosen(array.shape, (s.shape for s in array.enumeratedShapes.shapes)) if kind == "enumeratedShapes" else None
+
+
+def of_image(image: Any) -> Sizes | None:
+    """What an ImageFeatureType declares of height and width."""
+    kind, default = image.WhichOneof("SizeFlexibility"), (image.height, image.width)
+    if kind == "imageSizeRange":
+        return _ranged(default, ((r.lowerBound, r.upperBound) for r in (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)))
+    return _chosen(default, ((s.height, s.width) for s in image.enumeratedSizes.sizes)) if kind == "enumeratedSizes" else None
+
+
+def _ranged(default: Iterable[int], ranges: Iterable[tuple[int, int]]) -> Sizes | None:
+    pairs = tuple((int(low), max(-1, int(high))) for low, high in ranges)
+    start = tuple(int(d) for d in default) or tuple(low for low, _ in pairs)
+    if len(start) != len(pairs) or all(low == high for low, high in pairs) or any(not 0 <= low <= _MOST for low, _ in pairs):
+        return None
+    return Sizes(start, pairs)
+
+
+def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes | None:
+    found = tuple(dict.fromkeys(tuple(int(n) for n in c) for c in choices))
+    start = tuple(int(d) for d in default) or (found[0] if found else ())
+    if start and start not in found:
+        found = (start, *found)
+    return Sizes(start, choices=found) if len(found) > 1 and len({len(c) for c in found}) == 1 else None
+
+
+def from_json(data: Any) -> Sizes | None:
+    """The sizes that `as_json` gave; None for anything else, which a stranger's file may hold."""
+    if not isinstance(data, dict):
+        return None
+    default, ranges, choices = data.get("default"), data.get("ranges"), data.get("choices")
+    if not _whole(default):
+        return None
+    if isinstance(ranges, list) and all(_whole(r) and len(r) == 2 for r in ranges):
+        return _ranged(default, ranges)
+    return _chosen(default, choices) if isinstance(choices, list) and all(_whole(c) for c in choices) else None
+
+
+def _whole(data: Any) -> TypeGuard[list[int]]:
+    return isinstance(data, list) and all(type(n) is int and -1 <= n <= _MOST for n in data)
+
+
+def declare_array(array: Any, sizes: Sizes) -> None:
+    array.shape.extend(sizes.default)
+    for choice in sizes.choices:
+        array.enumeratedShapes.shapes.add().shape.extend(choice)
+    for low, high in sizes.ranges:
+        array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
+
+
+def declare_image(image: Any, sizes: Sizes) -> None:
+    image.height, image.width = sizes.default
+    for height, width in sizes.choices:
+        image.enumeratedSizes.sizes.add(height=height, width=width)
+    if sizes.ranges:
+        for field, (low, high) in zip((image.imageSizeRange.heightRange, image.imageSizeRange.widthRange), sizes.ranges, strict=True):
+            field.lowerBound, field.upperBound = low, high
+
+
+def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
+    """The warning where an input's sizes are other than the source declares."""
+    return Diagnostic("X207", f"{name} may have the sizes {sizes} in the source; here {now}", level="warning", where=Where(layer=name))
+
+
+def untold(model: Model, title: str) -> list[Diagnostic]:
+    """Warnings of what a Core ML file declares of sizes and images and a format of another name does not say."""
+    said = model.interface.get("coreml", {})
+    found = []
+    for value in model.ir.graph.inputs:
+        name, sizes = public_name(value), from_json(said.get(SIZES, {}).get(public_name(value)))
+        if sizes is not None and (reason := _lost(sizes, value, title)):
+            found.append(dropped(name, sizes, reason))
+    for value in model.ir.graph.outputs:
+        if (picture := said.get(PICTURES, {}).get(public_name(value))) is not None:
+            text = f"{public_name(value)} is an image ({picture['colour']}) in the source; {title} has it as numbers"
+            found.append(Diagnostic("X207", text, level="warning", where=Where(layer=public_name(value))))
+    return found
+
+
+def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
+    """How less is said of an input than `sizes`; "" where an open dimension says as much."""
+    dims = [d if isinstance(d, int) else None for d in value.shape or ()]
+    if None not in dims:
+        return "they are " + "x".join(map(str, dims))
+    endless = bool(sizes.ranges) and all(low == high or (low <= 1 and high < 0) for low, high in sizes.ranges)
+    return "" if endless else f"{title} says nothing of it"
