@@ -170,7 +170,7 @@ def _picture(shape: tuple[int, ...]) -> Array:
 
 
 def index_range(value: ir.Value) -> int | None:
-    """The size of the table that an integer input indexes, when it does (looking through casts and reshapes)."""
+    """The size of the table that an integer input indexes, or the bits that it shifts by, when it does (looking through casts and reshapes)."""
     pending, seen = [value], {value}
     limits: list[int] = []
     while pending:
@@ -191,6 +191,8 @@ def _table(node: ir.Node, at: int) -> int | None:
         shape = shape_of(data)
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
         return shape[axis] if shape else None
+    if node.op_type == "BitShift" and at == 1 and (data := node.inputs[0]) is not None:
+        return None if data.dtype is None else int(data.dtype.bitwidth)
     if node.op_type == "OneHot" and at == 0:
         depth = known(node.inputs[1])
         return int(depth.reshape(-1)[0]) if depth is not None else None

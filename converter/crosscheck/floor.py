@@ -7,11 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.crosscheck.noise import RUNS, Floor, jitter, spread
+from converter.crosscheck.noise import MULTIPLE, RUNS, Floor, jitter, spread
 from converter.crosscheck.program import CannotRun, Jitter, Program
 from converter.graph.infer import Array
 
 Results = list[list[Array]]  # by feed, then by output
+TIE = 2.0**-16  # of what is rounded: a hundredth of a step, at most, of 8 bits
+
+
+def anywhere(floor: Floor) -> Floor:
+    """The root of the mean square of what is finite, everywhere, and no less than was measured."""
+    finite = np.where(np.isfinite(floor), floor, 0.0)
+    return np.maximum(floor, MULTIPLE * np.sqrt(np.mean(finite**2))) if floor.size else floor
 
 
 class Noise:
@@ -61,6 +68,19 @@ class Noise:
             if exact is None
             else [[np.maximum(f, spread(b, [e])) for f, b, e in zip(*three, strict=True)] for three in zip(floors, self.base, exact, strict=True)]
         )
+
+    def with_ties(self) -> list[list[Floor]]:
+        """Every repetition, and what the network gives when ties of quantisation fall up or down.
+
+        An engine that computes in integers rounds ties otherwise than floats do, in any layer; which elements that meets is chance, so that
+        what is common in an output may be anywhere in it.
+        """
+        floors = self.floors(self.repetitions)
+        for by in (TIE, -TIE):
+            session = self.program.compile(self.program.whole(), Jitter(ties=by))
+            moved = [session.run(f) for f in self.feeds]
+            floors = [[np.maximum(f, anywhere(spread(b, [m]))) for f, b, m in zip(*three, strict=True)] for three in zip(floors, self.base, moved, strict=True)]
+        return floors
 
     def in_floats(self) -> Results | None:
         """What the network gives when all halves in it are floats; None when it has none, or cannot run so."""

@@ -85,6 +85,10 @@ def measure(base: Sequence[Array], again: Callable[[int], Sequence[Array] | None
     return [spread(b, [r[i] for r in repeats]) for i, b in enumerate(base)]
 
 
+# operators whose results are numbers of their first operand: a step of it is one of theirs
+_MOVING = {"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Gather", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"}
+
+
 def quantisation_steps(model: ir.Model) -> dict[str, float]:
     """The step of each tensor that comes out of quantisation: rounding may fall either way there."""
     steps: dict[str, float] = {}
@@ -93,4 +97,6 @@ def quantisation_steps(model: ir.Model) -> dict[str, float]:
             steps[str(node.outputs[0].name)] = 1.0
         elif node.op_type == "DequantizeLinear" and (scale := constant(node.inputs[1])) is not None:
             steps[str(node.outputs[0].name)] = float(np.max(np.abs(scale.astype(np.float64)), initial=0.0))
+        elif node.op_type in _MOVING and node.inputs[0] is not None and str(node.inputs[0].name) in steps:
+            steps.update((str(o.name), steps[str(node.inputs[0].name)]) for o in node.outputs)
     return steps

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from converter.crosscheck.floats import in_floats
 from converter.crosscheck.noise import jitter
@@ -33,12 +34,16 @@ _WEIGHTED = {
 }
 
 
+_ROUNDING = {"QuantizeLinear", "Round"}
+
+
 @dataclass(frozen=True)
 class Jitter:
-    """Moves weights by one step, seeded."""
+    """Moves weights by one step, seeded; or everything that is rounded to a step of quantisation, by `ties` of its own size."""
 
-    seed: int
-    step: float
+    seed: int = 0
+    step: float = 0.0
+    ties: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,7 @@ class Program(Cutter):
         self.ir = clone
         self.source = Cutter(model.ir.graph)
         self._functions = {f.identifier(): ir.to_proto(f) for f in clone.functions.values()}
+        self.rounds = any(n.op_type in _ROUNDING for n in all_nodes(clone.graph))
         self.halves = any(v.dtype == ir.DataType.FLOAT16 for n in all_nodes(clone.graph) for v in (*n.inputs, *n.outputs) if v is not None)
 
     def whole(self) -> Piece:
@@ -214,8 +220,24 @@ def _proto(program: Program, piece: Piece, moved: Jitter | None, session: Sessio
             if (f := program._functions.get(n.op_identifier())) is not None and f not in proto.functions:
                 proto.functions.append(f)
     for i, (value, movable) in enumerate(weights.items()):
-        _weight(graph, value, Jitter(moved.seed * 1009 + i, moved.step) if moved and movable else None, session)
+        _weight(graph, value, Jitter(moved.seed * 1009 + i, moved.step) if moved and moved.step and movable else None, session)
+    if moved and moved.ties:
+        _move_ties(graph, program, moved.ties)
     return proto
+
+
+def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:
+    """What is rounded is multiplied by a number near one first, so that ties fall the other way."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for place, node in enumerate(nodes):
+        value = program.values.get(node.input[0]) if node.op_type in _ROUNDING else None
+        if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            factor, moved = f"netconv_tie_{place}", f"netconv_moved_{place}"
+            graph.initializer.append(numpy_helper.from_array(np.array(1 + by, value.dtype.numpy()), factor))
+            graph.node.add(op_type="Mul", input=[node.input[0], factor], output=[moved])
+            node.input[0] = moved
+        graph.node.append(node)
 
 
 def _typed(value: ir.Value) -> onnx.ValueInfoProto:
