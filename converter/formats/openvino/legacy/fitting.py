@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.types import written
 from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES
 from converter.formats.openvino.legacy.writing import finish, reshaped, static, step
+from converter.graph.infer import shape_of
 from converter.mapping.drive import FormatMapping, Lowering
 from converter.mapping.node import Layer
 from converter.mapping.table import Table
@@ -26,7 +27,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
         x = layer.inputs[0] if layer.inputs else None
         if layer.kind == "Permute" and x is not None and made.get(x) in MOVING and written(x.dtype) == ir.DataType.INT32:
             _through_floats(low, layer, x)
-        elif layer.kind in FIVE_AXES and x is not None and len(static(x)) > MOST_AXES:
+        elif layer.kind in FIVE_AXES and x is not None and len(shape_of(x) or ()) > MOST_AXES:
             flat = [math.prod(static(x))]
             finish(low, step(low, layer.kind, [reshaped(low, x, flat)], layer.outputs[0], flat, layer.attrs), layer.outputs[0])
         else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import cache
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,14 @@ from converter.formats.openvino.legacy.legalise import REWRITES, unfit
 from converter.formats.openvino.legacy.lift import STATISTICS, mapping, statistics_of
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.steps import slices_by_step
-from converter.formats.openvino.legacy.ties import find_ties, tie
+from converter.formats.openvino.legacy.ties import Ties, tie
 from converter.formats.openvino.legacy.types import NARROW, PRECISION, keeps_type, truth_as_numbers, widen_inputs, wrap_small_integers, written
 from converter.formats.openvino.legacy.write_arithmetic import copy
 from converter.formats.openvino.legacy.write_recurrent import LoopPlan, counts
 from converter.formats.openvino.legacy.writing import csv
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
-from converter.graph.names import public_name
+from converter.graph.names import public_name, set_public_name
 from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
 from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
 from converter.mapping.node import Layer, MappingError
@@ -110,12 +112,13 @@ class NetWriter:
         self.names: dict[str, int] = {}
         self.reserved: set[str] = set()
         self.named: dict[str, ir.Value] = {}  # outputs by their names
+        self.free: dict[ir.Value, Layer] = {}  # the layers of outputs that can have their names
         self.outputs: set[Layer] = set()  # the layers that keep the name they have
         self.problems: list[Diagnostic] = []
 
     def graph(self, graph: ir.Graph) -> None:
         body = BodyWriter(self.net, self)
-        states = {public_name(v) for v in graph.inputs} & {public_name(v) for v in graph.outputs}
+        states = self.states(graph)
         self.reserved = {public_name(v) for v in (*graph.inputs, *graph.outputs)} - states
         self.named = {public_name(v): v for v in graph.outputs}
         layers = alive(self.layers(graph), graph.outputs)
@@ -137,6 +140,26 @@ class NetWriter:
                 body.add(Layer("Memory", f"{public_name(value)}/write", {"id": public_name(value), "index": "0", "size": "2"}, inputs=[value]))
         refuse(self.problems)
 
+    def states(self, graph: ir.Graph) -> set[str]:
+        """Names that stand for an input and an output: a memory, unless the output is the input itself or no other input is left.
+
+        Then the output gets another name, since no two layers have one.
+        """
+        given = {public_name(v): v for v in graph.inputs}
+        shared = {name: v for v in graph.outputs if (name := public_name(v)) in given}
+        memories = {name for name, v in shared.items() if _itself(v) is not given[name]}
+        if len(memories) == len(given):
+            memories = set()
+        taken = {*given, *(public_name(v) for v in graph.outputs)}
+        for name, value in shared.items():
+            if name not in memories:
+                other = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
+                taken.add(other)
+                set_public_name(value, other)
+                text = f"the output {name} is called {other}: the input of that name is a layer, and no two layers have one name"
+                self.narrowing.notes.append(Diagnostic("X207", text, "warning", Where(layer=name)))
+        return memories
+
     def layers(self, graph: ir.Graph) -> list[Layer]:
         """The far layers of a graph or body, in order; refusals are collected."""
         low = Lowering(mapping_for_writing(), self.net.version)
@@ -147,30 +170,24 @@ class NetWriter:
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
         """Every output of the graph becomes the only port of a layer of that name which nothing reads."""
+        outputs = {v: public_name(v) for v in graph.outputs if public_name(v) not in states}
+        ties = Ties(graph.inputs, list(outputs), layers)
         read = {v for layer in layers for v in reads(layer)}
-        ties = find_ties(graph.inputs, [v for v in graph.outputs if public_name(v) not in states], layers)
-        made = {o: layer for layer in layers for o in layer.outputs}
+        made = {o: layer for layer in layers for o in layer.outputs if o not in read and layer.kind not in ("FakeQuantize", "Quantize")}
+        times = Counter(graph.outputs)
+        self.free = {v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]}
         low = Lowering(mapping_for_writing(), self.net.version)
-        done: set[ir.Value] = set()
         names = [public_name(v) for v in graph.outputs]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
         for value, name in zip(graph.outputs, names, strict=True):
-            if name in states:
+            if name in states or self.called(value, name):
                 continue
             low._name = name
             start = len(low.layers)
+            out = low.value(name, value.dtype, value.shape)
             try:
-                producer, ends = made.get(value), ties.of(value)
-                free = producer is not None and value not in read and value not in done and producer.kind not in ("FakeQuantize", "Quantize")
-                done.add(value)
-                if producer is not None and free and not ends and self.called(producer, producer.outputs.index(value), name):
-                    continue
-                out = low.value(name, value.dtype, value.shape)
-                if ends:
-                    tie(low, value, ends, out)
-                else:
-                    copy(low, value, out)
+                self._output(low, value, out, ties)
             except MappingError as e:
                 self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
                 continue
@@ -178,16 +195,30 @@ class NetWriter:
             self.outputs.add(low.layers[-1])
             layers.extend(low.layers[start:])
 
-    def called(self, producer: Layer, index: int, name: str) -> bool:
-        """Gives a layer the name of the output that its port is, where no other layer needs that name; of several ports it is followed by their number."""
+    def _output(self, low: Lowering, value: ir.Value, out: ir.Value, ties: Ties) -> None:
+        """A layer of its own for an output."""
+        if ties.constant(value):
+            raise MappingError("it is constant, and the target has no outputs that do not depend on an input")
+        if ties.ends[value]:
+            tie(low, value, ties.ends[value], out)
+        else:
+            copy(low, value, out)
+
+    def called(self, value: ir.Value, name: str) -> bool:
+        """Gives the layer that makes an output its name, where no other layer needs that; of several ports it is followed by their number."""
+        producer = self.free.pop(value, None)
+        if producer is None:
+            return False
         if len(producer.outputs) > 1:
+            index = producer.outputs.index(value)
             if not name.endswith(f".{index}"):
                 return False
             name = name.removesuffix(f".{index}")
-            if producer.name != name if producer in self.outputs else name in self.reserved:
-                return False
+            if producer in self.outputs:
+                return producer.name == name
             ports = {f"{name}.{i}": port for i, port in enumerate(producer.outputs)}
-            if any(self.named.get(port_name, port) is not port for port_name, port in ports.items()):
+            others = {n for n, port in ports.items() if port is not value and not (self.named.get(n) is port and port in self.free)}
+            if not self.reserved.isdisjoint({name, *others}):
                 return False
             self.reserved.update((name, *ports))
         producer.name = name
@@ -309,6 +340,13 @@ class BodyWriter:
         externals.complete(sub, made)
         made.bodies["body"] = sub
         return made
+
+
+def _itself(value: ir.Value | None) -> ir.Value | None:
+    """What a value is a mere copy of."""
+    while value is not None and (producer := value.producer()) is not None and producer.op_type == "Identity":
+        value = producer.inputs[0]
+    return value
 
 
 def _ports(name: str, count: int) -> list[str]:

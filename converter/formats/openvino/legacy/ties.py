@@ -1,4 +1,5 @@
-"""Nothing hangs loose: the engine takes data that nobody reads for outputs, and does not load outputs that no input reaches.
+"""Nothing hangs loose: the engine takes data that nobody reads for outputs, does not load outputs that no input reaches, and of
+several networks in one file it loads one.
 
 before:  y = f(x); u is not read        after:  y = StridedSlice(Concat(f(x), u[:1]), 0, size of y)
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -17,45 +17,82 @@ from converter.formats.openvino.legacy.ordering import reads
 from converter.formats.openvino.legacy.types import written
 from converter.formats.openvino.legacy.write_arrangement import cut
 from converter.formats.openvino.legacy.writing import finish, ints, reshaped, static, step
+from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
-from converter.mapping.node import Layer, MappingError
+from converter.mapping.node import Layer
 
 
-@dataclass
 class Ties:
-    """What each output of a net has to be tied to."""
+    """What each output of a net has to be tied to: `ends` has other values for those that cannot stay as they are."""
 
-    inputs: list[ir.Value]
-    loose: list[ir.Value]  # inputs and ports that nobody reads: any output will do
-    moving: set[ir.Value]  # what changes with the inputs
-    carrier: ir.Value | None = field(default=None)  # the output that takes the loose ends
+    def __init__(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], layers: Sequence[Layer]) -> None:
+        self.inputs = sorted(inputs, key=_size)
+        self.moving, self.parts = set(inputs), _Parts()
+        for layer in layers:
+            self._layer(layer)
+        self.ends: dict[ir.Value, list[ir.Value]] = {v: [] for v in outputs}
+        ports = {o: len(layer.outputs) for layer in layers for o in layer.outputs}
+        carrier = min(outputs, key=lambda v: (ports.get(v, 1), _size(v)), default=None)
+        if carrier is None or not inputs:
+            return
+        read = {v for layer in layers for v in reads(layer)}.union(outputs)
+        for value in (*inputs, *ports):
+            if value not in read:
+                self._tie(carrier, value)
+        for value in outputs:
+            if value not in self.moving and not self.ends[value]:
+                self._tie(value, self.inputs[0])
+        anchor = next(v for v in self.inputs if self.parts.same(v, carrier))
+        for value in outputs:
+            if not self.parts.same(value, carrier):
+                self._tie(value, anchor)
 
-    def of(self, value: ir.Value) -> list[ir.Value]:
-        """The values that output `value` must not be without; MappingError where there is none to be had."""
-        ends = list(self.loose) if value is self.carrier else []
-        if value not in self.moving and not ends:
-            if not self.inputs:
-                raise MappingError("it is constant, and the target has no outputs that do not depend on an input")
-            ends = [min(self.inputs, key=lambda v: math.prod(static(v)))]
-        return ends
+    def constant(self, value: ir.Value) -> bool:
+        """Whether an output changes with no input, and there is none to tie it to."""
+        return value not in self.moving and not self.ends[value]
+
+    def _layer(self, layer: Layer) -> None:
+        """What a layer reads and makes is one part of the network, but for constants."""
+        read = [v for v in reads(layer) if v in self.moving]
+        if read:
+            self.moving.update(layer.outputs)
+            for value in (*read[1:], *layer.outputs):
+                self.parts.join(read[0], value)
+
+    def _tie(self, value: ir.Value, end: ir.Value) -> None:
+        self.ends[value].append(end)
+        self.parts.join(value, end)
 
 
-def find_ties(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], layers: Iterable[Layer]) -> Ties:
-    layers = list(layers)
-    read = {v for layer in layers for v in reads(layer)}.union(outputs)
-    moving = set(inputs)
-    for layer in layers:
-        if not moving.isdisjoint(reads(layer)):
-            moving.update(layer.outputs)
-    loose = [v for v in (*inputs, *(o for layer in layers for o in layer.outputs)) if v not in read]
-    return Ties(list(inputs), loose, moving, min(outputs, key=lambda v: math.prod(static(v)), default=None))
+class _Parts:
+    """Disjoint sets of values."""
+
+    def __init__(self) -> None:
+        self.above: dict[ir.Value, ir.Value] = {}
+
+    def _top(self, value: ir.Value) -> ir.Value:
+        while value in self.above:
+            value = self.above[value]
+        return value
+
+    def join(self, a: ir.Value, b: ir.Value) -> None:
+        top, other = self._top(a), self._top(b)
+        if top is not other:
+            self.above[other] = top
+
+    def same(self, a: ir.Value, b: ir.Value) -> bool:
+        return self._top(a) is self._top(b)
 
 
-def tie(low: Lowering, value: ir.Value, ends: Sequence[ir.Value], out: ir.Value) -> None:
+def _size(value: ir.Value) -> int:
+    return math.prod(shape_of(value) or ())
+
+
+def tie(low: Lowering, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
     """`out` is `value`, and cannot be computed without `ends`."""
     size = math.prod(static(value))
-    flat = reshaped(low, value, [size])
-    joined = step(low, "Concat", [flat, *(_first(low, end, value) for end in ends)], value, [size + len(ends)], {"axis": "0"})
+    parts = [reshaped(low, value, [size]), *(_first(low, end, value) for end in ends)]
+    joined = step(low, "Concat", parts, value, [size + len(parts) - 1], {"axis": "0"})
     part = out if static(out) == [size] else low.value("part", value.dtype, [size])
     cut(low, joined, part, {0: 0})
     if part is not out:

@@ -146,7 +146,8 @@ def lower_gather(node: Node, low: Lowering) -> None:
     if array is not None:
         indices = const(low, np.where(array < 0, array + size[axis], array).astype(np.int32).reshape(array.shape or (1,)))
     else:
-        indices = indices if static(indices) else reshaped(low, indices, [1])
+        count = len(static(indices))
+        indices = indices if 1 <= count <= 5 else reshaped(low, indices, [math.prod(static(indices))])
         owner = out.producer()
         indices = indices if owner is not None and FROM_ZERO in owner.metadata_props else _from_zero(low, indices, size[axis])
     shape = [*size[:axis], *static(indices), *size[axis + 1 :]]
@@ -230,20 +231,23 @@ def never_negative(value: ir.Value) -> bool:
 
 @lowers("OneHot")
 def lower_one_hot(node: Node, low: Lowering) -> None:
+    """The layer writes floats, whatever its port says."""
     depth, values = ints_of(node, 1, "the depth")[0], known(node.input(2))
     if values is None:
         raise MappingError("the values must be constant")
-    attrs = {
-        "axis": str(node.attrs.get("axis", -1) % len(static(node.outputs[0]))),
-        "depth": str(depth),
-        "on_value": number_text(values[1]),
-        "off_value": number_text(values[0]),
-    }
-    x = need(node, 0)
-    if static(x):
-        low.add("OneHot", [x], node.outputs, attrs)
+    x, out = reshaped(low, need(node, 0), static(need(node, 0)) or [1]), node.outputs[0]
+    shape = static(x)
+    axis = node.attrs.get("axis", -1) % len(static(out)) if static(need(node, 0)) else 1
+    shape.insert(axis, depth)
+    attrs = {"axis": str(axis), "depth": str(depth), "on_value": number_text(values[1]), "off_value": number_text(values[0])}
+    if shape == static(out) and is_float(out):
+        low.add("OneHot", [x], [out], attrs)
+        return
+    numbers = step(low, "OneHot", [x], const(low, np.float32(0)), shape, attrs)
+    if shape == static(out):
+        low.add("Convert", [numbers], [out], {"precision": "I32"})
     else:
-        finish(low, step(low, "OneHot", [reshaped(low, x, [1])], node.outputs[0], [1, depth], attrs | {"axis": "1"}), node.outputs[0])
+        finish(low, numbers if is_float(out) else step(low, "Convert", [numbers], out, shape, {"precision": "I32"}), out)
 
 
 @lowers("ReverseSequence")
@@ -262,7 +266,7 @@ def lower_shuffle_channels(node: Node, low: Lowering) -> None:
 @lowers("Range")
 def lower_range(node: Node, low: Lowering) -> None:
     static(node.outputs[0])
-    low.add("Range", [need(node, i) for i in range(3)], node.outputs)
+    low.add("Range", [reshaped(low, need(node, i), [1]) for i in range(3)], node.outputs)
 
 
 @lowers("ScatterND")

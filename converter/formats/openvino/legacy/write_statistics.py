@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from converter.formats.openvino.legacy.register import lowers
-from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES
+from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES, power
 from converter.formats.openvino.legacy.writing import finish, need, reshaped, static, step, widened
 from converter.graph.infer import known
 from converter.mapping.codecs import number_text
@@ -17,9 +17,16 @@ from converter.mapping.node import MappingError, Node
 
 @lowers("LRN")
 def lower_lrn(node: Node, low: Lowering) -> None:
-    attrs = {"alpha": number_text(node.attrs.get("alpha", 1e-4)), "beta": number_text(node.attrs.get("beta", 0.75))}
-    attrs |= {"local-size": str(node.attrs["size"]), "region": "across", "k": number_text(node.attrs.get("bias", 1.0))}
-    low.add("Norm", [need(node, 0)], node.outputs, attrs)
+    """The engine's k is 1, whatever the attribute says: another one is taken out of the power."""
+    x, out = need(node, 0), node.outputs[0]
+    alpha, beta, k = node.attrs.get("alpha", 1e-4), node.attrs.get("beta", 0.75), node.attrs.get("bias", 1.0)
+    if k <= 0:
+        raise MappingError(f"bias={k} is not known to the target")
+    attrs = {"alpha": number_text(alpha / k), "beta": number_text(beta), "local-size": str(node.attrs["size"]), "region": "across", "k": "1"}
+    if k == 1:
+        low.add("Norm", [x], [out], attrs)
+    else:
+        power(low, step(low, "Norm", [x], x, static(x), attrs), out, scale=k**-beta)
 
 
 @lowers("Softmax", "LogSoftmax")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.register import lowers
-from converter.formats.openvino.legacy.writing import array_of, csv, finish, is_float, need, reshaped, static
+from converter.formats.openvino.legacy.writing import array_of, csv, finish, is_float, need, reshaped, static, step
 from converter.graph.infer import constant
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
@@ -114,7 +114,19 @@ def lower_pool(node: Node, low: Lowering) -> None:
     include = bool(node.attrs.get("count_include_pad", 0)) and average
     attrs |= {"pool-method": "avg" if average else "max", "exclude-pad": "false" if include else "true"}
     attrs["rounding_type"] = "ceil" if node.attrs.get("ceil_mode") else "floor"
-    around(Node(node.op, node.domain, node.attrs, node.inputs, node.outputs[:1]), low, "Pooling", attrs, {}, [need(node, 0)])
+    x = need(node, 0)
+    pads = list(node.attrs.get("pads") or [])
+    begin, end = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if include and any(e and not b for b, e in zip(begin, end, strict=True)) and node.attrs.get("auto_pad", "NOTSET") == "NOTSET":
+        x = _padded(low, x, begin, end)  # pads at the end alone are not counted by the engine
+        attrs |= {k: csv([0] * len(attrs[k].split(","))) for k in ("pads_begin", "pads_end")}
+    around(Node(node.op, node.domain, node.attrs, [x], node.outputs[:1]), low, "Pooling", attrs, {}, [x])
+
+
+def _padded(low: Lowering, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
+    shape = [n + b + e for n, b, e in zip(static(x), [0, 0, *begin], [0, 0, *end], strict=True)]
+    attrs = {"pads_begin": csv([0, 0, *begin]), "pads_end": csv([0, 0, *end]), "pad_mode": "constant", "pad_value": "0"}
+    return step(low, "Pad", [x], x, shape, attrs)
 
 
 def _all_begin_inside(node: Node) -> None:

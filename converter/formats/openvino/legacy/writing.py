@@ -84,6 +84,11 @@ def reshaped(low: Lowering, value: ir.Value, shape: Sequence[int]) -> ir.Value:
     """`value` in another shape: a constant is written in it, anything else through a Reshape layer."""
     if shape_of(value) == tuple(shape):
         return value
+    producer = value.producer()
+    if producer is not None and producer.op_type in ("Reshape", "Squeeze", "Unsqueeze") and not producer.domain:
+        before = producer.inputs[0]
+        if before is not None and shape_of(before) == tuple(shape):
+            return before
     array = constant(value)
     if array is not None and value.const_value is not None:
         return const(low, array.reshape(shape), value.name or "const")
@@ -98,6 +103,7 @@ def finish(low: Lowering, value: ir.Value, out: ir.Value) -> None:
     if shape:
         low.add("Reshape", [value, ints(low, shape)], [out])
     else:
+        value = value if static(value) else reshaped(low, value, [1])
         low.add("Squeeze", [value, ints(low, range(len(static(value))))], [out])
 
 
