@@ -1,0 +1,209 @@
+"""What is written as ONNX loads in onnxruntime with its default options, and computes there what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import converter
+from converter.formats import get
+from converter.formats.onnx.loadable import APART
+from converter.graph.build import Builder, new_model
+from converter.graph.extensions import CATALOGUE, extension
+from converter.model import Model
+
+T = ir.DataType
+rng = np.random.default_rng(3)
+STEP, POINT = np.array(0.05, np.float32), np.array(3, np.int8)
+
+
+def native(path: Path, feeds: dict[str, np.ndarray], optimised: bool = True) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds))
+
+
+def kinds(path: Path) -> list[str]:
+    return [n.op_type for n in onnx.load(path).graph.node]
+
+
+def written(model: ir.Model, path: Path, target: str = "onnx") -> Path:
+    converter.save(Model(model, "test"), path, target)
+    return path
+
+
+MOVERS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "Transpose": ([], {"perm": [0, 2, 3, 1]}),
+    "MaxPool": ([], {"kernel_shape": [2, 2]}),
+    "Reshape": ([np.array([1, -1])], {}),
+    "Squeeze": ([np.array([0])], {}),
+    "Unsqueeze": ([np.array([0])], {}),
+    "Slice": ([np.array([0]), np.array([2]), np.array([1])], {}),
+}
+X8 = rng.integers(-128, 128, (1, 4, 6, 6), np.int8)
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnx+opset=22", "onnx+opset=17"])
+@pytest.mark.parametrize("behind", ["an operator", "an output", "another mover"])
+@pytest.mark.parametrize("kind", MOVERS)
+def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_path: Path) -> None:
+    """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair behind the mover does not load."""
+    model, b = new_model()
+    y = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
+    operands, attributes = MOVERS[kind]
+    y = b.op(kind, y, *operands, **attributes)
+    if behind != "an output":
+        y = b.op("Sin", y) if behind == "an operator" else b.op("Reshape", y, [-1])
+    b.output(y)
+    path = written(model, tmp_path / "m.onnx", target)
+    (found,), (wanted,) = native(path, {"x": X8}), native(path, {"x": X8}, optimised=False)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    names = kinds(path)
+    place = names.index(kind, 1)
+    assert (names[place + 1 : place + 3] == ["QuantizeLinear", "DequantizeLinear"]) == (target != "onnx+opset=17")
+
+
+def test_quantised_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> None:
+    model, b = new_model()
+    real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
+    b.output(b.op("QuantizeLinear", b.op("Transpose", real, perm=[0, 2, 3, 1]), STEP, POINT))
+    path = written(model, tmp_path / "m.onnx")
+    assert kinds(path) == ["DequantizeLinear", "Transpose", "QuantizeLinear"]
+    np.testing.assert_array_equal(native(path, {"x": X8})[0], X8.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_quantised_averages(dilation: int, tmp_path: Path) -> None:
+    """onnxruntime's quantised average has no dilations, not even those that say nothing."""
+    model, b = new_model()
+    real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
+    b.output(b.op("QuantizeLinear", b.op("AveragePool", real, kernel_shape=[2, 2], dilations=[dilation] * 2), STEP, POINT))
+    path = written(model, tmp_path / "m.onnx")
+    windows = np.lib.stride_tricks.sliding_window_view(X8.astype(np.float64), (dilation + 1,) * 2, axis=(2, 3))[..., ::dilation, ::dilation]
+    (found,) = native(path, {"x": X8})
+    assert np.abs(found - windows.mean(axis=(-2, -1))).max() <= 0.51
+    assert not any(a.name == "dilations" for n in onnx.load(path).graph.node for a in n.attribute if n.op_type == "AveragePool")
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> None:
+    """Without one, releases of onnxruntime quantise what they moved as unsigned bytes."""
+    weights = rng.integers(-127, 128, (5, 7), np.int8)
+    scale = rng.uniform(0.01, 0.1, 5).astype(np.float32) if channels else STEP
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [3, 7])
+    b.output(b.op("MatMul", x, b.op("Transpose", b.op("DequantizeLinear", weights, scale, axis=0), perm=[1, 0])))
+    path = written(model, tmp_path / "m.onnx")
+    data = rng.normal(size=(3, 7)).astype(np.float32)
+    wanted = data @ (weights * (scale[:, None] if channels else scale)).T
+    np.testing.assert_allclose(native(path, {"x": data})[0], wanted, atol=0.02 * np.abs(wanted).max())  # bytes of activations by default
+    (node,) = [n for n in onnx.load(path).graph.node if n.op_type == "DequantizeLinear"]
+    assert len(node.input) == 3
+
+
+def test_a_type_beside_a_zero_point(tmp_path: Path) -> None:
+    """`output_dtype` is forgotten when the optimiser makes the bytes unsigned."""
+    constants = [numpy_helper.from_array(STEP, "s"), numpy_helper.from_array(POINT, "z")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], output_dtype=onnx.TensorProto.INT8),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    declared = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "in.onnx")
+    converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    np.testing.assert_allclose(native(tmp_path / "out.onnx", {"x": np.array([-9, 0, 0.11, 9], np.float32)})[0], [-6.55, 0, 0.1, 6.2], atol=1e-6)
+
+
+def test_bodies_of_one_operator_have_names_of_their_own(tmp_path: Path) -> None:
+    """Old releases of onnxruntime take one body for all overloads of a name."""
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [2, 3])
+    for group in (1, 2, 3):
+        b.output(b.ext("ShuffleChannels", b.op("Reshape", x, [1, 6, 1, 1]), group=group))
+    path = written(model, tmp_path / "m.onnx")
+    functions = [f.name for f in onnx.load(path).functions]
+    assert len(set(functions)) == len(functions) == 3
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for group, found in zip((1, 2, 3), native(path, {"x": data}), strict=True):
+        np.testing.assert_array_equal(found.reshape(-1), data.reshape(group, -1).T.reshape(-1))
+    back = converter.load(path)
+    assert [n.op_type for n in back.ir.graph if n.domain] == ["ShuffleChannels"] * 3
+    assert not any(APART in name for name in CATALOGUE)
+
+
+def of(kind: str, dtype: T, *more: Any, outputs: int = 1, **attributes: Any) -> tuple[ir.Model, np.ndarray]:
+    data = (rng.integers(0, 2, (3, 4)) if dtype == T.BOOL else rng.integers(0, 9, (3, 4))).astype(dtype.numpy())
+    model, b = new_model()
+    x = b.input("x", dtype, data.shape)
+    b.output(*b.ops(kind, *(x if m is X8 else m for m in (more or (X8,))), outputs=outputs, **attributes))
+    return model, data
+
+
+CHOICE = np.array([True, False, True, False])
+LACKING = {
+    "a choice of truths": lambda: of("Where", T.BOOL, CHOICE, X8, np.array(True)),
+    "a choice of bytes": lambda: of("Where", T.INT8, CHOICE, X8, np.array(3, np.int8)),
+    "a choice of words": lambda: of("Where", T.UINT16, CHOICE, X8, np.array(3, np.uint16)),
+    "what is in it": lambda: of("Unique", T.INT32, outputs=4),
+    "the larger bytes": lambda: of("Max", T.INT8, X8, np.array(3, np.int8)),
+    "the remainder of floats": lambda: of("Mod", T.FLOAT, X8, np.array(3, np.float32)),
+    "products of doubles": lambda: of("Elu", T.DOUBLE),
+    "a sum of words": lambda: of("ReduceSum", T.UINT32, X8, np.array([1])),
+}
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnx+opset=17"])
+@pytest.mark.parametrize("name", LACKING)
+def test_what_has_no_kernel_is_spelled_otherwise(name: str, target: str, tmp_path: Path) -> None:
+    model, data = LACKING[name]()
+    wanted = Model(model, "test").run({"x": data}).values()
+    path = written(model, tmp_path / "m.onnx", target)
+    for found, expected in zip(native(path, {"x": data}), wanted, strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_narrower_computation_is_said(tmp_path: Path) -> None:
+    model, _ = LACKING["products of doubles"]()
+    assert [d.code for d in get("onnx").write(Model(model, "test"), tmp_path / "m.onnx", converter.format.Flavour("onnx"))] == ["X205"]
+    model, _ = LACKING["a choice of words"]()
+    assert get("onnx").write(Model(model, "test"), tmp_path / "n.onnx", converter.format.Flavour("onnx")) == []
+
+
+def test_an_operator_that_an_onnx_file_came_with_stays(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Where", ["c", "x", "y"], ["z"])],
+        "g",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.BOOL, [4]) for n in "cxy"],
+        [helper.make_tensor_value_info("z", onnx.TensorProto.BOOL, [4])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "in.onnx")
+    converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert kinds(tmp_path / "out.onnx") == ["Where"]
+
+
+def test_definitions_are_spelled_so_too(tmp_path: Path) -> None:
+    @extension
+    def TestChoice(b: Builder, x: ir.Value) -> ir.Value:
+        """The truths at even places, false elsewhere."""
+        return b.op("Where", CHOICE, x, np.array(False))
+
+    try:
+        model, b = new_model()
+        b.output(b.ext("TestChoice", b.input("x", T.BOOL, [3, 4])))
+        path = written(model, tmp_path / "m.onnx")
+        (function,) = onnx.load(path).functions
+        assert "Where" not in {n.op_type for n in function.node}
+        truths = rng.integers(0, 2, (3, 4)).astype(bool)
+        np.testing.assert_array_equal(native(path, {"x": truths})[0], truths & CHOICE)
+    finally:
+        del CATALOGUE["TestChoice"]
