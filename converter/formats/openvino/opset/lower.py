@@ -39,6 +39,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
     refuse(other_values(model.ir, "OpenVINO", NAMES))
+    refuse([_rank_unknown(v) for v in model.ir.graph.inputs if v.shape is None])
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
@@ -92,6 +93,11 @@ def _presented(value: ir.Value) -> Diagnostic:
     shown, own = _presented_as(value), value.dtype
     assert shown is not None and own is not None
     return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
+
+
+def _rank_unknown(value: ir.Value) -> Diagnostic:
+    message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
+    return Diagnostic("X203", message, where=Where(layer=public_name(value), kind="input"), help=f"fix it with --inputs {public_name(value)}:1,3,224,224")
 
 
 def _no_text(value: ir.Value) -> Diagnostic:

@@ -60,7 +60,13 @@ def lower_if(node: Node, low: Lowering) -> None:
     bodies = {}
     for tag, graph, found in zip(("then_body", "else_body"), branches, outer, strict=True):
         bodies[tag] = Inner(graph, [(1 + values.index(v), v) for v in found], list(graph.outputs))
-    low.add("If", [given(node, 0), *values], node.outputs, extra=bodies)
+    for value, *results in zip(node.outputs, *(g.outputs for g in branches), strict=True):
+        ranks = [rank_of(v) for v in results]
+        if rank_of(value) is None and None not in ranks and len(set(ranks)) > 1:
+            message = f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs no layer whose rank is unknown"
+            raise MappingError(message, "X203", "fix the shapes that the condition depends on with --inputs")
+    condition = given(node, 0)
+    low.add("If", [condition if rank_of(condition) == 1 else _scalar(Emit(node, low), condition), *values], node.outputs, extra=bodies)
 
 
 @lowers("Loop")
