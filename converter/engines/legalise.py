@@ -6,8 +6,10 @@ computes in wider ones between Casts; inputs and outputs of types that cannot be
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +17,7 @@ import onnx_ir as ir
 from converter.engines.kernels import Kernel, kernels
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompose import DECOMPOSITIONS
@@ -25,7 +27,7 @@ from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.fold import fold
 from converter.passes.legalise import onnx_function, rewritten
 from converter.passes.unroll import unroll
-from converter.passes.widen import FLOAT8, parameters, widen
+from converter.passes.widen import FLOAT8, NARROWER, parameters, parameters_among, tensor_types, widen, wider
 
 _T = ir.DataType
 Written = ir.Value | Sequence[ir.Value | None] | None
@@ -45,24 +47,61 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if node.domain == "":
-                _legalise(node, names)
+                legalise_node(node, names)
     _boundary(model.graph, names)
     tell_nodes_apart(model)
 
 
-def _legalise(node: ir.Node, names: Names) -> None:
+def legalise_node(node: ir.Node, names: Names) -> None:
+    """Rewrites one operator of ONNX in place, and what comes of it, until there is a kernel or no way is known."""
     table = kernels().get(node.op_type)
-    rewrite = DEVIATING.get(node.op_type) or (DECOMPOSITIONS.get(("", node.op_type), onnx_function) if table is None else None)
+    rewrite = DEVIATING.get(node.op_type) or (_without_kernel if table is None else None)
     if rewrite is not None and (made := rewritten(node, names, rewrite)):
         for inner in made:
-            _legalise(inner, names)
-        return
-    if table is None:
-        return
+            legalise_node(inner, names)
+    elif table is not None and not _has_kernel(*_types(node)):
+        widen(node, table, names)
+
+
+def narrowed(node: ir.Node) -> str:
+    """The types, as text, that onnxruntime computes in narrower ones, for want of a kernel; "" where it computes in the node's own."""
+    kind, inputs, outputs = _types(node)
+    if _has_kernel(kind, inputs, outputs):
+        return ""
     types = parameters(node)
-    if any(_takes(k, types) for k in table):
-        return
-    widen(node, table, names)
+    plan = wider(types, kernels()[kind])
+    return ", ".join(sorted({types[p].name for p, w in (plan or {}).items() if (types[p], w) in NARROWER}))
+
+
+Types = tuple[ir.DataType | None, ...]
+
+
+def _types(node: ir.Node) -> tuple[str, Types, Types]:
+    return node.op_type, tensor_types(node.inputs), tensor_types(node.outputs)
+
+
+@functools.lru_cache(4096)
+def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
+    """Whether a kernel takes these types, or nothing is known of the operator."""
+    table = kernels().get(kind)
+    if table is None:
+        return True
+    types = parameters_among(schema_of(kind), inputs, outputs)
+    return any(_takes(k, types) for k in table)
+
+
+@functools.lru_cache(512)
+def inlined(kind: str) -> bool:
+    """Whether onnxruntime, which has no kernel of its own for an operator, puts in the function that its schema defines."""
+    schema: Any = schema_of(kind)
+    return kind not in kernels() and schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _without_kernel(node: ir.Node, b: Builder) -> Written:
+    if inlined(node.op_type):
+        return onnx_function(node, b)
+    decomposition = DECOMPOSITIONS.get(("", node.op_type))
+    return None if decomposition is None else decomposition(node, b)
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
@@ -200,6 +239,14 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Sin", b.op("Add", x, b.like(x, np.pi / 2))) if x is not None and x.dtype == _T.DOUBLE else None
 
 
+def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Where has no kernel for truth values; this is the same in logic."""
+    condition, x, y = node.inputs
+    if x is None or x.dtype != _T.BOOL:
+        return None
+    return b.op("Or", b.op("And", condition, x), b.op("And", b.op("Not", condition), y))
+
+
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
     """The kernel takes the places for those of the larger result."""
     return max_unpool(node, b) if len(node.inputs) > 2 else None
@@ -233,4 +280,5 @@ DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "QLinearMatMul": _of_one_sign,
     "ReduceMax": _largest_truth_of_nothing,
     "StringNormalizer": _string_normalizer,
+    "Where": _choice_of_truths,
 }

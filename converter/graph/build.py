@@ -19,6 +19,7 @@ from converter.graph.operands import BODY
 
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]
+_FUNCTION = "netconv.function"  # of a graph: it is the body of a function
 # constants that are no tensors yet; to ask whether something follows the protocol of tensors takes longer than all the rest
 _PLAIN = (np.ndarray, np.generic, bool, int, float, list, tuple)
 
@@ -29,14 +30,16 @@ class Builder:
     `op` and `ext` return the single output, `ops` and `exts` return a tuple of several. Operands are values, None (an
     optional input left out), arrays, or Python scalars and lists, which become constants (bool, int64, float32).
     `source` is the provenance stamped on each new node (see `provenance`).
-    In a function body (`in_function`) constants are Constant nodes, elsewhere initializers.
+    In a function body (`in_function`, which the graph remembers) constants are Constant nodes, elsewhere initializers.
     """
 
     def __init__(self, graph: ir.Graph, names: Names, *, before: ir.Node | None = None, in_function: bool = False) -> None:
         self.graph = graph
         self.names = names
         self.before = before
-        self.in_function = in_function
+        if in_function:
+            graph.meta[_FUNCTION] = True
+        self.in_function = bool(graph.meta.get(_FUNCTION))
         self.source: Source = {}
 
     def op(self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any) -> ir.Value:

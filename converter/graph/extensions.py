@@ -40,6 +40,7 @@ from converter.graph.names import Names
 from converter.graph.walk import all_nodes, discard, take_over
 
 Body = Callable[..., Any]
+Spelling = Callable[[ir.Graph, Names], None]
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def infer(node: ir.Node) -> None:
             set_known(out, k)
 
 
-def function_for(node: ir.Node) -> ir.Function:
+def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     """The model-local function that defines this node, named by the hash of its body (a letter first: numbers do not parse)."""
     b, formal = _scratch(node)
     results = _write(b, node, formal)
@@ -198,6 +199,8 @@ def function_for(node: ir.Node) -> ir.Function:
     if len(node.inputs) != len(b.graph.inputs):  # an optional input left out in the middle still needs its place
         b.graph.inputs.clear()
         b.graph.inputs.extend(v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal)
+    if spell is not None:
+        spell(b.graph, b.names)
     for v in b.graph.all_nodes():
         v.metadata_props.clear()
     text = hashlib.sha256()
@@ -207,13 +210,16 @@ def function_for(node: ir.Node) -> ir.Function:
     return ir.Function(node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[])
 
 
-def bind(model: ir.Model) -> None:
-    """Attaches the function of every extension node to the model and points the node at it (before saving or running)."""
+def bind(model: ir.Model, spell: Spelling | None = None) -> None:
+    """Attaches the function of every extension node to the model and points the node at it (before saving or running).
+
+    `spell` rewrites each body, in place, for who is to run it.
+    """
     for key in [k for k in model.functions if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)]:
         del model.functions[key]
     for node in all_nodes(model.graph):
         if can_expand(node):
-            function = function_for(node)
+            function = function_for(node, spell)
             node.overload = function.overload
             model.functions.setdefault(function.identifier(), function)
             model.graph.opset_imports.setdefault(node.domain, 1)

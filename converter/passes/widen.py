@@ -37,17 +37,31 @@ WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     _T.INT64: (_T.DOUBLE, _T.FLOAT, _T.INT32),
     _T.UINT64: (_T.INT64, _T.DOUBLE, _T.FLOAT),
 }
+# what the second type does not hold of the first
+NARROWER = {(_T.DOUBLE, _T.FLOAT), *((t, w) for t in (_T.INT64, _T.UINT64) for w in WIDER[t]), (_T.INT32, _T.FLOAT), (_T.UINT32, _T.FLOAT)}
+
+
+Types = Sequence[ir.DataType | None]
 
 
 def parameters(node: ir.Node, schema: Any = None) -> dict[str, ir.DataType]:
     """Type parameters of the node's schema (opset 21's unless another is given) -> the tensor types that they have here."""
     schema = schema or schema_of(node.op_type)
+    return {} if schema is None else parameters_among(schema, tensor_types(node.inputs), tensor_types(node.outputs))
+
+
+def tensor_types(values: Sequence[ir.Value | None]) -> tuple[ir.DataType | None, ...]:
+    """The types of those values that are tensors."""
+    return tuple(v.type.dtype if v is not None and isinstance(v.type, ir.TensorType) else None for v in values)
+
+
+def parameters_among(schema: Any, inputs: Types, outputs: Types) -> dict[str, ir.DataType]:
+    """Type parameters of a schema -> what they are, of an operator with these types of inputs and outputs."""
     found: dict[str, ir.DataType] = {}
-    if schema is not None:
-        for formals, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
-            for i, value in enumerate(values):
-                if (p := parameter(formals, i)) and value is not None and isinstance(value.type, ir.TensorType):
-                    found.setdefault(p, value.type.dtype)
+    for formals, types in ((schema.inputs, inputs), (schema.outputs, outputs)):
+        for i, type_ in enumerate(types):
+            if type_ is not None and (p := parameter(formals, i)):
+                found.setdefault(p, type_)
     return found
 
 
@@ -65,7 +79,14 @@ def takes(signature: Signature, types: Mapping[str, ir.DataType]) -> bool:
 def widen(node: ir.Node, signatures: Sequence[Signature], names: Names, schema: Any = None) -> bool:
     """Puts Casts around the node for the signature that needs the least change; whether there was one."""
     schema = schema or schema_of(node.op_type)
-    types = parameters(node, schema)
+    plan = wider(parameters(node, schema), signatures)
+    if plan is not None:
+        _cast(node, plan, names, schema)
+    return plan is not None
+
+
+def wider(types: Mapping[str, ir.DataType], signatures: Sequence[Signature]) -> dict[str, ir.DataType] | None:
+    """Other types for some parameters, those of the signature that needs the least change; None where there is none."""
     found = []
     for signature in signatures:
         plan, cost = {}, 0
@@ -78,9 +99,7 @@ def widen(node: ir.Node, signatures: Sequence[Signature], names: Names, schema: 
             plan[p], cost = choice[1], cost + 1 + choice[0]
         else:
             found.append((cost, plan))
-    if found:
-        _cast(node, min(found, key=lambda f: f[0])[1], names, schema)
-    return bool(found)
+    return min(found, key=lambda f: f[0])[1] if found else None
 
 
 def _cast(node: ir.Node, plan: Mapping[str, ir.DataType], names: Names, schema: Any) -> None:

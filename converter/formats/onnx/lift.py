@@ -25,6 +25,7 @@ from converter.formats.onnx import (
     microsoft_blocks,
     microsoft_cache,
     microsoft_quantised,
+    microsoft_recurrent,
     microsoft_weights,
     newer,
     order,
@@ -34,6 +35,7 @@ from converter.formats.onnx.attributes import Attributes, decode, decoded
 from converter.formats.onnx.boundary import check_constants, check_version, declare_input, declare_outputs, default_names, take_metadata
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.control import control_flow, with_sizes
+from converter.formats.onnx.loadable import APART
 from converter.formats.onnx.op import Op, missing, plain, several
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
@@ -54,6 +56,7 @@ TABLES = (
     microsoft_blocks,
     microsoft_cache,
     microsoft_quantised,
+    microsoft_recurrent,
     microsoft_weights,
 )  # they enter their rows into upgrade.ROWS and microsoft.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
@@ -207,13 +210,14 @@ class Lifter:
         inputs = [scope[i] if i else None for i in proto.input]
         attributes = decoded(proto, bound, self.weights)
         function = self.functions.get((proto.domain, proto.op_type, proto.overload))
-        catalogued = proto.domain in _OWN and (proto.domain != EXTENSION_DOMAIN or lookup(proto.op_type) is not None)
+        kind = proto.op_type.partition(APART)[0] if proto.domain in _OWN else proto.op_type
+        catalogued = proto.domain in _OWN and (proto.domain != EXTENSION_DOMAIN or lookup(kind) is not None)
         if function is not None and not catalogued:
             return self.call(function, inputs, attributes, b, path)
         domain = "" if proto.domain in STANDARD else proto.domain
         names = [self.hint(o, path) if o else "" for o in proto.output]
         if catalogued:
-            return b.ops(proto.op_type, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: plain(v) for k, v in attributes.items()})
+            return b.ops(kind, *inputs, domain=proto.domain, outputs=len(names), names=names, **{k: plain(v) for k, v in attributes.items()})
         version = opsets.get(domain)
         if version is None:
             raise self.refusal("R105", f"the domain {proto.domain!r} is used but not imported", path, proto.name, proto.op_type)

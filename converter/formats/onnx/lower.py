@@ -15,6 +15,7 @@ from converter.errors import UnsupportedError, UsageError
 from converter.format import Flavour
 from converter.formats.onnx.boundary import DEFAULTS
 from converter.formats.onnx.downgrade import form, respell
+from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.older import REWRITES, bytes_for_nibbles
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
@@ -34,8 +35,12 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
     """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot express."""
     version = _version(flavour)
     clone = model.ir.clone()
+    names = Names(clone)
+    make_loadable(clone.graph, names, notes)
     if version == OPSET:
-        bind(clone)
+        pair_int8(clone, names)
+        bind(clone, make_loadable)
+        name_apart(clone)
     else:
         _respell(clone, version)
     _public_names(clone)
@@ -79,11 +84,14 @@ def _respell(model: ir.Model, version: int) -> None:
     while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
         for node in pending:
             expand(node, names)
+    make_loadable(model.graph, names)
     if version < OPSET:
         bytes_for_nibbles(model)
     legalise(model, lambda node: _reason(node, version) != "", REWRITES)
     names = Names(model)
     _widen(model, version, names)
+    if version > OPSET:
+        pair_int8(model, names)
     problems = [
         Diagnostic("X206", reason, where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type))
         for n in all_nodes(model.graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +11,7 @@ from converter.formats.onnx.canonical import ROWS as CANONICAL
 from converter.formats.onnx.microsoft import ROWS
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.graph.infer import rank_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.node import MappingError
 
@@ -103,19 +103,26 @@ def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: i
     return b.op("DequantizeLinear", op.need(index), s, z, axis=axis)
 
 
+def product(b: Builder, quantised: Sequence[ir.Value | None], weight: ir.Value, w_scale: ir.Value, w_zero: ir.Value | None) -> ir.Value:
+    """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or one for each column: whole numbers up to the scales."""
+    x, scale, zero = quantised
+    one = rank_of(w_scale) == 1 and shape_of(w_scale) == (1,)
+    factor, point = (v if v is None or not one else b.op("Reshape", v, np.zeros(0, np.int64)) for v in (w_scale, w_zero))
+    total = b.op("Cast", b.op("MatMulInteger", x, weight, zero, point), to=int(ir.DataType.FLOAT))
+    return b.op("Mul", total, b.op("Mul", scale, factor))
+
+
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
     """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
-    q, scale, zero = b.ops("DynamicQuantizeLinear", op.need(0), outputs=3)
-    y = b.op("MatMul", b.op("DequantizeLinear", q, scale, zero), columns(op, b, 1, 2, 3))
+    y = product(b, b.ops("DynamicQuantizeLinear", op.need(0), outputs=3), op.need(1), op.need(2), op.input(3))
     return y if op.input(4) is None else b.op("Add", y, op.need(4))
 
 
 @ROWS.always("MatMulIntegerToFloat")
 def matmul_integer_to_float(op: Op, b: Builder) -> Results:
     """(A, B, scales of A and B, zero points of A and B, bias)"""
-    a = b.op("DequantizeLinear", op.need(0), op.need(2), op.input(4))
-    y = b.op("MatMul", a, columns(op, b, 1, 3, 5))
+    y = product(b, (op.need(0), op.need(2), op.input(4)), op.need(1), op.need(3), op.input(5))
     return y if op.input(6) is None else b.op("Add", y, op.need(6))
 
 

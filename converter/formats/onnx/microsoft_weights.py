@@ -67,24 +67,3 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     if not op.attrs.get("transB", 1):
         raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
     return b.op("MatMul", op.need(0), b.op("Transpose", b.const(weights, "weight"), perm=[1, 0]))
-
-
-@ROWS.always("DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
-    """(X, W [dirs, I, 4H], R [dirs, H, 4H], B, lengths, h, c, P, scales and zero points of W and R [dirs] or [dirs, 4H]).
-
-    The kernel also rounds X and each hidden state to 8 bits on their way: noise of the computation, which is not repeated.
-    """
-    weights = []
-    for index, scale in ((1, 8), (2, 10)):
-        real = [b.op("Cast", v, to=int(ir.DataType.INT32)) for v in (op.need(index), op.need(scale + 1))]
-        if op.rank(scale) == 1:
-            factor, zero = (b.op("Reshape", v, [-1, 1, 1]) for v in (op.need(scale), real[1]))
-        else:
-            factor, zero = (b.op("Unsqueeze", v, [1]) for v in (op.need(scale), real[1]))
-        matrix = b.op("Mul", b.op("Cast", b.op("Sub", real[0], zero), to=int(ir.DataType.FLOAT)), factor)
-        weights.append(b.op("Transpose", matrix, perm=[0, 2, 1]))
-    if op.take("layout", 0):
-        raise MappingError("DynamicQuantizeLSTM with the batch first is not supported")
-    attrs = {"hidden_size": op.shape(2)[1], **op.attrs}
-    return list(b.ops("LSTM", op.need(0), *weights, *op.inputs[3:8], outputs=len(op.outputs), **attrs))

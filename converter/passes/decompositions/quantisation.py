@@ -86,6 +86,18 @@ def quantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
     return cast
 
 
+@decomposes("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[ir.Value]:
+    """255 steps from the least to the greatest number, 0 among them; what is nothing but zeros has steps of 1, as in onnxruntime."""
+    x = x_of(node)
+    low, high = (b.op(two, b.op(f"Reduce{two}", x, keepdims=0), b.like(x, 0)) for two in ("Min", "Max"))
+    steps = b.op("Div", b.op("Sub", high, low), b.like(x, 255))
+    scale = b.op("Where", b.op("Equal", steps, b.like(x, 0)), b.like(x, 1), steps)
+    place = b.op("Round", b.op("Clip", b.op("Div", b.op("Neg", low), scale), b.like(x, 0), b.like(x, 255)))
+    zero = b.op("Cast", place, to=int(_T.UINT8))
+    return [b.op("QuantizeLinear", x, scale, zero), scale, zero]
+
+
 def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> ir.Value:
     scale, zero = x_of(node, index + 1), node.inputs[index + 2]
     return b.op("DequantizeLinear", x_of(node, index), scale, zero, axis=axis if shape_of(scale) not in ((), (1,)) else None)

@@ -45,7 +45,7 @@ class Cell:
     functions: list[Function]
 
     def gate(self, x: Value, i: int) -> Value:
-        return self.b.op("Slice", x, [i * self.size], [(i + 1) * self.size], [1])
+        return gate(self.b, x, self.size, i)
 
     def plus(self, x: Value, y: Value | None) -> Value:
         return x if y is None else self.b.op("Add", x, y)
@@ -62,7 +62,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     if shape is None or weights is None or not 0 < shape[0] <= MOST_STEPS or 0 in shape:
         return None
     ways, found = weights[0], []
-    functions = _functions(node.op_type, a, ways)
+    functions = gate_functions(node.op_type, a, ways)
     if functions is None:
         return None
     for d in range(ways):
@@ -80,7 +80,7 @@ def _given(node: ir.Node, index: int) -> Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _entry(b: Builder, value: Value, d: int, turned: bool = False) -> Value:
+def entry(b: Builder, value: Value, d: int, turned: bool = False) -> Value:
     """Entry `d` of axis 0 without that axis; matrices may be turned."""
     array = constant(value)
     if array is not None:
@@ -96,12 +96,12 @@ def _cell(node: ir.Node, b: Builder, d: int, size: int, functions: list[Function
     gates = _GATES[node.op_type]
     from_data = from_state = peeps = None
     if bias is not None:
-        both = _entry(b, bias, d)
+        both = entry(b, bias, d)
         from_data, from_state = (b.op("Slice", both, [i * gates * size], [(i + 1) * gates * size], [0]) for i in (0, 1))
     if peepholes is not None:
-        all_three = _entry(b, peepholes, d)
+        all_three = entry(b, peepholes, d)
         peeps = [b.op("Slice", all_three, [i * size], [(i + 1) * size], [0]) for i in range(3)]
-    return Cell(b, size, _entry(b, w, d, True), _entry(b, r, d, True), from_data, from_state, peeps, functions)
+    return Cell(b, size, entry(b, w, d, True), entry(b, r, d, True), from_data, from_state, peeps, functions)
 
 
 def _direction(node: ir.Node, cell: Cell, x: Value, shape: Sequence[int], d: int, backward: bool, batch_first: bool, step: Step) -> list[Value]:
@@ -128,7 +128,7 @@ def _initial(node: ir.Node, cell: Cell, index: int, d: int, batch: int, batch_fi
     if given is None:
         dtype = cell.w.dtype
         return b.const(np.zeros((batch, cell.size), np.float32 if dtype is None else dtype.numpy()))
-    return _entry(b, b.op("Transpose", given, perm=[1, 0, 2]) if batch_first else given, d)
+    return entry(b, b.op("Transpose", given, perm=[1, 0, 2]) if batch_first else given, d)
 
 
 def _lengths(node: ir.Node, steps: int) -> Value | None:
@@ -156,16 +156,23 @@ def _behind(cell: Cell, h: Value) -> Value:
 
 
 def _lstm(cell: Cell, row: Value, h: Value, c: Value, coupled: bool) -> list[Value]:
-    """Gates in the order i, o, f, c; peepholes i, o, f."""
-    b, (f, g, out) = cell.b, cell.functions
-    total = cell.plus(row, _behind(cell, h))
-    i, o, forget, new = (cell.gate(total, k) for k in range(4))
-    p = cell.peepholes
+    return lstm_gates(cell.b, cell.plus(row, _behind(cell, h)), c, cell.size, cell.functions, cell.peepholes, coupled)
+
+
+def lstm_gates(b: Builder, total: Value, c: Value, size: int, functions: Sequence[Function], peepholes: Sequence[Value] | None, coupled: bool) -> list[Value]:
+    """The next state and cell, [batch, size], from the sums that go into the gates, in the order i, o, f, c; peepholes i, o, f."""
+    f, g, out = functions
+    i, o, forget, new = (gate(b, total, size, k) for k in range(4))
+    p = peepholes
     i = f(b, i if p is None else b.op("Add", i, b.op("Mul", p[0], c)))
     forget = b.op("Sub", b.like(i, 1), i) if coupled else f(b, forget if p is None else b.op("Add", forget, b.op("Mul", p[2], c)))
     c = b.op("Add", b.op("Mul", forget, c), b.op("Mul", i, g(b, new)))
     o = f(b, o if p is None else b.op("Add", o, b.op("Mul", p[1], c)))
     return [b.op("Mul", o, out(b, c)), c]
+
+
+def gate(b: Builder, x: Value, size: int, i: int) -> Value:
+    return b.op("Slice", x, [i * size], [(i + 1) * size], [1])
 
 
 def _gru(cell: Cell, linear: bool) -> Step:
@@ -185,7 +192,7 @@ def _gru(cell: Cell, linear: bool) -> Step:
     return step
 
 
-def _functions(kind: str, a: dict[str, Any], ways: int) -> list[list[Function]] | None:
+def gate_functions(kind: str, a: dict[str, Any], ways: int) -> list[list[Function]] | None:
     """The activations of each direction. Alphas and betas go to those that have some, in order; what is left out has its default."""
     names = list(a.get("activations") or _DEFAULTS[kind] * ways)
     if len(names) != len(_DEFAULTS[kind]) * ways or not set(names) <= _KNOWN:
