@@ -75,6 +75,8 @@ def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
         results = None
     if results is None or not _whole(node, results):
         for made in reversed(b.made):
+            for use in [u for o in made.outputs for u in o.uses()]:  # of bodies that were begun; no node has them
+                use.node.replace_input_with(use.idx, None)
             discard(made)
         return None
     return results
