@@ -169,3 +169,15 @@ def test_attributes_that_cannot_be(tmp_path: Path) -> None:
             ov.Core().read_model(path)
         with pytest.raises(converter.errors.ConverterError, match=r"R105.*(impossible|instead of|do not fit)"):
             converter.load(path)
+
+
+@pytest.mark.parametrize("kind", ["BitwiseAnd", "BitwiseOr", "BitwiseXor"])
+@pytest.mark.parametrize("dtype", [ir.DataType.INT32, ir.DataType.INT64])
+def test_bits_of_negative_numbers_before_opset_13(kind: str, dtype: ir.DataType, tmp_path: Path) -> None:
+    """By the definition of two's complement, which numpy has; IR v10 presents integers of 64 bits as ones of 32."""
+    model, b = new_model()
+    b.output(b.op(kind, b.input("x", dtype, [3, 4]), b.input("y", dtype, [3, 4])))
+    Model(model, "test").save(tmp_path / "bits.xml", "openvino+ir=10")
+    x, y = (RNG.integers(-(1 << 20), 1 << 20, (3, 4)).astype(dtype.numpy()) for _ in range(2))
+    (found,) = infer(tmp_path / "bits.xml", [x, y])
+    np.testing.assert_array_equal(found, {"BitwiseAnd": x & y, "BitwiseOr": x | y, "BitwiseXor": x ^ y}[kind])

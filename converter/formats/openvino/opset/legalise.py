@@ -144,8 +144,8 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Before opset 13 by digits of 32 bits: the runtime has no unsigned numbers to take negative ones apart in."""
-    return by_digits(node, b) if node.inputs[0] is not None and node.inputs[0].dtype == T.INT32 else None
+    """Before opset 13 by digits of 32 bits: the runtime has no unsigned numbers to take negative ones apart in, and computes in 32 bits."""
+    return by_digits(node, b) if node.inputs[0] is not None and node.inputs[0].dtype in (T.INT32, T.INT64) else None
 
 
 def resize_in_turn(node: ir.Node, b: Builder) -> ir.Value | None:
