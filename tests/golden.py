@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from support import ROOT, SAMPLES
+from support import HANG, ROOT, SAMPLES
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.M | re.S)
 ELLIPSIS = "..."
@@ -105,7 +105,7 @@ def run(line: str, folder: Path) -> str:
     if program != "netconv":
         raise ValueError(f"only netconv can be called, not {program!r}")
     call = [sys.executable, "-m", "converter.cli", *arguments]
-    done = subprocess.run(call, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", timeout=100)
+    done = subprocess.run(call, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", timeout=HANG)
     return render(normalise(done.stdout, folder), normalise(done.stderr, folder), done.returncode)
 
 

@@ -6,6 +6,7 @@ or where the one judge cannot be had (no network for its wheel, another kind of 
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ import pytest
 from support import ROOT
 
 NO_JUDGES = "the outside judges are not here: set NETCONV_JUDGES, or put them in ../shared/judges beside the checkout"
+
+LIMIT = 600.0  # seconds after which a conversion or an engine hangs
+LEGACY_ENGINE, NEWER_LEGACY_ENGINE = "4.2.0.4", "4.4.0.0"
+LEGACY = ("openvino+ir=7", "openvino+ir=5")
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -60,3 +65,48 @@ def assert_valid_core_ml(*models: Path) -> None:
     """Apple's validator takes each file at the specification version that it states."""
     said = load_judge("coreml-validate").validate(list(models))
     assert [f"{m.name}: {word} {message}" for m, (word, _, message) in zip(models, said, strict=True) if word != "GOOD"] == []
+
+
+class Judged:
+    """Cases through one target: converted by a process of their own, the written files in the engine of their format.
+
+    A case is a folder as the corpus has them: one model, inputs.npz, outputs.npz, and case.json with tolerances.
+    """
+
+    def __init__(self, target: str) -> None:
+        load_judge("onnxruntime")  # says where there is no kit
+        import judge_suite
+        import judging
+
+        self.target, self._suite = target, judge_suite
+        try:
+            self._close = judge_suite.score().close
+            self._judge = judge_suite.Judge(target, LIMIT, LEGACY_ENGINE, "both")
+            self._newer = judge_suite.Judge(target, LIMIT, NEWER_LEGACY_ENGINE, "both") if target in LEGACY else None
+        except (judging.Unavailable, OSError) as e:
+            pytest.skip(f"no judge of {target} is to be had here: {e}")
+        command = [sys.executable, judge_suite.__file__, "--convert-worker"]
+        self._convert = judging.Worker(command, LIMIT, {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+        self._engines: dict[int, Any] = {}
+
+    def verdict(self, case: Path, keep: Path) -> tuple[str, str]:
+        """`right`, `refused` (by netconv), `unjudged`, or what is bad: `wrong`, `cannot`, `invalid`, `crash`; with details.
+
+        Files that are not right are left in `keep`. The oldest legacy engine does not load single layers that end in a FakeQuantize,
+        which is a fault of that engine: the next release judges them.
+        """
+        found = self._ask(self._judge, case, keep)
+        if found[0] == "cannot" and self._newer is not None and any(b'type="FakeQuantize"' in p.read_bytes() for p in keep.rglob("model.xml")):
+            found = self._ask(self._newer, case, keep)
+        return found
+
+    def _ask(self, judge: Any, case: Path, keep: Path) -> tuple[str, str]:
+        if id(judge) not in self._engines:
+            self._engines[id(judge)] = judge.make()
+        arguments = argparse.Namespace(format=self.target, keep=keep)
+        verdict, detail = self._suite.one(case, arguments, judge, (self._convert, self._engines[id(judge)]), self._close)
+        return str(verdict), str(detail)
+
+    def close(self) -> None:
+        for worker in (self._convert, *self._engines.values()):
+            worker.close()

@@ -14,7 +14,6 @@ import functools
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
 import traceback
@@ -25,6 +24,7 @@ import numpy as np
 import onnx
 
 from onnx_node_cases import as_arrays, differences, node_cases
+from support import processor_time
 
 SUFFIX = {"onnx": "onnx", "openvino": "xml", "coreml": "mlmodel", "zhouyi": "txt", "nnapi": "nnapi.json"}
 LIMIT_S = 60
@@ -128,16 +128,11 @@ def outcome(name: str, target: str, native: bool = False, freeze: bool = False) 
     """("right" | "refused" | "wrong" | "crash", detail) of one case through one target."""
     from converter.errors import ConverterError
 
-    def alarm(*_: Any) -> None:
-        raise TimeoutError(f"over {LIMIT_S} s")
-
-    previous = signal.signal(signal.SIGALRM, alarm)
-    signal.alarm(LIMIT_S)
     step = "read"
     try:
         import converter
 
-        with tempfile.TemporaryDirectory() as folder:
+        with processor_time(LIMIT_S), tempfile.TemporaryDirectory() as folder:
             path, sets, rtol, atol = prepared(name, Path(folder), freeze)
             model = converter.load(path, "onnx")
             written = Path(folder) / f"model.{SUFFIX[target.split('+')[0]]}"
@@ -153,9 +148,6 @@ def outcome(name: str, target: str, native: bool = False, freeze: bool = False) 
     except Exception as e:
         where = traceback.extract_tb(e.__traceback__)[-1]
         return "crash", f"{step}: {type(e).__name__}: {e} ({Path(where.filename).name}:{where.lineno})".replace("\n", " ")
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def results(model: Any, sets: Any, rtol: float, atol: float, target: str, native: bool) -> list[str]:

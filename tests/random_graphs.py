@@ -8,11 +8,9 @@ None when the operator does not take such a value. Parameters are drawn from all
 from __future__ import annotations
 
 import random
-import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +22,7 @@ from converter.graph.infer import InferenceError
 from converter.mapping.node import MappingError
 from converter.model import Model
 from mutations import SUFFIXES
+from support import processor_time
 
 T = ir.DataType
 LIMIT = 30  # seconds for one network through one format
@@ -719,34 +718,25 @@ def outcome(model: Model, reference: dict[str, np.ndarray], target: str, feeds: 
     With another `engine` what comes back is executed there; "not executed" when that engine cannot.
     """
 
-    def late(signum: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"more than {LIMIT} s")
-
     feeds = feeds_of(model) if feeds is None else feeds
-    previous = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"net{suffix_of(target)}"
-            try:
-                converter.save(model, path, target, "keep" if target == "nnapi+blob" else "")
-            except ConverterError as e:
-                assert not list(Path(folder).iterdir()), "left behind after a refusal"
-                return e.diagnostics[0].code
-            back = converter.load(path, target.partition("+")[0])
-            try:
-                compare(back, feeds, reference, engine)
-            except AssertionError:
-                if engine != "onnxruntime" or not _halves(reference) or not converter.verify(model, back, feeds).passed:
-                    raise
-            except ConverterError:
-                if engine == "onnxruntime":
-                    raise
-                return "not executed"
-            return "same"
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
+    with processor_time(LIMIT), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"net{suffix_of(target)}"
+        try:
+            converter.save(model, path, target, "keep" if target == "nnapi+blob" else "")
+        except ConverterError as e:
+            assert not list(Path(folder).iterdir()), "left behind after a refusal"
+            return e.diagnostics[0].code
+        back = converter.load(path, target.partition("+")[0])
+        try:
+            compare(back, feeds, reference, engine)
+        except AssertionError:
+            if engine != "onnxruntime" or not _halves(reference) or not converter.verify(model, back, feeds).passed:
+                raise
+        except ConverterError:
+            if engine == "onnxruntime":
+                raise
+            return "not executed"
+        return "same"
 
 
 def _halves(reference: dict[str, np.ndarray]) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 CONVERTER = ROOT / "converter"
+
+HANG = 600  # seconds after which a process has hung; nothing that works comes near, however slow the machine
 
 NO_CORPUS = "the corpus of real cases is not here: set NETCONV_CORPUS, or put it in ../shared/corpus beside the checkout"
 
@@ -40,9 +47,33 @@ def corpus_cases(suite: str, only: str = "*", every: int = 1) -> list[object]:
     return [pytest.param(case, id=f"{suite}/{case.name}", marks=pytest.mark.corpus) for case in cases]
 
 
-def run_python(code: str, *arguments: str, cwd: Path = ROOT, timeout: float = 60) -> str:
+def until(reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Waits until something has been reached by a process that goes on."""
+    deadline = time.monotonic() + HANG
+    while not reached():
+        assert time.monotonic() < deadline and (process.poll() is None or reached())
+        time.sleep(0.01)
+
+
+@contextmanager
+def processor_time(limit: float) -> Iterator[None]:
+    """TimeoutError when this process itself computes for more than `limit` seconds; what others do to the machine does not count."""
+
+    def late(signum: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"more than {limit:g} s")
+
+    previous = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def run_python(code: str, *arguments: str, cwd: Path = ROOT) -> str:
     """Standard output of a fresh interpreter that finds this checkout's converter; fails the test with its stderr otherwise."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -26,7 +26,7 @@ from converter.graph.build import new_model
 from converter.model import Model
 from converter.resources import schema_path
 from crosscheck.nets import copy_of, resnet
-from support import ROOT, run_python
+from support import HANG, ROOT, run_python
 
 Call = Callable[..., int]
 
@@ -233,7 +233,7 @@ from converter.cli import main
 main()
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (cli.INTERRUPTED, "", "interrupted")
     assert int(ExitCode.INTERRUPTED) == cli.INTERRUPTED
 
@@ -256,14 +256,14 @@ from converter.cli import main
 sys.setprofile(watch)
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=nets, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=nets, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=HANG)
     assert (done.returncode, done.stdout, done.stderr) == (cli.INTERRUPTED, "", "interrupted\n")
     assert not (nets / "made.onnx").exists()
 
 
 def test_standard_input_and_output(nets: Path) -> None:
     command = [sys.executable, "-m", "converter.cli", "convert", "-", "-o", "-", "-t", "onnx"]
-    done = subprocess.run(command, input=(nets / "good.onnx").read_bytes(), env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
+    done = subprocess.run(command, input=(nets / "good.onnx").read_bytes(), env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     (nets / "out.onnx").write_bytes(done.stdout)
     assert converter.verify(nets / "good.onnx", nets / "out.onnx").passed
@@ -273,7 +273,7 @@ def test_a_closed_pipe_is_silent(nets: Path) -> None:
     rng = np.random.default_rng(0)
     converter.save(copy_of(resnet(rng)), nets / "resnet.onnx")
     command = f"'{sys.executable}' -m converter.cli inspect resnet.onnx --of json -v | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], cwd=nets, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], cwd=nets, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=HANG)
     assert (done.returncode, done.stderr) == (0, "")
 
 

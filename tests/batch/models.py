@@ -1,4 +1,4 @@
-"""Small models in bulk, and two that take too long or too much."""
+"""Small models in bulk, one that is never done, and one that takes too much."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ def small(path: Path, slope: float = 0.1, size: int = 8) -> Path:
     return save(model, path)
 
 
-def slow(path: Path, side: int = 1024, channels: int = 128) -> Path:
-    """Little to store, long to run."""
+def endless(path: Path) -> Path:
+    """Comparing its numbers never ends, however fast the machine: a loop of 2^62 turns."""
     model, b = new_model()
-    y = b.input("x", ir.DataType.FLOAT, [1, channels, side, side])
-    for i in range(4):
-        y = b.op("Conv", y, np.ones((channels, channels, 3, 3), np.float32), pads=[1, 1, 1, 1], name=f"conv{i}")
-    b.output(y)
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    body = b.body("turn")
+    body.input("i", ir.DataType.INT64, [])
+    go, state = body.input("go", ir.DataType.BOOL, []), body.input("state", ir.DataType.FLOAT, [1, 4])
+    body.output(body.op("Identity", go), body.op("Tanh", state))
+    b.output(b.op("Loop", np.array(1 << 62), np.array(True), x, body=body.graph, name="loop"))
     return save(model, path)
 
 

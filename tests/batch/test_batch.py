@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from batch.models import slow, small, wide
-from support import ROOT
+from batch.models import endless, small, wide
+from converter.batch import plan, result, run
+from converter.batch.job import Job
+from converter.batch.pool import Ran
+from support import HANG, ROOT, until
 
 MANY = 30
 
@@ -32,7 +36,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 def batch(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, results.json and what was printed."""
     done = subprocess.run(
-        [*command(*arguments), "--report", "report"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, errors="surrogateescape", timeout=110
+        [*command(*arguments), "--report", "report"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, errors="surrogateescape", timeout=HANG
     )
     path = folder / "report" / "results.json"
     assert path.exists(), done.stderr
@@ -79,23 +83,25 @@ def test_what_changed_is_done_again(many: Path) -> None:
     assert "(kept)" not in batch(many, "jobs.toml")[2]
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while len(journal(folder, "done")) < 4:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+def start(folder: Path, **more: Any) -> subprocess.Popen[bytes]:
+    """A run that has done some jobs and does not end by itself: the last one never does."""
+    endless(folder / "nets" / "zz.onnx")
+    process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, **more)
+    until(lambda: len(journal(folder, "done")) >= 4, process)
     return process
 
 
+def ended(processes: list[psutil.Process]) -> bool:
+    return psutil.wait_procs(processes, timeout=HANG)[1] == []
+
+
 def test_a_killed_run_is_continued(many: Path) -> None:
-    endless = slow(many / "nets" / "zz.onnx")
     process = start(many)
     workers = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.wait()
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
-    endless.unlink()
+    assert ended(workers)
+    (many / "nets" / "zz.onnx").unlink()
     before = journal(many, "done")
     assert 4 <= len(before) <= MANY
     code, data, out = batch(many, "jobs.toml")
@@ -107,32 +113,32 @@ def test_a_killed_run_is_continued(many: Path) -> None:
 
 
 def test_an_interrupted_run_ends_with_130_and_is_continued(many: Path) -> None:
-    endless = slow(many / "nets" / "zz.onnx")  # however late the signal comes, something still runs
     process = start(many)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    endless.unlink()
+    assert process.wait(HANG) == 130
+    (many / "nets" / "zz.onnx").unlink()
     before = len(journal(many, "done"))
     assert batch(many, "jobs.toml")[2].count("(kept)") == before
 
 
 def test_killed_workers_lose_nothing(many: Path) -> None:
+    """Each job is lost at most once: all workers of one moment are killed."""
     process = start(many)
-    for _ in range(2):
-        for worker in psutil.Process(process.pid).children(recursive=True):
-            worker.kill()
-        time.sleep(2.5)
-    assert process.wait(90) == 0
+    for worker in psutil.Process(process.pid).children(recursive=True):
+        worker.kill()
+    until(lambda: len(journal(many, "done")) == MANY, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG) == 130
     assert Counter(journal(many, "done")) == Counter(f"nets/net{i:02}.onnx -> onnx+opset=17" for i in range(MANY))
 
 
 def test_limits_stop_one_job_and_not_the_others(tmp_path: Path) -> None:
     small(tmp_path / "a.onnx")
-    slow(tmp_path / "slow.onnx")
+    endless(tmp_path / "slow.onnx")
     wide(tmp_path / "wide.onnx")
     jobs = '[[job]]\nmodels="{0}.onnx"\nto="onnx"\nverify=true\n'
     (tmp_path / "jobs.toml").write_text(
-        jobs.format("slow") + "timeout = 2\n" + jobs.format("wide") + 'memory = "600M"\n' + jobs.format("a") + 'timeout = 60\nmemory = "600M"\n'
+        jobs.format("slow") + "timeout = 2\n" + jobs.format("wide") + 'memory = "600M"\n' + jobs.format("a") + f'timeout = {HANG}\nmemory = "600M"\n'
     )
     code, data, _ = batch(tmp_path, "jobs.toml", "--jobs", "2")
     found = {j["source"]: (j["exit_code"], [d["code"] for d in j["diagnostics"]]) for j in data["jobs"]}
@@ -149,10 +155,27 @@ def test_outcomes_and_exit_codes(tmp_path: Path) -> None:
     code, data, _ = batch(tmp_path, "jobs.toml")
     assert code == 4 == data["exit_code"] and data["counts"] == {"ok": 1, "unreadable": 1}
     assert batch(tmp_path, "jobs.toml", "--exit-zero")[0] == 0
-    for name in range(40):  # some are under way when the limit is reached
-        (tmp_path / f"{name}.onnx").write_bytes(b"no model either")
-    code, data, _ = batch(tmp_path, "jobs.toml", "--max-failures", "2", "--jobs", "1")
-    assert code == 4 and data["counts"]["not run"] >= 3
+
+
+def test_after_so_many_failures_no_job_is_started(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.onnx").write_bytes(b"no model")
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="*.onnx"\nto="onnx"\n')
+
+    class OneByOne(run.Executor):
+        """Hands out each result before the next job is looked at."""
+
+        def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+            for job in jobs:
+                yield job, self._one(job)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(run, "Executor", OneByOne)
+        done = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1, max_failures=2))
+    assert [d.status for d in done] == ["unreadable", "unreadable", "not run", "not run", "not run"]
+    assert result.exit_code(done) == 4
+    code, data, _ = batch(tmp_path, "jobs.toml", "--max-failures", "1", "--jobs", "1")
+    assert code == 4 and data["counts"]["unreadable"] >= 1
 
 
 def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
@@ -187,6 +210,14 @@ def pairs(folder: Path) -> dict[str, bytes]:
     }
 
 
+def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The processes that a process has started; none when it has ended meanwhile."""
+    try:
+        return list(psutil.Process(process.pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
 @pytest.fixture
 def sets(many: Path) -> Path:
     """Jobs whose results are two files each."""
@@ -203,14 +234,12 @@ def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: 
     for attempt in range(4):
         process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=sets, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         wanted = 3 * (attempt + 1)
-        deadline = time.monotonic() + 60
-        while len(journal(sets, "done")) < wanted and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
-        workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        until(lambda wanted=wanted, process=process: len(journal(sets, "done")) >= wanted or process.poll() is not None, process)  # type: ignore[misc]
+        workers = children(process)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=HANG)
         assert process.returncode in (-signal.SIGKILL, 130, 0) and b"Traceback" not in said, said.decode()
-        assert psutil.wait_procs(workers, timeout=20)[1] == []
+        assert ended(workers)
         found = pairs(sets)
         models = [n for n in found if n.endswith((".xml", ".txt"))]
         for n in models:  # each model that is seen has its weights
@@ -222,17 +251,15 @@ def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: 
 
 
 def test_a_second_interruption_leaves_no_worker_and_no_traceback(many: Path) -> None:
-    process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=many, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while len(journal(many, "done")) < 4:
-        assert process.poll() is None
-        time.sleep(0.01)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    process = start(many, stderr=subprocess.PIPE)
+    workers = children(process)
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANG)
     assert process.returncode == 130 and b"Traceback" not in said, said.decode()
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    assert ended(workers)
+    (many / "nets" / "zz.onnx").unlink()
     assert not (many / "converted" / ".netconv" / "stage").exists() or batch(many, "jobs.toml")[0] == 0
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from batch.models import small
 from converter.batch import plan, run, staging
 from converter.errors import UsageError
-from support import ROOT
+from support import HANG, ROOT, until
 
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'netconv[batch]'")
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'netconv[batch]'")
@@ -99,22 +98,17 @@ def test_a_scheduler_and_two_workers_one_of_which_is_killed(tmp_path: Path) -> N
         small(tmp_path / "nets" / f"net{i:02}.onnx", 0.1 + i / 100)
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "nets/*.onnx"\nto = "onnx"\nverify = true\n')
     file = tmp_path / "scheduler.json"
-    with process("distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)):
-        deadline = time.monotonic() + 30
-        while not file.exists() or not file.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    with process("distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)) as scheduler:
+        until(lambda: file.exists() and bool(file.read_text()), scheduler)
         address = json.loads(file.read_text())["address"]
         worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask"))
         with process(*worker, "--no-nanny") as first, process(*worker):
             command = [sys.executable, "-m", "converter.cli", "batch", "jobs.toml", "--scheduler", address, "--report", "report"]
             batch = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
-            while len(done_ids(tmp_path)) < 5:
-                assert batch.poll() is None and time.monotonic() < deadline + 60
-                time.sleep(0.02)
+            until(lambda: len(done_ids(tmp_path)) >= 5, batch)
             helpers = psutil.Process(first.pid).children(recursive=True)
             first.kill()
-            assert psutil.wait_procs(helpers, timeout=20)[1] == []
-            assert batch.wait(90) == 0
+            assert psutil.wait_procs(helpers, timeout=HANG)[1] == []
+            assert batch.wait(HANG) == 0
     assert json.loads((tmp_path / "report" / "results.json").read_text())["counts"] == {"ok": count}
     assert sorted(done_ids(tmp_path)) == [f"nets/net{i:02}.onnx -> onnx" for i in range(count)]

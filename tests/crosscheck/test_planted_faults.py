@@ -127,7 +127,6 @@ def _shows(model: Model, candidate: Model, seed: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
 def test_the_planted_layer_is_named_first_in_real_networks(corpus: Path) -> None:
     """Every fault that has a place in every network, until there are COUNT; an unchanged network has no fault."""
     models = [m for m in map(_load, _real_cases()) if m is not None][:16]

@@ -23,7 +23,7 @@ from converter.formats.coreml.weights import Blob, WeightData
 from converter.graph.build import new_model
 from converter.model import Model
 from formats.coreml_models import Array, layer, network, saved
-from support import corpus_cases
+from support import HANG, corpus_cases
 
 rng = np.random.default_rng(11)
 
@@ -446,7 +446,7 @@ def test_coremltools_reads_what_is_written(tmp_path: Path) -> None:
         "layer = spec.neuralNetwork.layers[0]\n"
         "print(layer.WhichOneof('layer'), len(layer.convolution.weights.floatValue), list(layer.convolution.kernelSize))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.strip().splitlines()[-1] == "convolution 54 [3, 3]", done.stderr
 
 

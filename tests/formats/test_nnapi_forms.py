@@ -23,6 +23,7 @@ from converter.formats.nnapi.layout import lay_out, value_bytes
 from converter.formats.nnapi.operations import operations
 from converter.formats.nnapi.table import Lifetime, Operand, Operation, Table
 from converter.formats.nnapi.validate import validate
+from support import HANG
 
 RECORDER = Path(__file__).parent / "nnapi_recorder"
 MAIN = """
@@ -181,8 +182,8 @@ def calls(table: Table, folder: Path) -> list[dict[str, Any]]:
         str(folder / "net"),
         "main.c",
     ]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
-    lines = subprocess.run([str(folder / "net")], capture_output=True, check=True, timeout=60, text=True).stdout.splitlines()
+    subprocess.run(command, cwd=folder, check=True, timeout=HANG)
+    lines = subprocess.run([str(folder / "net")], capture_output=True, check=True, timeout=HANG, text=True).stdout.splitlines()
     return [json.loads(line) for line in lines]
 
 

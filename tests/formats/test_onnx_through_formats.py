@@ -24,7 +24,6 @@ def test_sample(target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("freeze", [False, True], ids=["fed", "frozen"])
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("target", TARGETS)

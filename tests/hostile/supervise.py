@@ -69,10 +69,18 @@ def _ready(pipe: int, child: int, before: float) -> bool:
     last = before
     while not select.select([pipe], [], [], LIMIT + GRACE)[0]:
         used = _used(child)
-        if used <= last or used > before + LIMIT + GRACE:
+        if (used <= last and not _kept_waiting(child)) or used > before + LIMIT + GRACE:
             return False
         last = used
     return True
+
+
+def _kept_waiting(child: int) -> bool:
+    """Whether a process would run, or waits for a disk; False where the system does not tell."""
+    try:
+        return any((task / "stat").read_text().rpartition(")")[2].split()[0] in "RD" for task in Path(f"/proc/{child}/task").iterdir())
+    except OSError:
+        return False
 
 
 def _used(child: int) -> float:
