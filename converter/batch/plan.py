@@ -93,7 +93,8 @@ def _result(job: Job, out: str, full: bool) -> str:
     """OUT/TARGET/path/of/model.suffix; with the model's own suffix in front where two models would give the same file."""
     model = PurePosixPath(job.id.rsplit(" -> ", 1)[0])
     suffix = formats.get(formats.parse_flavour(job.target).format).suffixes[0]
-    inside = PurePosixPath(*(p for p in model.parts if p not in ("/", "..")))
+    parts = [model.parts[0].rstrip(":"), *model.parts[1:]] if "://" in job.source else model.parts  # s3://nets/a.onnx: s3/nets/a.onnx
+    inside = PurePosixPath(*(p for p in parts if p not in ("/", "..")))
     return "/".join([out.rstrip("/"), job.target, str(inside.with_name((model.name if full else model.stem) + suffix))])
 
 

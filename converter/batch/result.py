@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import converter
+from converter.batch import staging
 from converter.batch.job import Done
 from converter.batch.run import shown
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import ExitCode, WriteError
-from converter.files import Output
+from converter.errors import ExitCode
 
 
 def as_json(done: Sequence[Done]) -> dict[str, Any]:
@@ -63,15 +61,10 @@ def _failure(job: dict[str, Any]) -> str:
     return "\n".join([job["status"], *errors])
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
-    """Each file appears complete or not at all."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            with Output(folder / name) as out, out.open() as f:
-                f.write(text.encode("utf-8", "backslashreplace"))  # names of files may be any bytes
-    except OSError as e:
-        raise WriteError(Diagnostic("W301", f"cannot write the report: {e.strerror}", where=Where(str(folder)))) from None
+def write(folder: str, files: dict[str, str]) -> None:
+    """Into a folder, or below a URL. Each file appears complete or not at all."""
+    for name, text in files.items():
+        staging.write_text(staging.below(folder, name), text)
 
 
 def dumps(data: Any) -> str:

@@ -148,16 +148,33 @@ def fingerprint(source: str) -> dict[str, str]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Complete or not at all, where the store can rename or writes whole objects."""
+    """Complete or not at all, where the store can rename or writes whole objects. WriteError W301."""
+    data = text.encode("utf-8", "backslashreplace")  # names of files may be any bytes
     here = local(path)
-    if here is None:
-        system, place = filesystem(path)
-        system.makedirs(os.path.dirname(place), exist_ok=True)
-        system.pipe_file(place, text.encode("utf-8", "backslashreplace"))
-        return
-    here.parent.mkdir(parents=True, exist_ok=True)
-    with Output(here) as out, out.open() as f:
-        f.write(text.encode("utf-8", "backslashreplace"))
+    try:
+        if here is None:
+            system, place = filesystem(path)
+            system.makedirs(os.path.dirname(place), exist_ok=True)
+            system.pipe_file(place, data)
+            return
+        here.parent.mkdir(parents=True, exist_ok=True)
+        with Output(here) as out, out.open() as f:
+            f.write(data)
+    except ConverterError:
+        raise
+    except Exception as e:  # drivers raise families of their own
+        raise WriteError(Diagnostic("W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(path))) from None
+
+
+def below(folder: str, name: str) -> str:
+    """A file of a folder, which may be a URL."""
+    return f"{folder.rstrip('/')}/{name}" if "://" in folder else os.path.join(folder, name)
+
+
+def demand_known(path: str) -> None:
+    """UsageError when a URL is of a kind that cannot be written to here."""
+    if local(path) is None:
+        filesystem(path)
 
 
 def read_text(path: str) -> str:

@@ -77,11 +77,23 @@ class FilePath(click.ParamType):  # type: ignore[type-arg]
 
     name = "FILE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "://" in str(value):
+            help = "netconv batch takes URLs: as models and out of its job file, as -o and --report"
+            raise UsageError(Diagnostic("U501", f"{str(value)!r} is a URL, and files alone are meant here", help=help))
         return Path(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
+
+
+class Place(FilePath):
+    """A path or a URL, as it was given."""
+
+    name = "PLACE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
 
 
 class Command(click.Command):

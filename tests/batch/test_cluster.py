@@ -16,6 +16,7 @@ import pytest
 
 from batch.models import small
 from converter.batch import plan, run, staging
+from converter.cli import app, console
 from converter.errors import UsageError
 from support import HANG, ROOT, until
 
@@ -112,3 +113,40 @@ def test_a_scheduler_and_two_workers_one_of_which_is_killed(tmp_path: Path) -> N
             assert batch.wait(HANG) == 0
     assert json.loads((tmp_path / "report" / "results.json").read_text())["counts"] == {"ok": count}
     assert sorted(done_ids(tmp_path)) == [f"nets/net{i:02}.onnx -> onnx" for i in range(count)]
+
+
+def test_reports_are_written_to_stores(memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.toml").write_text('out = "memory://made"\n' + JOBS)
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["netconv", "batch", *arguments])
+        console.use(console.Console())
+        return app._guarded()
+
+    assert call("jobs.toml", "--report", "memory://reports/today/", "--jobs", "1") == 4  # one of the models is none
+    assert json.loads(memory.cat_file("/reports/today/results.json"))["counts"] == {"ok": 5, "unreadable": 1}
+    names = {"results.json", "timing.json", "junit.xml", "index.html"}
+    assert names <= {p.rsplit("/", 1)[1] for p in memory.ls("/reports/today", detail=False)}
+    assert "memory://reports/today/index.html" in capsys.readouterr().out
+    assert {p.name for p in tmp_path.iterdir()} <= {"jobs.toml", "m.onnx", ".netconv"}
+    assert sorted(memory.glob("/made/**/*.onnx"))[0] == "/made/onnx+opset=17/memory/nets/net0.onnx"
+    assert call("jobs.toml", "--report", "nowhere://reports") == 2 and "U502" in capsys.readouterr().err
+
+    def full(*arguments: object, **keywords: object) -> None:
+        raise PermissionError("no writing here")
+
+    monkeypatch.setattr(type(memory), "pipe_file", full)
+    assert call("jobs.toml", "--report", "memory://reports") == 5 and "W301" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["convert", "s3://nets/a.onnx", "-o", "a.xml"], ["convert", "a.onnx", "-o", "s3://nets/a.xml"], ["batch", "s3://nets", "-t", "onnx"]]
+)
+def test_commands_for_files_take_no_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
+    console.use(console.Console())
+    assert app._guarded() == 2
+    assert "s3://nets" in (said := capsys.readouterr().err) and "is a URL" in said
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, option, subcommand
+from converter.cli.common import REPORTS, Choice, FilePath, FormatName, Place, option, subcommand
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -20,12 +20,12 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 @subcommand("batch", REPORTS, EXAMPLES)
 @click.argument("source", metavar="JOBS.toml|DIR", type=FilePath())
 @option("-t", "--to", "targets", type=FormatName(flavours=True), multiple=True, help="Convert all models of DIR to this format; repeatable.")
-@option("-o", "--output", metavar="OUT", help="Folder or URL of the results. Default: converted, beside the job file.")
+@option("-o", "--output", metavar="OUT", type=Place(), help="Folder or URL of the results. Default: converted, beside the job file.")
 @option("--verify", "with_verify", is_flag=True, help="With DIR: compare the numbers of each conversion.")
 @option("--jobs", metavar="N", type=int, default=0, help="Worker processes. Default: as cores and memory allow.")
 @option("--timeout", metavar="SECONDS", type=float, default=0, help="With DIR: limit of time for one job.")
 @option("--memory", metavar="SIZE", default="0", help="With DIR: limit of memory for one job, 512M or 4G.")
-@option("--report", metavar="DIR", type=FilePath(), help="Write results.json, timing.json, junit.xml and index.html there.")
+@option("--report", metavar="DIR", type=Place(), help="Folder or URL for results.json, timing.json, junit.xml and index.html.")
 @option("--max-failures", metavar="N", type=int, default=0, help="Start no more jobs after N that failed.")
 @option("--exit-zero", is_flag=True, help="Exit 0 whatever the jobs' results are.")
 @option("--force", is_flag=True, help="Overwrite files that no earlier run made (never an input).")
@@ -38,9 +38,11 @@ def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
     JOBS.toml describes them; DIR means every model below it. Jobs that an earlier run finished are kept when their model,
     options, the version and their results are unchanged. The exit code is the highest of the jobs'.
     """
-    from converter.batch import progress, result, run
+    from converter.batch import progress, result, run, staging
 
     jobs = _plan(source, options)
+    if options["report"] is not None:
+        staging.demand_known(options["report"])
     settings = run.Settings(options["jobs"], options["max_failures"], options["force"], options["scheduler"], options["state"])
     bar = console.text and console.verbosity >= 0 and options["progress"] == "auto" and sys.stderr.isatty()
     with progress.shown(len(jobs.jobs), console.say, bar) as tell:
@@ -83,9 +85,9 @@ def _details(console: Console, data: dict[str, Any]) -> None:
     console.report(found)
 
 
-def _report(console: Console, folder: Path, data: dict[str, Any], times: dict[str, Any]) -> None:
+def _report(console: Console, folder: str, data: dict[str, Any], times: dict[str, Any]) -> None:
     """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was compared or failed."""
-    from converter.batch import result
+    from converter.batch import result, staging
     from converter.report import facts, html, render
 
     report = facts.Report("batch", data["version"], tuple(facts.of_data(data, "batch")))
@@ -94,4 +96,4 @@ def _report(console: Console, folder: Path, data: dict[str, Any], times: dict[st
     files |= {name: html.render(facts.Report(report.entries[i].name, report.version, (report.entries[i],))) for i, name in pages.items()}
     files["index.html"] = html.render(report, lambda i, e: pages.get(i, ""))
     result.write(folder, files)
-    console.say(f"report: {folder / 'index.html'}  {folder / 'junit.xml'}  {folder / 'results.json'}")
+    console.say("report: " + "  ".join(staging.below(folder, name) for name in ("index.html", "junit.xml", "results.json")))
