@@ -86,7 +86,8 @@ def demand_right(judged: Judged, name: str, case: Path, keep: Path) -> None:
         pytest.skip(f"this judge cannot say: {detail}")
     if verdict == "refused" and name in refusals():
         return
-    assert (verdict, detail) == ("right", "")
+    if verdict != "right":
+        pytest.fail(f"{verdict}: {detail}", pytrace=False)
 
 
 @pytest.mark.parametrize(("target", "case"), [p for t in TARGETS for p in sample(t)])
