@@ -1,11 +1,15 @@
-# Needs make and Python 3.11 or newer; everything else is installed into .venv.
-# PYTHON chooses the interpreter that makes .venv, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x",
-# BENCH the options of benchmarks/bench.py
+# Needs make and Python 3.11 or newer; everything else is installed into .venv (.venv-3.13, where .venv is of another version).
+# PYTHON chooses the interpreter, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x",
+# BENCH the options of benchmarks/bench.py, AGAINST another checkout that it compares with: make bench AGAINST=../before
 
 PYTHON ?= python3
 TESTS ?= tests
 BENCH ?=
-BIN := .venv/bin
+AGAINST ?=
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+MADE := $(shell sed -n 's/^version *= *\([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
+VENV := .venv$(if $(VERSION),$(addprefix -,$(if $(filter-out $(VERSION),$(MADE)),$(VERSION))))
+BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 EXTRAS_bench := bench
@@ -15,59 +19,61 @@ EXTRAS_dev := dev
 EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 
-.PHONY: help demo test judges test-browser check lint format bench record clean fuzz fuzz-guided
+.PHONY: help demo test quick judges test-browser check lint format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/.installed-demo ## Convert both sample networks to every format, verify each, print a table (2 minutes the first time)
+demo: $(VENV)/.installed-demo ## Convert both sample networks to every format, verify each, print a table (2 minutes the first time)
 	$(BIN)/python samples/demo.py --out out/demo
 
-test: .venv/.installed-test ## The whole test suite, two processes
+test: $(VENV)/.installed-test ## The whole test suite, two processes
 	$(BIN)/python -m pytest -n 2 $(TESTS)
 
-judges: .venv/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
+judges: $(VENV)/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
 	$(BIN)/python -m pytest -n 2 -m judges $(TESTS)
 
-test-browser: .venv/.installed-browser ## The report in a headless Chromium (apt: chromium chromium-driver)
+test-browser: $(VENV)/.installed-browser ## The report in a headless Chromium (apt: chromium chromium-driver)
 	$(BIN)/python -m pytest -n 0 -m browser tests/report
 
-check: lint ## Format, lint, types, and the fast tests
+quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and those of judges from outside
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
-lint: .venv/.installed-dev ## Format, lint, types
+check: lint quick ## Format, lint, types, and the everyday tests
+
+lint: $(VENV)/.installed-dev ## Format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: .venv/.installed-dev ## Reformat the code and apply safe lint fixes
+format: $(VENV)/.installed-dev ## Reformat the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.installed-bench ## Time and memory against cp, a bare click app and other tools (half an hour, 15 GB; BENCH="--only resnet50")
-	$(BIN)/python benchmarks/bench.py $(BENCH)
+bench: $(VENV)/.installed-bench ## Time and memory against cp, a bare click app and other tools (half an hour, 15 GB; BENCH="--only resnet50")
+	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
 
-record: .venv/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
+record: $(VENV)/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
 	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record
 
-fuzz: .venv/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
+fuzz: $(VENV)/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000
 
-fuzz-guided: .venv/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)
+fuzz-guided: $(VENV)/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)
 	$(BIN)/python tests/guided.py
 
-clean: ## Remove .venv and everything made by other targets
-	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove the environments and everything made by other targets
+	rm -rf .venv .venv-* out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A stamp per set of extras: nothing is installed twice, and everything again when pyproject.toml changes.
-.venv/.installed-%: .venv/.created pyproject.toml
+$(VENV)/.installed-%: $(VENV)/.created pyproject.toml
 	$(PIP) install --quiet --editable '.[$(EXTRAS_$*)]'
 	@touch $@
 
-.venv/.created:
+$(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "netconv needs Python 3.11 or newer: make PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
 	@touch $@

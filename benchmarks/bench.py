@@ -1,6 +1,7 @@
 """Time and memory of the command line, as ratios that mean the same on every machine.
 
     python benchmarks/bench.py [--only SECTION]... [--pair GLOB] [--repeat N] [--json FILE] [--folder DIR]
+    python benchmarks/bench.py --against CHECKOUT [--only small|resnet50] [--pair GLOB] [--repeat N] [--json FILE] [--folder DIR]
 
 * startup: `netconv --help` and the help of every command against a bare click application;
 * small: a squeezenet-sized network, every pair of formats, each conversion in a fresh process;
@@ -9,6 +10,9 @@
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
 * peers: what others (the extra `bench`) take for the step that they share with netconv.
+
+With --against another checkout of netconv is measured beside this one, with the same Python and packages: the conversions of `small`
+and `resnet50`, this checkout's time divided by the other's for each pair, and the medians of all pairs.
 
 What is compared runs in turn, and the median of the ratios counts. "x cp" is (conversion - start-up) / `cp` of the weights, where
 start-up is the same conversion of a network of one layer; "x cp+sync" the same against `cp` and `sync`, for netconv's results are
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,6 +38,7 @@ from typing import Any
 from measure import NETCONV, Action, Run, best, environment, failure, ratio, rounds, run, shell
 from peers import peers
 
+ROOT = Path(__file__).resolve().parent.parent
 BARE_CLICK = [sys.executable, "-c", "import click\n@click.command()\ndef main():\n    '''Nothing.'''\nmain()", "--help"]
 # what -t is given -> the suffix of the main file
 FORMATS = {"onnx": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=7": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json"}
@@ -48,13 +54,13 @@ class Bench:
     def make(self, *names: str) -> None:
         subprocess.run([sys.executable, str(Path(__file__).with_name("networks.py")), str(self.folder), *names], check=True)
 
-    def convert(self, source: Path, target: str, output: Path) -> Action:
-        """An action that writes into an empty folder."""
+    def convert(self, source: Path, target: str, output: Path, checkout: Path | None = None) -> Action:
+        """An action that writes into an empty folder, with the netconv of a checkout where one is given."""
 
         def action() -> Run:
             shutil.rmtree(output.parent, ignore_errors=True)
             output.parent.mkdir(parents=True)
-            return run([*NETCONV, "convert", str(source), "-o", str(output), "-t", target], self.env)
+            return run([*NETCONV, "convert", str(source), "-o", str(output), "-t", target], self.env, checkout)
 
         return action
 
@@ -106,6 +112,33 @@ class Bench:
         shutil.rmtree(self.folder / "from", ignore_errors=True)
         for made in self.folder.glob(f"{network}.onnx*"):
             made.unlink()
+
+    def against(self, section: str, network: str, other: Path) -> None:
+        """The same conversions by this checkout and by another one, in turn."""
+        self.make(network)
+        print(f"\n{section}: {network}, this checkout / {other}\n{'':32} {'seconds':>8} {'CPU':>6} {'peak':>6}")
+        ratios: dict[str, list[float]] = {"seconds": [], "cpu": [], "resident": []}
+        for far in FORMATS:
+            nears, given = self.nears(far, FORMATS), self.folder / f"{network}.onnx"
+            if nears and far != "onnx":
+                given = self.folder / "from" / f"model{FORMATS[far]}"
+                if self.convert(self.folder / f"{network}.onnx", far, given, ROOT)().status:
+                    self.say(section, far, "cannot hold it: no source")
+                    continue
+            for near in nears:
+                output = self.folder / "to" / f"model{FORMATS[near]}"
+                found = rounds({"own": self.convert(given, near, output, ROOT), "other": self.convert(given, near, output, other)}, self.repeat)
+                if (bad := failure(found)) is not None:
+                    self.fail(section, f"{far} -> {near}", bad, refusal=bad.status == 3)
+                    continue
+                figures = {measure: ratio(found, "own", "other", measure=measure) for measure in ratios}
+                for measure, x in figures.items():
+                    ratios[measure].append(x)
+                self.say(section, f"{far} -> {near}", "{seconds:8.3f} {cpu:6.3f} {resident:6.3f}".format(**figures), **figures)
+        if ratios["cpu"]:
+            medians = {measure: statistics.median(of) for measure, of in ratios.items()}
+            self.say(section, "median", "{seconds:8.3f} {cpu:6.3f} {resident:6.3f}".format(**medians), **medians)
+        (self.folder / f"{network}.onnx").unlink()
 
     def pair(self, section: str, name: str, source: Path, tiny: Path, target: str, weights: int, repeat: int) -> None:
         suffix, out = FORMATS[target], self.folder / "to"
@@ -233,8 +266,21 @@ def sections(bench: Bench) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "peers", bench.peers
 
 
+def comparisons(bench: Bench, other: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    yield "small", lambda: bench.against("small", "squeezenet", other)
+    yield "resnet50", lambda: bench.against("resnet50", "resnet50", other)
+
+
+def checkout(text: str) -> Path:
+    path = Path(text).absolute()
+    if not (path / "converter" / "cli" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text} is no checkout of netconv")
+    return path
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=checkout, metavar="CHECKOUT", help="compare with the netconv of another checkout")
     parser.add_argument("--only", action="append", metavar="SECTION", help="of the list above; repeatable")
     parser.add_argument("--pair", default="*", metavar="GLOB", help="pairs of formats to measure: 'onnx -> *'")
     parser.add_argument("--repeat", type=int, default=3, help="rounds of each comparison (default: 3)")
@@ -243,7 +289,7 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="netconv-bench-", dir=args.folder) as folder:
         bench = Bench(Path(folder), args.repeat, args.pair)
-        known = dict(sections(bench))
+        known = dict(comparisons(bench, args.against) if args.against else sections(bench))
         if unknown := set(args.only or ()) - known.keys():
             parser.error(f"no section {', '.join(sorted(unknown))}; known: {', '.join(known)}")
         for name, section in known.items():

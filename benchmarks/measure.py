@@ -37,10 +37,10 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def run(command: Sequence[str], env: dict[str, str] | None = None) -> Run:
+def run(command: Sequence[str], env: dict[str, str] | None = None, cwd: Path | None = None) -> Run:
     with tempfile.TemporaryFile() as log:
         start = time.perf_counter()
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=cwd)
         anonymous = 0
         while True:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)

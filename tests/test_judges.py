@@ -42,6 +42,11 @@ SUITES = {
     **{"tflite/ops": 6, "tflite/nets": 2},
     **{"zhouyi/ops": 5, "zhouyi/nets": 1, "zhouyi/int8": 1, "zhouyi/int-ops": 3},
 }
+# expected numbers that are those of one engine's fault or rounding, not of the network
+NOT_THE_NETWORK = {
+    "wild_v10_Palanivelg_face-detection-adas-0001_FP16_FP16-INT8",  # executed in 8 bits
+    "d2s_CRD",  # the legacy engine mixes up the order of blocks
+}
 
 
 def sample(target: str) -> list[Any]:
@@ -51,7 +56,7 @@ def sample(target: str) -> list[Any]:
         return [pytest.param(target, None, id=f"{target}-corpus", marks=pytest.mark.skip(reason=NO_CORPUS))]
     found = []
     for suite, number in SUITES.items():
-        cases = [p for p in (corpus / suite).iterdir() if (p / "outputs.npz").exists()]
+        cases = [p for p in (corpus / suite).iterdir() if (p / "outputs.npz").exists() and p.name not in NOT_THE_NETWORK]
         assert cases, f"no cases in {corpus / suite}"
         drawn = sorted(cases, key=lambda p: hashlib.sha256(f"{target} {p.name}".encode()).digest())[:number]
         found += [pytest.param(target, c, id=f"{target}-{suite}-{c.name}", marks=pytest.mark.corpus) for c in drawn]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support import CONVERTER, ROOT
+from support import CONVERTER, HANG, ROOT
 
 FOLDERS = ("converter", "schemas", "tests", "samples", "benchmarks", ".ci", ".github")
 FILES = ("README.md", "Makefile", "pyproject.toml", ".gitignore")
@@ -77,13 +79,67 @@ def test_the_makefile_lists_every_target() -> None:
 
 
 def test_continuous_integration_runs_the_documented_commands() -> None:
-    """`.ci/run` ends in the test command that the README gives; the workflow calls nothing but `.ci/run` and make targets of the README."""
+    """The workflow calls nothing but `.ci/run` and make targets of the README."""
     readme = (ROOT / "README.md").read_text()
-    assert "make test" in readme
-    assert re.search(r"^exec make test\b", (ROOT / ".ci" / "run").read_text(), re.M)
     steps = re.findall(r"- run: (.*)", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
     assert ".ci/run" in steps
     assert [s for s in steps if s != ".ci/run" and f"`{s}`" not in readme and s not in readme] == []
+
+
+def ci(folder: Path, pythons: dict[str, str], *, fails: str = "none", **variables: str) -> tuple[int, list[str]]:
+    """What `.ci/run` calls where these interpreters are on the path (name: version), with a make that fails for one version."""
+    shutil.rmtree(folder / "bin", ignore_errors=True)
+    (folder / "bin").mkdir(parents=True)
+    for name, version in {**pythons, "apt-get": "", "sudo": ""}.items():
+        write_script(folder / "bin" / name, f"echo {version}" if version else "exit 1")
+    write_script(folder / "bin" / "make", f'echo "make $*"; case "$*" in *{fails}*) exit 1;; esac')
+    for tool in ("bash", "env", "sed", "grep", "sort", "uniq", "dirname", "id"):
+        (folder / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    environment = {"PATH": str(folder / "bin"), "HOME": str(folder), **variables}
+    done = subprocess.run([str(folder / "bin" / "bash"), str(ROOT / ".ci" / "run")], env=environment, capture_output=True, text=True, timeout=HANG)
+    return done.returncode, [line.replace(f"{folder}/bin/", "") for line in done.stdout.splitlines() if line.startswith("make ")]
+
+
+def write_script(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_continuous_integration_takes_the_oldest_and_the_newest_python_and_ends_with_the_whole_suite(tmp_path: Path) -> None:
+    many = {"python3": "3.12", "python3.11": "3.11", "python3.12": "3.12", "python3.13": "3.13", "python3.10": "3.10", "python3.99": "3.99"}
+    oldest, newest, whole = "make quick PYTHON=python3.11", "make quick PYTHON=python3.13", "make test PYTHON=python3"
+    assert ci(tmp_path, many) == (0, [oldest, newest, whole])
+    assert ci(tmp_path, many, PYTHON="python3.13") == (0, [oldest, "make test PYTHON=python3.13"])
+    assert ci(tmp_path, {"python3": "3.12"}) == (0, [whole])
+    assert ci(tmp_path, {"python3": "3.9", "python3.13": "3.13"}) == (0, ["make test PYTHON=python3.13"])
+    assert ci(tmp_path, many, fails="3.11") == (1, [oldest, newest, whole])  # a failure does not hide others
+    assert ci(tmp_path, {"python3": "3.9"}) == (1, [])
+    for version in ("3.11.7", "3.13.0"):
+        write_script(tmp_path / ".pyenv" / "versions" / version / "bin" / "python3", f"echo {version[:4]}")
+    code, calls = ci(tmp_path, {"python3": "3.12"})
+    assert code == 0 and [c.replace(str(tmp_path), "") for c in calls] == [
+        *(f"make quick PYTHON=/.pyenv/versions/{v}/bin/python3" for v in ("3.11.7", "3.13.0")),
+        whole,
+    ]
+
+
+def test_another_python_has_an_environment_of_its_own(tmp_path: Path) -> None:
+    """Of the version that .venv is not; nothing is run."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    write_script(tmp_path / "python", "echo 3.99")
+
+    def environment() -> set[str]:
+        said = subprocess.run(["make", "-n", "test", f"PYTHON={tmp_path / 'python'}"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
+        return set(re.findall(r"^(\S+)/bin/python -m pytest", said.stdout, re.M))
+
+    (tmp_path / "pyproject.toml").touch()
+    assert environment() == {".venv"}
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
+    assert environment() == {".venv-3.99"}
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.99.1\n")
+    assert environment() == {".venv"}
 
 
 @pytest.mark.parametrize("file", ["LICENSE", ".ci/run"])
