@@ -12,12 +12,13 @@ from converter.formats.coreml.special.lower_arithmetic import core
 from converter.formats.coreml.special.registry import lowers
 from converter.formats.coreml.stored import dynamic_int8
 from converter.formats.coreml.weights import WeightData
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import Array, constant, shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 from converter.passes.constants import evaluate_constant, is_constant
 
 Value = ir.Value
+Window = dict[str, list[int]]  # kernel, strides, dilations, pads
 
 
 def turned(low: CoreLowering, weights: Value) -> WeightData:
@@ -111,21 +112,43 @@ def flat(low: CoreLowering, x: Value, out: Value) -> tuple[Value, Value]:
 
 @lowers("Conv ConvTranspose")
 def lower_conv(near: Node, low: Lowering) -> None:
-    c, weights, out = core(low), x_of(near, 1), near.outputs[0]
-    shape = shape_of(weights)
+    """Output padding takes back what is cut off at the end; what it adds beyond is bias alone, and is written as such."""
+    c, out, shape = core(low), near.outputs[0], shape_of(x_of(near, 1))
     if shape is None or len(shape) not in (3, 4, 5):
         raise MappingError("the weights of a convolution need a static shape of one to three spatial axes")
     n = len(shape) - 2
-    transposed = near.op == "ConvTranspose"
     attrs = attrs_with_defaults(near)
-    window: dict[str, list[int]] = {k: [int(v) for v in attrs.get(k) or [1] * n] for k in ("strides", "dilations")}
-    window["pads"] = [int(v) for v in attrs.get("pads") or [0] * (2 * n)]
-    window["kernel"] = [int(k) for k in shape[2:]]
     if attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise MappingError("automatic padding (explicit pads are needed)")
-    group = int(attrs["group"])
-    bias = None if near.input(2) is None else numbers(near.input(2), "the bias of a convolution")
-    channels = shape[1] * group if transposed else shape[0]
+    window: Window = {k: [int(v) for v in attrs.get(k) or [1] * n] for k in ("strides", "dilations")}
+    window["pads"] = [int(v) for v in attrs.get("pads") or [0] * (2 * n)]
+    window["kernel"] = [int(k) for k in shape[2:]]
+    bias = None if near.input(2) is None else numbers(near.input(2), "the bias of a convolution").reshape(-1)
+    more = _beyond(window, [int(v) for v in attrs.get("output_padding") or [0] * n])
+    if not any(more):
+        _convolve(near, c, window, bias, out)
+        return
+    size = shape_list(out)
+    inner = c.value("inner", out.dtype, [*size[:2], *(None if d is None else d - m for d, m in zip(size[2:], more, strict=True))] if size else None)
+    _convolve(near, c, window, None, inner)
+    wide = c.value("wide", out.dtype, size) if bias is not None else out
+    low.add("constantPad", [inner], [wide], {"value": 0.0, "padAmounts": [0, 0, 0, 0, *(v for m in more for v in (0, m))]})
+    if bias is not None:
+        low.add("addBroadcastable", [wide, c.const(bias.reshape(-1, *[1] * n))], [out])
+
+
+def _beyond(window: Window, extra: list[int]) -> list[int]:
+    """What output padding adds behind the last place that a window reaches; the rest of it makes the pads at the end smaller."""
+    n = len(extra)
+    taken = [min(e, max(0, p)) for e, p in zip(extra, window["pads"][n:], strict=True)]
+    window["pads"] = [*window["pads"][:n], *(p - t for p, t in zip(window["pads"][n:], taken, strict=True))]
+    return [e - t for e, t in zip(extra, taken, strict=True)]
+
+
+def _convolve(near: Node, c: CoreLowering, window: Window, bias: Array | None, out: Value) -> None:
+    weights, transposed = x_of(near, 1), near.op == "ConvTranspose"
+    shape = shape_of(weights) or ()
+    n, group = len(shape) - 2, int(attrs_with_defaults(near)["group"])
     blobs = {} if bias is None else {"bias": c.plain(bias)}
     if is_constant(weights):
         blobs["weights"] = c.unquantised(weights) if n == 3 else c.weights(weights, axis=1 if transposed else 0)
@@ -134,17 +157,18 @@ def lower_conv(near: Node, low: Lowering) -> None:
         raise MappingError("weights computed at run time (convolutions over one and two axes take them)")
     else:
         inputs = [x_of(near), weights]
-    target = _target(near, window) if transposed else None
-    common = {"hasBias": bias is not None, "nGroups": group, "outputChannels": channels}
+    target = _target(near, out)
+    common = {"hasBias": bias is not None, "nGroups": group, "outputChannels": shape[1] * group if transposed else shape[0]}
     if n == 3:
-        _conv3(c, near, inputs, window, common | {"inputChannels": shape[0] if transposed else shape[1] * group}, blobs, target)
+        common |= {"inputChannels": shape[0] if transposed else shape[1] * group, "isDeconvolution": transposed}
+        _conv3(c, inputs, out, window, common, blobs, target)
         return
     common |= {"kernelChannels": shape[0] if transposed else shape[1], "isDeconvolution": transposed}
     if n == 1:
         x, inner = flat(c, inputs[0], out)
         wide = [c.one("expandDims", [w], [*shape[:2], 1, shape[2]], {"axes": [2]}) for w in inputs[1:]]
         _conv2(c, [x, *wide], [inner], {k: [*_lead(k), *_widened(k, v)] for k, v in window.items()}, common, blobs, [1, *target] if target else None)
-        low.add("squeeze", [inner], [out], {"axes": [2]})
+        c.add("squeeze", [inner], [out], {"axes": [2]})
     else:
         _conv2(c, inputs, [out], window, common, blobs, target)
 
@@ -157,9 +181,7 @@ def _widened(key: str, values: list[int]) -> list[int]:
     return [0, values[0], 0, values[1]] if key == "pads" else values
 
 
-def _conv2(
-    low: CoreLowering, inputs: list[Value], outputs: list[Value], window: dict[str, list[int]], common: dict[str, Any], blobs: dict[str, Any], target: Any
-) -> None:
+def _conv2(low: CoreLowering, inputs: list[Value], outputs: list[Value], window: Window, common: dict[str, Any], blobs: dict[str, Any], target: Any) -> None:
     attrs = {
         "kernelSize": window["kernel"],
         "stride": window["strides"],
@@ -172,31 +194,22 @@ def _conv2(
     low.add("convolution", inputs, outputs, attrs, blobs)
 
 
-def _target(near: Node, window: dict[str, list[int]]) -> list[int] | None:
-    """The output's spatial size, where output padding makes it other than strides and pads do; it says where the output ends."""
-    extra = near.attrs.get("output_padding") or []
-    if not any(extra) and not near.attrs.get("output_shape"):
+def _target(near: Node, out: Value) -> list[int] | None:
+    """The output's spatial size, where the node states it; the layer says with it where the output ends."""
+    if near.op != "ConvTranspose" or not near.attrs.get("output_shape"):
         return None
-    shape = shape_of(near.outputs[0])
-    if shape is None or (near.inputs[0] is not None and shape_of(near.inputs[0]) is None):  # where the output begins depends on the input's size
-        raise MappingError("output padding needs static shapes", "X203", "fix the inputs with --inputs")
+    shape = shape_of(out)
+    if shape is None or shape_of(x_of(near)) is None:  # where the output begins depends on the input's size
+        raise MappingError("a stated output size needs static shapes", "X203", "fix the inputs with --inputs")
     return [int(d) for d in shape[2:]]
 
 
-def _conv3(
-    low: CoreLowering,
-    near: Node,
-    inputs: list[Value],
-    window: dict[str, list[int]],
-    common: dict[str, Any],
-    blobs: dict[str, Any],
-    target: Any,
-) -> None:
+def _conv3(low: CoreLowering, inputs: list[Value], out: Value, window: Window, common: dict[str, Any], blobs: dict[str, Any], target: Any) -> None:
     names = ("Depth", "Height", "Width")
-    attrs: dict[str, Any] = {**common, "paddingType": "CUSTOM", "isDeconvolution": near.op == "ConvTranspose"}
+    attrs: dict[str, Any] = {**common, "paddingType": "CUSTOM"}
     for key, name in (("kernel", "kernel"), ("strides", "stride"), ("dilations", "dilation")):
         attrs |= {f"{name}{axis}": v for axis, v in zip(names, window[key], strict=True)}
     attrs |= {f"customPadding{side}": v for side, v in zip(("Front", "Top", "Left", "Back", "Bottom", "Right"), window["pads"], strict=True)}
     if target:
         attrs["outputShape"] = target
-    low.add("convolution3d", inputs, near.outputs, attrs, blobs)
+    low.add("convolution3d", inputs, [out], attrs, blobs)
