@@ -151,9 +151,7 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     every = np.zeros((2, rank), np.int64)
     every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
-    node.replace_input_with(1, b.const(every.reshape(-1), "pads"))
-    node.resize_inputs(3)
-    return None
+    return b.op("Pad", node.inputs[0], b.const(every.reshape(-1), "pads"), node.inputs[2], **attrs_of(node))
 
 
 def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -239,6 +237,15 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.op("Sin", b.op("Add", x, b.like(x, np.pi / 2))) if x is not None and x.dtype == _T.DOUBLE else None
 
 
+def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels leave out sequences of length 0, which are as they are, like those of length 1."""
+    x, lengths = node.inputs[:2]
+    array, made = (None, None) if lengths is None else (known(lengths), lengths.producer())
+    if lengths is None or (array is not None and array.all()) or (made is not None and made.op_type == "Max"):
+        return None
+    return b.op("ReverseSequence", x, b.op("Max", lengths, np.array(1, np.int64)), **attrs_of(node))
+
+
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
     """Where has no kernel for truth values; this is the same in logic."""
     condition, x, y = node.inputs
@@ -279,6 +286,7 @@ DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "QLinearConv": _of_one_sign,
     "QLinearMatMul": _of_one_sign,
     "ReduceMax": _largest_truth_of_nothing,
+    "ReverseSequence": _reversed_nothing,
     "StringNormalizer": _string_normalizer,
     "Where": _choice_of_truths,
 }
