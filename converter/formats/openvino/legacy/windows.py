@@ -155,15 +155,16 @@ def lift_deconvolution(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("DeformableConvolution", *WINDOW, "output", "group", "deformable_group", "num_deformable_group")
 def lift_deformable(layer: Layer, b: Builder) -> ir.Value:
+    """A tap's neighbours outside of the image are clamped to it, as in opset8 without `bilinear_interpolation_pad`; DeformConv takes zeros for them."""
     x, offset, out = operand(layer), operand(layer, 1), dims(layer)
     size, group = shape(x), integer(layer, "group", 1)
     window = settle(layer, window_of(layer, len(out) - 2), list(size[2:]), list(out[2:]))
     groups = integer(layer, "deformable_group" if "deformable_group" in layer.attrs else "num_deformable_group", 1)
     w = b.const(weights(layer, "weights", [out[1], size[1] // group, *window.kernel]), f"{layer.name}.weights")
-    bias = b.const(weights(layer, "biases", [out[1]]), f"{layer.name}.biases") if "biases" in layer.blobs else None
+    bias = b.const(weights(layer, "biases", [out[1], 1, 1]), f"{layer.name}.biases") if "biases" in layer.blobs else None
     pads = [*window.begin, *end_pads(window, list(size[2:]), list(out[2:]))]
-    return b.op("DeformConv", x, w, offset, bias, group=group, offset_group=groups, strides=window.strides, pads=pads,
-                dilations=window.dilations, kernel_shape=window.kernel)  # fmt: skip
+    y = b.ext("DeformableConvolution", x, offset, w, group=group, deformable_group=groups, strides=window.strides, pads=pads, dilations=window.dilations)
+    return y if bias is None else b.op("Add", y, bias)
 
 
 @lifts("BinaryConvolution", *WINDOW, "output", "group", "input", "mode", "pad_value")

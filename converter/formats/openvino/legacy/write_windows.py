@@ -85,6 +85,16 @@ def lower_deform_conv(node: Node, low: Lowering) -> None:
     low.add("DeformableConvolution", [need(node, 0), need(node, 2)], node.outputs, attrs, blobs)
 
 
+@lowers("DeformableConvolution", domain="netconv")
+def lower_deformable(node: Node, low: Lowering) -> None:
+    weights = array_of(node, 2, "the weights of a convolution")
+    if node.input(3) is not None or node.attrs.get("bilinear_pad", 0):
+        raise MappingError("a mask, or zeros around the image, are not known to the target")
+    attrs = window(node, list(weights.shape[2:])) | {"output": str(weights.shape[0]), "group": str(node.attrs.get("group", 1))}
+    attrs["deformable_group"] = str(node.attrs.get("deformable_group", 1))
+    low.add("DeformableConvolution", [need(node, 0), need(node, 1)], node.outputs, attrs, {"weights": weights})
+
+
 @lowers("BinaryConvolution", domain="netconv")
 def lower_binary(node: Node, low: Lowering) -> None:
     weights = array_of(node, 1, "the weights of a convolution")

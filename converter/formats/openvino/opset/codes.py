@@ -104,6 +104,30 @@ def narrowest(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return Coded("u2", packed, [int(d) for d in tensor.shape.numpy()], str(tensor.name))
 
 
+_FIRST_LOW = {1: False, 2: True, 4: True}  # bits -> whether the first number of a byte is in its low end
+
+
+def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) -> ir.TensorProtocol:
+    """A stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`; unpacked when it is written."""
+    count = math.prod(shape)
+
+    def numbers() -> Array:
+        fields = np.unpackbits(stream, bitorder="big" if order == "msb" else "little")[: count * bits].reshape(count, bits)
+        weights = 1 << np.arange(bits, dtype=np.uint8)
+        return np.asarray((fields * (weights[::-1] if order == "msb" else weights)).sum(axis=1, dtype=np.uint8))
+
+    if bits not in _FIRST_LOW:
+        return ir.LazyTensor(lambda: ir.Tensor(numbers().reshape(shape)), dtype=U8, shape=ir.Shape(shape), name=name)
+    raw = stream[: -(-count * bits // 8)]
+    if _FIRST_LOW[bits] == (order == "msb"):  # the numbers of each byte the other way round
+        each = _fields(raw, bits, order == "lsb").reshape(-1, 8 // bits).astype(np.uint8)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        raw = np.bitwise_or.reduce(each << (shifts if _FIRST_LOW[bits] else shifts[::-1]), axis=1).astype(np.uint8)
+    if bits == 4:
+        return ir.PackedTensor(raw, ir.DataType.UINT4, shape=ir.Shape(shape), name=name)
+    return Coded(f"u{bits}", raw, shape, name)
+
+
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
     """int32: their number, where the first begins (0), where each ends; then all their bytes. ValueError when it does not fit."""
     count = int(np.prod(shape))

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import Emit, FloatList, attributes, cast, filled, given, int64, lifts, lowers, operand, rank
 from converter.graph.build import Builder
-from converter.graph.infer import shape_of
+from converter.graph.infer import rank_of, shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -110,7 +110,8 @@ def lift_proposal(layer: Layer, b: Builder) -> list[ir.Value]:
 def lower_proposal(node: Node, low: Lowering) -> None:
     a = far(node, "clip_before_nms", "clip_after_nms", "normalize")
     more = [low.value("scores", T.FLOAT, None)][: 2 - len(node.outputs)]
-    Emit(node, low).out("Proposal", *node.inputs, outputs=[*node.outputs, *more], **a)
+    e, (scores, boxes, image) = Emit(node, low), (given(node, i) for i in range(3))
+    e.out("Proposal", scores, boxes, image if rank_of(image) == 1 else e.reshape(image, [-1]), outputs=[*node.outputs, *more], **a)
 
 
 @lifts("PSROIPooling")

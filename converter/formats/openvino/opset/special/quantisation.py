@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.opset.codes import narrowest, reshaped
+from converter.formats.openvino.opset.codes import narrowest, repacked, reshaped
 from converter.formats.openvino.opset.fields import element_type
 from converter.formats.openvino.opset.special.base import Emit, attributes, constant_input, dim, given, lifts, lowers, needs, operand, optional, rank
 from converter.graph.build import Builder
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import constant, rank_of, shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
 
@@ -169,6 +169,17 @@ def _cut(tensor: ir.TensorProtocol, at: tuple[slice, ...], shape: list[int]) -> 
 
 
 RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
+
+
+@lowers("UnpackBits", domain="netconv")
+def lower_unpack_bits(node: Node, low: Lowering) -> None:
+    """Constants, in the packed form that the format has for 1, 2 and 4 bits, else a byte each: to unpack them while running takes readers very long."""
+    e, packed, bits = Emit(node, low), constant(node.input(0)), node.attrs["bits"]
+    if packed is None:
+        raise MappingError("the packed numbers must be constant")
+    shape = [int(d) for d in node.attrs["shape"]]
+    stored = repacked(packed, bits, node.attrs.get("order", "msb"), shape, given(node, 0).name or "weights")
+    e.out("Convert", e.stored(constant_input(low, stored, stored.name or "weights")), destination_type="u8")
 
 
 @lowers("QuantizeLinear")

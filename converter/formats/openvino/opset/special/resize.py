@@ -26,7 +26,7 @@ from converter.formats.openvino.opset.special.base import (
 )
 from converter.formats.openvino.opset.special.resampling import resampled
 from converter.graph.build import Builder
-from converter.graph.infer import known, shape_of
+from converter.graph.infer import known, set_known, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -53,7 +53,16 @@ def lift_interpolate(layer: Layer, b: Builder) -> ir.Value:
     target = operand(layer, 1 if newest or not by_scales else 2)
     axes_at = optional(layer, 2 if newest else 3)
     axes = [near_axis(v, rank(x)) for v in ints(axes_at, "the axes")] if axes_at is not None else list(range(rank(x)))
+    if by_scales and a.mode.endswith("_pillow"):  # whose weights follow from the sizes, whatever the scales say
+        target, by_scales = _scaled(b, x, target, axes), False
     return resized(b, x, target, axes, by_scales, a)
+
+
+def _scaled(b: Builder, x: ir.Value, scales: ir.Value, axes: list[int]) -> ir.Value:
+    """The sizes that factors give, in float32 and rounded down."""
+    sizes = b.op("Gather", b.op("Cast", b.op("Shape", x), to=int(T.FLOAT)), axes, axis=0)
+    factors = b.op("Reshape", b.op("Cast", scales, to=int(T.FLOAT)), [-1])
+    return b.op("Cast", b.op("Floor", b.op("Mul", sizes, factors)), to=int(T.INT64))
 
 
 def _padded(b: Builder, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
@@ -206,6 +215,8 @@ def lower_resize(node: Node, low: Lowering) -> None:
     axes = [near_axis(v, rank(x)) for v in a.get("axes") or range(rank(x))]
     if sizes is not None and (listed := known(sizes)) is not None and listed.size == 0:
         sizes = None
+    if mode.endswith("_pillow") and sizes is None:
+        sizes, axes = _exact(x, node.outputs[0], scales, axes), list(range(rank(x)))
     by_sizes = sizes is not None
     wanted = sizes if by_sizes else scales
     assert wanted is not None
@@ -231,6 +242,18 @@ def lower_resize(node: Node, low: Lowering) -> None:
         e.out("Interpolate", x, target, np.ones(len(axes), np.float32), axes, **options)
     else:
         e.out("Interpolate", x, np.zeros(len(axes), np.int64), target, axes, **options)
+
+
+def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -> ir.Value:
+    """The sizes of all axes in place of the factors that give just them: the runtime's weights follow from the sizes."""
+    factors, before, after = known(scales), shape_of(x), shape_of(y)
+    if factors is None or before is None or after is None:
+        raise MappingError("antialias=1 of factors needs static shapes", "X203", "fix the shapes with --inputs")
+    if any(np.float32(after[axis]) / np.float32(before[axis]) != np.float32(f) for axis, f in zip(axes, factors, strict=True)):
+        raise MappingError("antialias=1 of factors that are not the ratio of the sizes")
+    sizes = ir.Value(name="sizes", type=ir.TensorType(T.INT64), shape=ir.Shape([len(after)]))
+    set_known(sizes, np.array(after, np.int64))
+    return sizes
 
 
 def _size(x: ir.Value, axis: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -126,12 +127,27 @@ def lower_squeeze(node: Node, low: Lowering) -> None:
     ones = None if axes is not None or before is None else [i for i, d in enumerate(before) if d == 1]
     if axes is None and after is None:
         raise MappingError("which axes have one entry depends on the data", "X203", help="fix the shapes with --inputs")
-    if ones and before is not None and after is not None and len(before) - len(ones) == len(after):
+    if (
+        node.op == "Squeeze"
+        and low.version < 15
+        and after is not None
+        and (sizes := _sizes_behind(axes, after, None if before is None else len(before))) is not None
+    ):
+        e.out("Reshape", x, sizes, special_zero=True)  # the runtime takes a Squeeze of then behind a recurrent layer for another
+    elif ones and before is not None and after is not None and len(before) - len(ones) == len(after):
         e.out(node.op, x, ones)
     elif ones == [] and after is not None and before is not None and len(before) == len(after):
         e.out("Reshape", x, e.op("ShapeOf", x, output_type="i64"), special_zero=False)
     else:
         e.out(node.op, x, *([e.ints(axes)] if axes is not None else []))
+
+
+def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -> list[int] | None:
+    """The sizes for a Reshape where 0 copies a size: numbers, but for one that is not known, and those in front of the first axis."""
+    found = known(axes)
+    kept = 0 if found is None or before is None else min((int(i) % before for i in found.reshape(-1)), default=0)
+    sizes = [d if isinstance(d, int) else 0 if i < kept else -1 for i, d in enumerate(after)]
+    return sizes if sizes.count(-1) < 2 and 0 not in after else None
 
 
 @lifts("Unsqueeze")
@@ -258,7 +274,7 @@ def lower_tile(node: Node, low: Lowering) -> None:
     e, x, repeats = Emit(node, low), given(node, 0), given(node, 1)
     if rank_of(x) is not None and dim(repeats, 0) is None:
         repeats = e.op("Reshape", repeats, [rank_of(x)], special_zero=False)
-    e.out("Tile", x, e.ints(repeats))
+    e.out("Tile", x, e.ints(repeats) if rank_of(repeats) in (1, None) else e.reshape(repeats, [-1]))
 
 
 @lifts("Roll")
