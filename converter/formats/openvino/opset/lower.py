@@ -166,7 +166,7 @@ class NetWriter:
         """The whole network, and what is to be said of its names. Inputs with a default that an output of the same name updates are states."""
         written = {public_name(v): v for v in graph.outputs}
         self.states = {n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written}
-        self._boundary = Boundary(graph, list(self.states))
+        self._boundary = Boundary(graph, list(self.states), lambda v: self.net.version < 11 and _presented_as(v) is not None)
         # v11 has names of tensors beside those of layers
         self._names = Names(self._boundary.taken if self.net.version < 11 else {self._boundary.names[v] for v in graph.inputs})
         for value in graph.inputs:

@@ -5,7 +5,7 @@ The output of a layer NAME is called NAME, one of several is NAME.INDEX: its pos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -21,7 +21,8 @@ def output_name(layer: str, index: int, count: int) -> str:
 class Boundary:
     """The names of a network's inputs and outputs: no two of them are equal, or the runtime does not load the file (v10), or renames one (v11)."""
 
-    def __init__(self, graph: ir.Graph, states: Sequence[str]) -> None:
+    def __init__(self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]) -> None:
+        """`converted` tells whether readers show an input or output in another type: then it has a Convert of theirs beside it, and a name of its own."""
         self.names: dict[ir.Value, str] = {}
         self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name
         self.notes: list[Diagnostic] = []
@@ -32,7 +33,15 @@ class Boundary:
         for value in graph.outputs:
             name, node = public_name(value), value.producer()
             same = given.get(name)
-            if same is not None and node is not None and node.op_type == "Identity" and not node.domain and node.inputs[0] is same:
+            if (
+                same is not None
+                and not converted(same)
+                and not converted(value)
+                and node is not None
+                and node.op_type == "Identity"
+                and not node.domain
+                and node.inputs[0] is same
+            ):
                 self.again[value] = same
                 self.names[value] = self.names[same]
             elif name not in states:
