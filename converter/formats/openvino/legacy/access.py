@@ -22,7 +22,20 @@ PRECISIONS = {
     "I8": ir.DataType.INT8, "U8": ir.DataType.UINT8, "BOOL": BOOL, "Q78": ir.DataType.INT16, "MIXED": FLOAT, "UNSPECIFIED": FLOAT, "": FLOAT,
 }  # fmt: skip
 
-FROM_ZERO = "openvino.from_zero"  # on a Gather whose indices are not below 0: there legacy layers find nothing
+LEGACY = "openvino.legacy"  # marks nodes that were such a layer before: what the layer cannot do is nothing that they do
+
+
+def marked(value: ir.Value) -> ir.Value:
+    """Marks the node that makes `value` as one that was a legacy layer."""
+    producer = value.producer()
+    if producer is not None:
+        producer.metadata_props[LEGACY] = "1"
+    return value
+
+
+def is_marked(value: ir.Value) -> bool:
+    producer = value.producer()
+    return producer is not None and LEGACY in producer.metadata_props
 
 
 def exposed(precision: str) -> ir.DataType:

@@ -18,6 +18,7 @@ from converter.formats.openvino.legacy.access import (
     dims,
     flag,
     integer,
+    marked,
     number,
     numbers,
     operand,
@@ -283,7 +284,7 @@ def lift_activation(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("FakeQuantize Quantize", "levels")
 def lift_fake_quantize(layer: Layer, b: Builder) -> ir.Value:
-    return b.ext("FakeQuantize", *(as_float(b, operand(layer, i)) for i in range(5)), levels=integer(layer, "levels"))
+    return marked(b.ext("FakeQuantize", *(as_float(b, operand(layer, i)) for i in range(5)), levels=integer(layer, "levels")))
 
 
 @lifts("Convert Copy", "precision")

@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import (
     FLOAT,
-    FROM_ZERO,
     as_int64,
     axis_of,
     cast,
@@ -16,6 +15,7 @@ from converter.formats.openvino.legacy.access import (
     integer,
     integers,
     known_ints,
+    marked,
     number,
     operand,
     optional,
@@ -145,10 +145,7 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     """(data, indices) as the engine and the Model Optimizer have it, not the catalogue's order. Indices may be numbers of any type."""
     x = operand(layer)
     axis = known_ints(operand(layer, 2), "axis")[0] % len(shape(x)) if optional(layer, 2) is not None else axis_of(layer, len(shape(x)), 0)
-    found = b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis)
-    if (node := found.producer()) is not None:
-        node.metadata_props[FROM_ZERO] = "1"
-    return found
+    return marked(b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis))
 
 
 @lifts("Pad", "pads_begin", "pads_end", "pad_mode", "pad_value")
@@ -285,4 +282,4 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
     logical = layer.kind in ("ReduceAnd", "ReduceOr")
     if logical:
         x = cast(b, cast(b, x, ir.DataType.BOOL), FLOAT)
-    return b.op(REDUCTIONS[layer.kind], x, axes, keepdims=int(flag(layer, "keep_dims", True)))
+    return marked(b.op(REDUCTIONS[layer.kind], x, axes, keepdims=int(flag(layer, "keep_dims", True))))

@@ -51,7 +51,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(other_values(model.ir, "OpenVINO"))
     graph = model.ir.clone()
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
-    fold(graph)
+    fold(graph, limit=LARGEST, keep=_grows)
     known = mapping_for_writing()
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
@@ -181,28 +181,26 @@ class NetWriter:
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
         for value, name in zip(graph.outputs, names, strict=True):
-            if name in states or self.called(value, name):
+            if name in states:
                 continue
             low._name = name
             start = len(low.layers)
-            out = low.value(name, value.dtype, value.shape)
             try:
-                self._output(low, value, out, ties)
+                if ties.constant(value):
+                    raise MappingError("it is constant, and the target has no outputs that do not depend on an input")
+                if self.called(value, name):
+                    continue
+                out = low.value(name, value.dtype, value.shape)
+                if ties.ends[value]:
+                    tie(low, value, ties.ends[value], out)
+                else:
+                    copy(low, value, out)
             except MappingError as e:
                 self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
                 continue
             low.layers[-1].name = name
             self.outputs.add(low.layers[-1])
             layers.extend(low.layers[start:])
-
-    def _output(self, low: Lowering, value: ir.Value, out: ir.Value, ties: Ties) -> None:
-        """A layer of its own for an output."""
-        if ties.constant(value):
-            raise MappingError("it is constant, and the target has no outputs that do not depend on an input")
-        if ties.ends[value]:
-            tie(low, value, ties.ends[value], out)
-        else:
-            copy(low, value, out)
 
     def called(self, value: ir.Value, name: str) -> bool:
         """Gives the layer that makes an output its name, where no other layer needs that; of several ports it is followed by their number."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.access import FROM_ZERO
+from converter.formats.openvino.legacy.access import is_marked
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.types import COMPARISONS, LOGIC
 from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, is_float, need, reshaped, scalar_of, static, step, widened
@@ -148,8 +148,7 @@ def lower_gather(node: Node, low: Lowering) -> None:
     else:
         count = len(static(indices))
         indices = indices if 1 <= count <= 5 else reshaped(low, indices, [math.prod(static(indices))])
-        owner = out.producer()
-        indices = indices if owner is not None and FROM_ZERO in owner.metadata_props else _from_zero(low, indices, size[axis])
+        indices = indices if is_marked(out) else _from_zero(low, indices, size[axis])
     shape = [*size[:axis], *static(indices), *size[axis + 1 :]]
     if shape == static(out):
         low.add("Gather", [x, indices], [out], {"axis": str(axis)})

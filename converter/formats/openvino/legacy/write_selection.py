@@ -158,6 +158,8 @@ def lower_detection_output(node: Node, low: Lowering) -> None:
     attrs = {k: v for k, v in defaults_of("DetectionOutput").items() if k not in node.attrs} | node.attrs
     classes = static(need(node, 1))[1] // max(1, static(need(node, 2))[-1] // (4 if attrs["normalized"] else 5))
     attrs["num_classes"] = attrs["num_classes"] or classes
+    if attrs["background_label_id"] < 0:  # none: the engine reads no numbers below 0, and no class has the number behind the last
+        attrs["background_label_id"] = attrs["num_classes"]
     if attrs["keep_top_k"] < 1:
         attrs["keep_top_k"] = static(node.outputs[0])[2] // static(need(node, 0))[0]
     kind = {"corner": "CORNER", "center_size": "CENTER_SIZE"}.get(str(attrs["code_type"]).rsplit(".", 1)[-1].lower())

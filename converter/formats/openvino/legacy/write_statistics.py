@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from converter.formats.openvino.legacy.access import is_marked
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES, power
 from converter.formats.openvino.legacy.writing import finish, need, reshaped, static, step, widened
@@ -69,10 +70,17 @@ def lower_grn(node: Node, low: Lowering) -> None:
 
 @lowers("FakeQuantize", domain="netconv")
 def lower_fake_quantize(node: Node, low: Lowering) -> None:
-    """Bounds in the rank of the data; the layer was called Quantize before v6."""
+    """Bounds in the rank of the data; the layer was called Quantize before v6.
+
+    With bounds for each channel a layer that changes nothing stands in front: put together with the layer before it, the engine reads
+    memory behind the bounds. Networks of the engine's own tools are as they are.
+    """
     x = need(node, 0)
     rank = len(static(x))
     if any(known(need(node, i)) is None for i in range(1, 5)):
         raise MappingError("the bounds must be constant")
     bounds = [widened(low, need(node, i), rank) for i in range(1, 5)]
+    if not is_marked(node.outputs[0]) and any(math.prod(static(v)) > 1 for v in bounds):
+        before, x = x, low.value("apart", x.dtype, static(x))
+        power(low, before, x)
     low.add("FakeQuantize" if low.version >= 6 else "Quantize", [x, *bounds], node.outputs, {"levels": str(node.attrs["levels"])})
