@@ -69,6 +69,17 @@ class Noise:
             else [[np.maximum(f, spread(b, [e])) for f, b, e in zip(*three, strict=True)] for three in zip(floors, self.base, exact, strict=True)]
         )
 
+    def with_constants(self) -> list[list[Floor]]:
+        """Every repetition; what none of them moves was computed when the file was read, and rounds like the largest number in it."""
+        floors = self.floors(self.repetitions)
+        return [[f if f.any() else self._rounding(f, b) for f, b in zip(*two, strict=True)] for two in zip(floors, self.base, strict=True)]
+
+    def _rounding(self, floor: Floor, base: Array) -> Floor:
+        if base.dtype.kind != "f":
+            return floor
+        size = np.abs(base.astype(np.float64))
+        return np.full(base.shape, self.step / 2 * np.max(size[np.isfinite(size)], initial=0.0))
+
     def with_ties(self) -> list[list[Floor]]:
         """Every repetition, and what the network gives when ties of quantisation fall up or down.
 

@@ -30,6 +30,9 @@ CHOICES = ("auto", "on", "off")
 INSTALL = "pip install 'netconv[{}]', or --native off"
 
 
+_FINEST = {"openvino": 2.0**-23}  # doubles are floats on a CPU there
+
+
 @dataclass(frozen=True)
 class Side:
     """One model of a comparison: `computed` is what our reading of its file gives on `feeds` (arrays by value name), by feed and output."""
@@ -56,8 +59,8 @@ class Side:
         return self.computed if all(isinstance(v.type, ir.TensorType) for v in self.model.ir.graph.outputs) else []
 
     def measured(self) -> Noise:
-        """The noise of this model alone: in steps of its own types, whatever the other has."""
-        step = precision(self.model.ir)
+        """The noise of this model alone: in steps of its own types, whatever the other has, and no finer than its engine computes."""
+        step = max(precision(self.model.ir), _FINEST.get(self.engine, 0.0))
         return self.noise if self.noise is not None and self.noise.step == step else Noise(self.program, self.feeds, self.computed, step)
 
 
@@ -170,8 +173,9 @@ def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
 
 
 def _special(noise: Noise) -> Iterator[list[list[Floor]]]:
-    """What engines may round otherwise: halves, and ties of quantisation."""
+    """What engines may round otherwise: what does not depend on the inputs, halves, and ties of quantisation."""
     with contextlib.suppress(CannotRun):
+        yield noise.with_constants()
         if noise.program.halves:
             yield noise.with_floats()
         if noise.program.rounds:

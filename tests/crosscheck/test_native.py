@@ -25,10 +25,14 @@ from converter.batch.plan import of_file
 from converter.batch.work import Task, perform
 from converter.cli import app, console
 from converter.crosscheck import Result
+from converter.crosscheck.floor import Noise
+from converter.crosscheck.noise import tolerance
+from converter.crosscheck.program import Program
 from converter.crosscheck.stored import result_of
 from converter.engines import file
 from converter.errors import UsageError
-from converter.graph.build import new_model
+from converter.graph.build import Builder, new_model
+from converter.graph.names import Names
 from converter.model import Model
 from converter.report import html, markdown
 from converter.report.facts import Report, of_data
@@ -340,6 +344,29 @@ def test_texts_sequences_and_values_that_may_be_left_out(tmp_path: Path) -> None
     assert found.stage == "done", found.error
     assert [n[0] for n in found.outputs] == ["joined", "sum", "whole", "list"] and 3 not in found.results[0]
     assert found.results[0][0].tolist() == ["a", "Zürichb"] and found.results[0][2].shape == () and found.results[0][1].tolist() == [1, 2, 3]
+
+
+def test_openvino_computes_doubles_in_floats(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.DOUBLE, [1, 6])
+    b.output(b.op("ReduceLogSumExp", x, b.const([1]), keepdims=0, name="y"))
+    path = written(tmp_path, "openvino", Model(model, "onnx"))
+    result = converter.verify(path, path)
+    assert result.passed, result.diagnostics
+    assert result.native[0].outputs[0].difference.max_abs > 0
+
+
+def test_what_is_constant_rounds_like_its_largest_number(tmp_path: Path) -> None:
+    """The reader computes it once; the engine with other roundings, which weigh more in small differences of large numbers."""
+    path = written(tmp_path, "onnx")
+    model = api.load(path)
+    b = Builder(model.ir.graph, Names(model.ir))
+    numbers = np.array([7e-4, 3.0, -8.0], np.float32)
+    b.output(b.op("Identity", b.const(numbers), name="fixed"))
+    read = [[model.run({"x": np.ones((1, 3, 6, 8), np.float32)})["pooled"], numbers]]
+    noise = Noise(Program(model), [{"x": np.ones((1, 3, 6, 8), np.float32)}], read, 2.0**-23)
+    allowed = tolerance(numbers, noise.with_constants()[0][1], noise.step)
+    assert 1e-7 < allowed[0] < 1e-5 and not noise.floors(noise.repetitions)[0][1].any()
 
 
 def quantised() -> Model:
