@@ -99,7 +99,8 @@ CODES: dict[str, Explanation] = {
         "The container is understood but holds another kind of model (for example a Core ML tree ensemble or an ML Program).",
     ),
     "R107": Explanation(
-        "a side file would leave the model's folder", "References to side files must stay below the folder of the model; absolute paths and `..` are refused."
+        "a side file would leave the model's folder",
+        "Side files must lie below the folder of the model: absolute paths, `..` and links that lead out are refused, but inside one Hugging Face cache.",
     ),
     "R108": Explanation("content and suffix disagree", "The content decides. Rename the file, or name the format with -f FORMAT, to silence this."),
     "R110": Explanation("a value is out of its domain", "An attribute has a type or value that the specification of the format does not allow."),

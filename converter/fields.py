@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from converter import sidefiles
+from converter.notes import parse
 
 LIMIT = 1000  # fields that are listed
 
@@ -39,7 +40,7 @@ def _fields(data: bytes) -> Iterator[tuple[str, str]]:
     if head.startswith(b"<"):
         yield from _xml(data)
     elif head.startswith((b"{", b"[")):
-        yield from _json(json.loads(data), "")
+        yield from _json(parse(data), "")
     elif head[:1] == b"\x08":
         yield from _protobuf(data)
     elif b"\0" not in data[:4096] and b"=" in head:

@@ -17,23 +17,73 @@ import numpy.typing as npt
 
 from converter import publish
 from converter.diagnostics import Diagnostic, Where
-from converter.errors import WriteError, unreadable
+from converter.errors import ReadError, WriteError, unreadable
+from converter.mapped import MappedFile
 from converter.pieces import Sink, write_array
 
 _BUFFER = 1 << 16  # bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then are copied twice
+# how a folder on the way to a file is opened; with O_PATH also without the right to list it
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
-    """The path of a side file that `model` refers to by `name`; it may not leave the model's folder (R107)."""
+    """Where the side file lies that `model` refers to by `name`, whether it is there or not.
+
+    It is looked for beside the model; where that is a link, beside what it leads to and then beside the link. It may not leave the folder in which
+    it is looked for, neither by its name nor over a link (R107). Only inside one Hugging Face cache a link may: from a model in
+    CACHE/snapshots/REVISION to a regular file that lies directly in CACHE/blobs.
+    """
+    places = []
     try:
-        folder = model.resolve().parent
-        target = (folder / name).resolve()
-        inside = not os.path.isabs(name) and target.is_relative_to(folder)
+        for folder in dict.fromkeys((model.resolve().parent, model.parent.resolve())):
+            place = (folder / name).resolve()
+            inside = not os.path.isabs(name) and Path(os.path.normpath(folder / name)).is_relative_to(folder)
+            if not inside or not (place.is_relative_to(folder) or _in_cache(folder, place)):
+                raise _outside(model, name, where)
+            if os.path.lexists(place):
+                return place
+            places.append(place)
     except (OSError, ValueError, RuntimeError):  # a name that no file can have: NUL, lone surrogates, a loop of links
-        inside = False
-    if not inside:
-        raise unreadable("R107", f"the side file {name!r} lies outside the model's folder", where or Where(str(model)))
-    return target
+        raise _outside(model, name, where) from None
+    return places[0]
+
+
+def open_side_file(model: Path, name: str, where: Where | None = None) -> MappedFile | None:
+    """The side file that `model` refers to by `name`; None when it is missing, R107 when `side_file` refuses its place."""
+    place = side_file(model, name, where)
+    try:
+        descriptor = _open_without_links(place)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise _outside(model, name, where) from None
+        if e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return None
+        raise unreadable("R100", f"cannot read: {e.strerror}", where or Where(str(place))) from None
+    return MappedFile(place, descriptor)
+
+
+def _outside(model: Path, name: str, where: Where | None) -> ReadError:
+    return unreadable("R107", f"the side file {name!r} lies outside the model's folder", where or Where(str(model)))
+
+
+def _in_cache(folder: Path, place: Path) -> bool:
+    """Whether a model in `folder` may refer to `place` as models in a cache of huggingface_hub do, where each file is a link to its content."""
+    caches = (revision.parent.parent for revision in (folder, *folder.parents) if revision.parent.name == "snapshots")
+    return any(place.parent == cache / "blobs" for cache in caches) and (place.is_file() or not os.path.lexists(place))
+
+
+def _open_without_links(place: Path) -> int:
+    """Opens a resolved path one folder after the other, so that no link put there since it was judged leads elsewhere."""
+    *folders, name = place.relative_to(place.anchor).parts
+    folder = os.open(place.anchor, _FOLDER)
+    try:
+        for part in folders:
+            inner = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 class Output:

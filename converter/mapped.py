@@ -23,16 +23,23 @@ _MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int]] = {}
 
 
 class MappedFile:
-    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map alive."""
+    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map alive.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    `descriptor`: the file as it was opened already; it is closed here.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], descriptor: int | None = None) -> None:
         self.path = Path(path)
         try:
-            if not stat.S_ISREG(os.stat(self.path).st_mode):  # opening a pipe would wait for its other end
-                raise OSError(errno.EINVAL, "not a regular file")
-            with open(self.path, "rb") as f:
-                size = os.fstat(f.fileno()).st_size
-                self._bytes = np.frombuffer(_map(f.fileno()) if size else b"", np.uint8)  # an empty file cannot be mapped
+            # without O_NONBLOCK, opening a pipe would wait for its other end
+            file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if descriptor is None else descriptor
+            try:
+                status = os.fstat(file)
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                self._bytes = np.frombuffer(_map(file) if status.st_size else b"", np.uint8)  # an empty file cannot be mapped
+            finally:
+                os.close(file)
         except (OSError, ValueError) as e:
             raise unreadable("R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))) from None
 

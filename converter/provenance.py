@@ -13,6 +13,7 @@ from converter.diagnostics import Diagnostic, Where
 from converter.errors import UsageError, unreadable
 from converter.graph.names import public_name
 from converter.model import Model
+from converter.notes import has_form, parse
 
 
 def provenance_map(source: Model, target: Model) -> dict[str, Any]:
@@ -56,12 +57,12 @@ def text_of(data: dict[str, Any]) -> str:
 def read_map(path: Path) -> dict[str, str]:
     """The tensors of a map: names of the source -> names of the target."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse(path.read_bytes())
     except OSError as e:
         raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
     except ValueError as e:
         raise unreadable("R103", f"not a map: {e}", Where(str(path))) from None
-    tensors = data.get("tensors") if isinstance(data, dict) else None
-    if not isinstance(tensors, dict) or not all(isinstance(v, str) for v in tensors.values()):
+    if not has_form(data, {"tensors": {str: str}}) or "tensors" not in data:
         raise UsageError(Diagnostic("U501", 'a map has an object "tensors" of names', where=Where(str(path))))
+    tensors: dict[str, str] = data["tensors"]
     return tensors

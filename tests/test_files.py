@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ConverterError, ReadError, WriteError
-from converter.files import Output, side_file
+from converter.files import Output, _open_without_links, open_side_file, side_file
 from converter.mapped import MappedFile
 from converter.pieces import SLAB, slabs, write_array
 from support import run_python
@@ -135,6 +135,76 @@ def test_a_side_file_does_not_leave_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "inner" / "up").symlink_to(tmp_path)
     assert code_of(lambda: side_file(tmp_path / "inner" / "net.xml", "link.bin")) == "R107"
     assert code_of(lambda: side_file(tmp_path / "inner" / "net.xml", "up/secret")) == "R107"
+
+
+def hub(folder: Path, name: str = "model.onnx") -> Path:
+    """A model and its side file as huggingface_hub stores them: links from snapshots into blobs."""
+    blobs, snapshot = folder / "blobs", (folder / "snapshots" / "abc" / name).parent
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for link, content in ((Path(name).name, "1111"), (Path(name).name + "_data", "2222")):
+        (blobs / content).write_text(content)
+        (snapshot / link).symlink_to(os.path.relpath(blobs / content, snapshot))
+    return folder / "snapshots" / "abc" / name
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "onnx/model.onnx"])
+def test_links_inside_one_cache_of_the_hub_are_followed(tmp_path: Path, name: str) -> None:
+    model = hub(tmp_path / "cache", name)
+    assert side_file(model, "model.onnx_data") == (tmp_path / "cache" / "blobs" / "2222").resolve()
+    file = open_side_file(model, "model.onnx_data")
+    assert file is not None and file.bytes.tobytes() == b"2222"
+    assert open_side_file(model, "model.onnx_other") is None
+    os.unlink(tmp_path / "cache" / "blobs" / "2222")
+    assert open_side_file(model, "model.onnx_data") is None
+
+
+@pytest.mark.parametrize("target", ["blobs/inner/secret", "blobs/pipe", "other/secret", "../secret", "../two/blobs/2222", "../two/snapshots/abc/model.onnx"])
+def test_other_links_out_of_a_snapshot_are_not(tmp_path: Path, target: str) -> None:
+    model = hub(tmp_path / "cache")
+    hub(tmp_path / "two")
+    os.mkfifo(tmp_path / "cache" / "blobs" / "pipe")
+    for folder in ("cache/blobs/inner", "cache/other", "."):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "secret").write_bytes(b"x")
+    (model.parent / "away").symlink_to(tmp_path / "cache" / target)
+    assert code_of(lambda: open_side_file(model, "away")) == "R107"
+    assert code_of(lambda: open_side_file(model, "../../blobs/2222")) == "R107"
+
+
+def test_blobs_beside_other_folders_are_no_cache(tmp_path: Path) -> None:
+    model = hub(tmp_path / "cache")
+    os.rename(tmp_path / "cache" / "snapshots", tmp_path / "cache" / "shots")
+    assert code_of(lambda: open_side_file(tmp_path / "cache" / "shots" / "abc" / model.name, "model.onnx_data")) == "R107"
+
+
+def test_a_side_file_lies_beside_the_model_or_beside_the_link_to_it(tmp_path: Path) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "there" / "net.xml").touch()
+    (tmp_path / "here" / "net.xml").symlink_to(tmp_path / "there" / "net.xml")
+    model = tmp_path / "here" / "net.xml"
+    (tmp_path / "here" / "net.bin").write_bytes(b"here")
+    assert side_file(model, "net.bin") == tmp_path / "here" / "net.bin"
+    (tmp_path / "there" / "net.bin").write_bytes(b"there")
+    assert side_file(model, "net.bin") == tmp_path / "there" / "net.bin"
+
+
+def test_a_link_that_appears_after_the_check_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("net", "away"):
+        (tmp_path / folder / "inner").mkdir(parents=True)
+        (tmp_path / folder / "inner" / "a.bin").write_bytes(folder.encode())
+    model = tmp_path / "net" / "net.xml"
+
+    def change_and_open(place: Path) -> int:
+        os.rename(tmp_path / "net" / "inner", tmp_path / "net" / "gone")
+        (tmp_path / "net" / "inner").symlink_to(tmp_path / "away" / "inner")
+        return _open_without_links(place)
+
+    monkeypatch.setattr("converter.files._open_without_links", change_and_open)
+    assert open_side_file(model, "inner/a.bin") is None
+    monkeypatch.undo()
+    assert code_of(lambda: open_side_file(model, "inner/a.bin")) == "R107"
 
 
 def test_a_folder_of_the_same_beginning_is_elsewhere(tmp_path: Path) -> None:

@@ -209,6 +209,34 @@ def test_side_files_lead_nowhere_else(models: dict[str, Path], tmp_path: Path, f
     refused(folder / models[form].name)
 
 
+@pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi", "nnapi", "nnapi+blob", "onnx+external"])
+def test_a_side_file_that_is_a_link_out_of_the_folder(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    shutil.copy(models[form], folder)
+    (side,) = (p for p in files_of(models[form]) if p != models[form])
+    shutil.copy(side, tmp_path / "secret")
+    (folder / side.name).symlink_to(tmp_path / "secret")
+    with pytest.raises(ReadError) as info:
+        load(folder / models[form].name)
+    assert [d.code for d in info.value.diagnostics] == ["R107"]
+    os.unlink(folder / side.name)
+    os.link(tmp_path / "secret", folder / side.name)
+    load(folder / models[form].name)
+
+
+@pytest.mark.parametrize("form", ["openvino", "zhouyi", "onnx+external"])
+def test_a_model_in_a_cache_of_the_hub(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    for number, file in enumerate(files_of(models[form])):
+        shutil.copy(file, tmp_path / "models--a--b" / "blobs" / f"{number}")
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    load(snapshot / models[form].name)
+    assert judged(snapshot / models[form].name, "batch") == ["exit 0"]
+
+
 @pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi"])
 def test_weights_beside_a_model_that_are_no_file(models: dict[str, Path], tmp_path: Path, form: str) -> None:
     shutil.copy(models[form], tmp_path)

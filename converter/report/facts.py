@@ -6,7 +6,6 @@ results of a batch (batch.json).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from converter.crosscheck.stored import result_of
 from converter.crosscheck.text import headline, lines
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ExitCode, unreadable
+from converter.notes import parse
 
 STATUS = {0: "ok", 1: "differs", 2: "wrong call", 3: "unsupported", 4: "unreadable", 5: "not written", 6: "nothing compared", 70: "crashed", 130: "not run"}
 
@@ -110,7 +110,7 @@ def _trend(before: int | None, now: int) -> str:
 
 def _load(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_bytes())
     except OSError as e:
         raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
     except ValueError as e:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from converter.formats.coreml.model import MLModel
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.model import Model
+from converter.notes import note
 from converter.passes.tidy import tidy
 from converter.passes.widen import FLOAT8
 
@@ -26,6 +26,15 @@ T = ir.DataType
 FLOAT32, DOUBLE, INT32 = 65568, 65600, 131104
 _TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T.DOUBLE: DOUBLE}
 _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
+_TEXTS = ("shortDescription", "versionString", "author", "license")
+_SIZES = {"default": [int], "ranges": [[int]], "choices": [[int]]}
+_REMEMBERED = {
+    "metadata": {**dict.fromkeys(_TEXTS, str), "userDefined": {str: str}},
+    "images": {str: {"colour": str}},
+    "classifier": {"label": str},
+    SIZES: {str: _SIZES},
+    PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
+}
 _COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30, "grayscale16": 40}
 
 
@@ -83,7 +92,7 @@ def _dictionary(feature: Any, labels: Labels) -> None:
 def declare(model: Model, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]) -> Boundary:
     """Writes the features; takes the outputs of a classifier out of `clone`."""
     boundary = Boundary(written, version=version)
-    remembered = json.loads(clone.metadata_props.get(REMEMBERED, "{}"))
+    remembered = note(clone.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
     boundary.said = model.interface.get("coreml") or remembered
     boundary.images = model.interface.get("images") or remembered.get("images", {})
     boundary.labels = _classifier(boundary.said, clone)
@@ -105,7 +114,7 @@ def declare(model: Model, clone: ir.Model, written: MLModel, version: int, notes
 
 def _metadata(said: dict[str, Any], meta: Any) -> None:
     given = said.get("metadata", {})
-    for key in ("shortDescription", "versionString", "author", "license"):
+    for key in _TEXTS:
         if key in given:
             setattr(meta, key, given[key])
     for key, value in given.get("userDefined", {}).items():

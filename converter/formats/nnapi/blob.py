@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import UnsupportedError, unreadable
-from converter.files import Output
+from converter.files import Output, open_side_file
 from converter.formats.nnapi.codec import view
 from converter.formats.nnapi.layout import lay_out, value_bytes
 from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, names_by_code, operations
@@ -133,10 +133,11 @@ def _referenced(data: Bytes, buffers: dict[int, Bytes], path: Path, place: Where
         raise unreadable("R103", f"a reference has {_REFERENCE.size} bytes, not {data.size}", place)
     number, offset, length = _REFERENCE.unpack(data.tobytes())
     if number not in buffers:
-        file = weights_name(path, number)
-        if not 0 <= number < _MOST or not file.is_file():
-            raise unreadable("R102", f"weight buffer {number} is missing: no {file.name} beside the blob", place)
-        buffers[number] = MappedFile(file).bytes
+        name = weights_name(path, number).name
+        file = open_side_file(path, name, place) if 0 <= number < _MOST else None
+        if file is None:
+            raise unreadable("R102", f"weight buffer {number} is missing: no {name} beside the blob", place)
+        buffers[number] = file.bytes
     if offset < 0 or length < 0 or offset + length > buffers[number].size:
         raise unreadable("R102", f"bytes {offset}..{offset + length} are outside weight buffer {number}, which has {buffers[number].size}", place)
     return buffers[number][offset : offset + length]

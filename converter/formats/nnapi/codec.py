@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,7 +22,7 @@ import numpy as np
 from converter.diagnostics import Where
 from converter.errors import unreadable
 from converter.files import Output
-from converter.formats.nnapi.fields import Fields, parse_object, pool_path
+from converter.formats.nnapi.fields import Fields, open_pool, parse_object
 from converter.formats.nnapi.layout import Layout, lay_out
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.operations import is_operation, nearest
@@ -91,10 +90,10 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
     names, pools = fields.texts("pools"), []
     for i, name in enumerate(names):
         where = fields.where(f"pools[{i}]")
-        pool = pool_path(path, name, where)
-        if not os.path.isfile(pool):  # also of a name longer than names can be
+        pool = open_pool(path, name, where)
+        if pool is None:
             raise unreadable("R102", f"the pool {name!r} is missing", where, "the values of constants lie in a second file beside the table")
-        pools.append(MappedFile(pool).bytes)
+        pools.append(pool.bytes)
     return Stored(values, pools, names, _stem(path.name))
 
 

@@ -5,34 +5,29 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from converter import notes
 from converter.diagnostics import Where
 from converter.errors import ReadError, unreadable
-from converter.files import side_file
+from converter.files import open_side_file
 from converter.mapped import MappedFile
 
 T = TypeVar("T")
 _MISSING: Any = object()
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
     """The JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN, and numbers or nesting beyond reason."""
     data = source.bytes.tobytes()
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
-        if _SURROGATE.search(data):
-            json.dumps(value, ensure_ascii=False).encode()
+        value = notes.parse(data, finite=True)
     except (UnicodeDecodeError, UnicodeEncodeError) as e:
         raise unreadable("R103", f"the text is not UTF-8: {e.reason}", Where(file)) from None
     except json.JSONDecodeError as e:
         raise unreadable("R103", f"not JSON: {e.msg}", Where(file, line=e.lineno)) from None
-    except RecursionError:
-        raise unreadable("R103", "the JSON is nested too deeply", Where(file)) from None
     except ValueError as e:
         raise unreadable("R103", f"not JSON: {str(e).split(';')[0]}", Where(file)) from None
     if not isinstance(value, dict):
@@ -40,26 +35,11 @@ def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        raise ValueError(f"the key {next(k for k, _ in pairs if k in seen or seen.add(k))!r} is repeated")  # type: ignore[func-returns-value]
-    return result
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
-
-
-def pool_path(table: Path, name: str, where: Where) -> Path:
-    """The path of a pool: a plain file name beside the table (R107 otherwise)."""
+def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
+    """A pool: a plain file name beside the table (R107 otherwise); None when it is missing."""
     if name in ("", ".", "..") or "/" in name or os.sep in name:
         raise unreadable("R107", f"the pool {name!r} is not a file name beside the table", where)
-    try:
-        return side_file(table, name, where)
-    except (OSError, ValueError):
-        raise unreadable("R107", f"the pool {name!r} is not a file name", where) from None
+    return open_side_file(table, name, where)
 
 
 class Fields:

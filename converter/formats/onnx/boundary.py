@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import onnx
@@ -15,6 +14,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import set_public_name
 from converter.graph.walk import all_graphs
+from converter.notes import note
 
 DEFAULTS = "netconv.defaults"
 
@@ -75,13 +75,8 @@ def check_version(proto: onnx.ModelProto, where: Where) -> None:
 
 def default_names(proto: onnx.ModelProto) -> set[str]:
     """The inputs whose initializers are values for when they are not fed. Without our own note, an initializer is a constant."""
-    note = next((p.value for p in proto.metadata_props if p.key == DEFAULTS), "")
-    try:
-        names = json.loads(note) if note else []
-    except ValueError:
-        return set()
-    listed = {i.name for i in proto.graph.input}
-    return {n for n in names if isinstance(n, str) and n in listed} if isinstance(names, list) else set()
+    names = note(next((p.value for p in proto.metadata_props if p.key == DEFAULTS), ""), [str])
+    return set(names or ()) & {i.name for i in proto.graph.input}
 
 
 def take_metadata(model: ir.Model, proto: onnx.ModelProto) -> None:

@@ -6,7 +6,6 @@ file (wire.py) and `Weights` hands them out as views of the mapped file; `write_
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +18,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import WriteError, unreadable
-from converter.files import Output, side_file
+from converter.files import Output, open_side_file
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
 from converter.limits import MOST_AXES
 from converter.mapped import MappedFile
@@ -127,10 +126,10 @@ class Weights:
 
     def _file(self, name: str, where: Where) -> MappedFile:
         if name not in self._files:
-            path = side_file(self.model, name, where)
-            if not os.path.isfile(path):  # also of a name longer than names can be
+            file = open_side_file(self.model, name, where)
+            if file is None:
                 raise unreadable("R102", f"the weights file {name!r} is missing", where)
-            self._files[name] = MappedFile(path)
+            self._files[name] = file
         return self._files[name]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from converter.diagnostics import Diagnostic
 from converter.errors import ReadError
-from converter.files import Output
+from converter.files import Output, open_side_file
 from converter.formats.openvino.check import check_net
 from converter.formats.openvino.ir import Net, materialise
 from converter.formats.openvino.reader import read_net
@@ -24,11 +24,11 @@ def read_ir(path: Path | str, weights: Path | None = None) -> Net:
     """Reads NAME.xml and, when it is there, NAME.bin beside it or the file `weights`.
 
     Everything is checked on the way: structure, sizes, references into the .bin, the graph. Blobs are views of the mapped .bin.
-    ReadError: R100 unreadable file, R102 .bin missing or too small, R103 damaged, R104 version, R105 not a graph, R110 impossible value.
+    ReadError: R100 unreadable file, R102 .bin missing or too small, R107 .bin elsewhere, R103 damaged, R104 version, R105 not a graph, R110 impossible value.
     """
     xml = MappedFile(path)
     beside = xml.path.with_suffix(".bin")
-    bin = MappedFile(weights) if weights else MappedFile(beside) if beside.exists() else None
+    bin = MappedFile(weights) if weights else open_side_file(xml.path, beside.name)
     net = _parse(xml, bin, beside.name)
     check_net(net)
     return net

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from converter.diagnostics import Diagnostic, Where
 from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import Output, side_file
+from converter.files import Output, open_side_file
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Document, Graph, Layer, constant_order, move
@@ -56,15 +56,13 @@ def _find_bin(document: Document, path: Path, weights: str | os.PathLike[str] | 
         return MappedFile(weights)
     where = document.where("model_bin")
     named = str(document.header.get("model_bin") or "")
-    candidates = [path.with_suffix(".bin")]
-    if named:
-        candidates.insert(0, side_file(path, named, where))
     # the tools write model_bin relative to where they were started, so the neighbour is tried as well
+    candidates = [*([named] if named else []), path.with_suffix(".bin").name]
     for candidate in candidates:
-        if os.path.isfile(candidate):
-            return MappedFile(candidate)
+        if (file := open_side_file(path, candidate, where)) is not None:
+            return file
     if any(True for _ in document.constants()):
-        names = " nor ".join(dict.fromkeys(c.name for c in candidates))
+        names = " nor ".join(dict.fromkeys(Path(c).name for c in candidates))
         raise unreadable("R102", f"the file with the constants is missing: neither {names} exists", where, help="name it with --weights")
     return None
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from converter.files import Output
+from converter.errors import ReadError
+from converter.files import Output, open_side_file
 from converter.graph.names import public_name, set_public_name
 from converter.model import Model
+from converter.notes import note
 
 SUFFIX = ".map.json"
 
@@ -27,12 +29,11 @@ def write_map(renamed: dict[str, str], out: Output) -> None:
 def restore_names(model: Model, path: Path) -> None:
     """Gives inputs and outputs their public names back; a map that cannot be read is as good as none."""
     try:
-        found = json.loads(path.with_suffix(SUFFIX).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        file = open_side_file(path, path.with_suffix(SUFFIX).name)
+    except ReadError:
         return
-    names = found.get("tensors") if isinstance(found, dict) else None
-    if isinstance(names, dict):
-        for value in [*model.ir.graph.inputs, *model.ir.graph.outputs]:
-            name = names.get(public_name(value))
-            if isinstance(name, str):
-                set_public_name(value, name)
+    found = note(file.bytes.tobytes(), {"tensors": {str: str}}) if file is not None else None
+    names = found.get("tensors", {}) if found else {}
+    for value in [*model.ir.graph.inputs, *model.ir.graph.outputs]:
+        if public_name(value) in names:
+            set_public_name(value, names[public_name(value)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import onnx_ir as ir
@@ -13,8 +12,10 @@ from converter.formats.coreml.special.registry import lowers
 from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.notes import note
 
 Value = ir.Value
+_PARAMETER = {"doubleValue": float, "stringValue": str, "intValue": int, "longValue": int, "boolValue": bool}
 _RANDOM = {"RandomNormal": {"mean": "mean", "scale": "stdDev"}, "RandomUniform": {"low": "minVal", "high": "maxVal"}, "RandomBernoulli": {"prob": "prob"}}
 _DEFAULT = {"mean": 0.0, "scale": 1.0, "low": 0.0, "high": 1.0, "prob": 0.5}
 
@@ -54,7 +55,9 @@ def lower_custom(near: Node, low: Lowering) -> None:
     count = int(near.attrs.get("weights", 0))
     split = len(near.inputs) - count
     blobs = {f"weights[{i}]": core(low).weights(v) for i, v in enumerate(near.inputs[split:])}
-    parameters = json.loads(near.attrs.get("parameters", "{}"))
+    parameters = note(near.attrs.get("parameters", "{}"), {str: _PARAMETER})
+    if parameters is None or any(len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()):
+        raise MappingError("the parameters are no JSON object of texts, numbers and truth values as Core ML names them", "R110")
     attrs = {"className": near.attrs["class_name"], "description": near.attrs.get("description", ""), "parameters": parameters}
     low.add("custom", near.inputs[:split], near.outputs, attrs, blobs)
 
