@@ -14,7 +14,9 @@ from converter.errors import UnsupportedError
 from converter.formats.zhouyi.codec import read_ir
 from converter.formats.zhouyi.validate import validate
 from converter.graph.build import Builder, new_model
+from converter.graph.infer import shape_of
 from converter.model import Model
+from judged import run_in
 
 FLOAT, INT64, BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
 
@@ -80,8 +82,65 @@ def test_loop_is_a_sub_graph(counts: bool, tmp_path: Path) -> None:
     (layer,) = [x for x in document.layers if x.type == "Loop"]
     (body,) = document.subgraphs
     assert len(layer.inputs) == len(body.input_tensors) == len(body.output_tensors) + 1
+    assert layer.attrs["dependency_inputs_num"] == len(layer.inputs) - 2 and layer.attrs["scan_outputs_num"] == 0
     assert body.input_tensors[0] not in {t.name for x in body.layers for t in x.inputs}, "what an executor feeds there is not the turn"
     same(model, again, *({"x": np.array(x, np.float32), "factor": np.array([f], np.float32)} for x, f in (([1, 2, 3], 2), ([40, 2, 3], 1.5), ([200, 1, 1], 3))))
+
+
+def without_constants() -> ir.Model:
+    """An If of which only the branches have constants."""
+    model, b = new_model("m")
+    x, go = b.input("x", FLOAT, [2, 3]), b.input("go", BOOL, [])
+    inside, other = b.body("then"), b.body("else")
+    inside.output(inside.op("Mul", x, 2.0))
+    other.output(other.op("Add", x, np.arange(6, dtype=np.float32).reshape(2, 3)))
+    b.output(b.op("If", go, then_branch=inside.graph, else_branch=other.graph))
+    return model
+
+
+def test_the_main_graph_has_a_constant_where_a_sub_graph_has_one(tmp_path: Path) -> None:
+    """The vendor's reader opens the .bin for the main graph."""
+    model = without_constants()
+    again, document = written(model, tmp_path)
+    assert [x.type for x in document.layers] == ["Input", "Input", "Constant", "If"]
+    x = np.ones((2, 3), np.float32)
+    same(model, again, {"x": x, "go": np.array(True)}, {"x": x, "go": np.array(False)})
+    converter.save(again, tmp_path / "again.txt")
+    assert "Constant" in [x.type for x in read_ir(tmp_path / "again.txt").layers]
+
+
+def recurrent(op: str, activations: list[str] | None) -> ir.Model:
+    gates, (model, b) = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], new_model("m")
+    rng = np.random.default_rng(1)
+    weights = [rng.standard_normal((1, gates * 4, n)).astype(np.float32) * 0.4 for n in (3, 4)]
+    x = b.input("x", FLOAT, [5, 2, 3])
+    b.output(*b.ops(op, x, *weights, outputs=2, hidden_size=4, activations=activations))
+    return model
+
+
+RECURRENT = [("LSTM", ["Sigmoid", "Relu", "Tanh"]), ("GRU", ["HardSigmoid", "Tanh"]), ("RNN", ["Relu"]), ("LSTM", None), ("GRU", None), ("RNN", ["Sigmoid"])]
+
+
+@pytest.mark.parametrize(("op", "activations"), RECURRENT)
+def test_activations_that_the_executor_lacks_are_written_out(op: str, activations: list[str] | None, tmp_path: Path) -> None:
+    model = recurrent(op, activations)
+    again, document = written(model, tmp_path)
+    kept = {x.type for x in document.layers} & {"BasicLSTM", "GRUv1", "GRUv3", "RNN"}
+    assert bool(kept) == (not activations or set(activations) <= {"Sigmoid", "Tanh"})
+    same(model, again, {"x": np.random.default_rng(2).standard_normal((5, 2, 3)).astype(np.float32)})
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("name", ["choice", "loop", "counting", "bare", *(f"{op}-{a}" for op, a in RECURRENT)])
+def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) -> None:
+    made = {"choice": choice, "loop": lambda: halving(False), "counting": lambda: halving(True), "bare": without_constants}
+    made |= {f"{op}-{a}": lambda op=op, a=a: recurrent(op, a) for op, a in RECURRENT}
+    model, rng = made[name](), np.random.default_rng(4)
+    converter.save(Model(model, "onnx"), tmp_path / "m.txt")
+    feeds = {v.name: np.array(True) if v.dtype == BOOL else rng.random(shape_of(v)).astype(np.float32) + 1 for v in model.graph.inputs}
+    wanted = Model(model, "onnx").run(feeds)
+    for found, right in zip(run_in("zhouyi-vendor", tmp_path / "m.txt", feeds).values(), wanted.values(), strict=True):
+        np.testing.assert_allclose(found.reshape(right.shape), right, 1e-4, 1e-5)
 
 
 def test_a_loop_of_known_length_is_written_out(tmp_path: Path) -> None:
@@ -113,7 +172,15 @@ def test_a_body_that_reads_the_number_of_turns_is_refused(tmp_path: Path) -> Non
         converter.load(tmp_path / "m.txt")
 
 
-@pytest.mark.parametrize(("change", "message"), [(("body=body_0", "body=nobody"), "names no sub-graph"), (("body=body_0\n", ""), "'body' is absent")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("body=body_0", "body=nobody"), "names no sub-graph"),
+        (("body=body_0\n", ""), "'body' is absent"),
+        (("scan_outputs_num=0", "scan_outputs_num=1"), "scan_outputs_num=1, but the layer has 0"),
+        (("dependency_inputs_num=2", "dependency_inputs_num=1"), "dependency_inputs_num=1, but the layer has 2"),
+    ],
+)
 def test_a_body_that_is_missing(change: tuple[str, str], message: str, tmp_path: Path) -> None:
     read_body(tmp_path, change)
     with pytest.raises(UnsupportedError, match=message):

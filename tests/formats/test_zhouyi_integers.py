@@ -115,10 +115,38 @@ def test_reductions(method: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("kind", "function"), [("Abs", np.abs), ("Negative", np.negative), ("Sign", np.sign)])
-def test_signs(kind: str, function: Any, tmp_path: Path) -> None:
-    x = whole(3, 50)
-    np.testing.assert_array_equal(compute(tmp_path, kind, [x], x.shape, {}), np.clip(function(plus(x)) - OUT_ZERO, -128, 127))
+def test_negative_and_sign(tmp_path: Path) -> None:
+    x = whole(2, 3, 4)
+    np.testing.assert_array_equal(compute(tmp_path, "Negative", [x], x.shape, {}), np.clip(-plus(x) - OUT_ZERO, -128, 127))
+    np.testing.assert_array_equal(compute(tmp_path, "Sign", [x], x.shape, {}), np.sign(plus(x)))
+    with pytest.raises(ConverterError, match="Negative with a scale has no integer form"):
+        compute(tmp_path, "Negative", [x], x.shape, ONE)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_amounts(dtype: str, tmp_path: Path) -> None:
+    """With a scale on the grid of the result; without one that of the stored integer, as many bits of it as the type has."""
+    x = np.append(whole(23), np.int8(-128))
+    info = np.iinfo(dtype)
+    found = compute(tmp_path, "Abs", [x], x.shape, {"scale_value": 2, "shift_value": 0}, dtype=dtype)
+    np.testing.assert_array_equal(found, rescaled(np.abs(plus(x)), 2, 0, info.min, info.max))
+    found = compute(tmp_path, "Abs", [x], x.shape, {}, dtype=dtype)
+    np.testing.assert_array_equal(found, np.abs(x.astype(np.int64)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_casts(dtype: str, ignored: bool, tmp_path: Path) -> None:
+    """A scale takes both zero points into account whatever is said to be ignored; results of more than 16 bits are cut, not rounded."""
+    x, info = whole(2, 3, 4), np.iinfo(dtype)
+    keys = {"to_dtype": DType(dtype), "ignore_scale_zp": ignored}
+    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "SATURATION", **ONE, "shift_value": 7}, dtype=dtype)
+    cut = np.trunc(plus(x) * 181 / 128 - OUT_ZERO)
+    np.testing.assert_array_equal(found, cut if dtype == "int32" else rescaled(plus(x), 181, 7, info.min, info.max))
+    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "SATURATION"}, dtype=dtype)
+    np.testing.assert_array_equal(found, np.clip(x.astype(np.int64) if ignored else plus(x) - OUT_ZERO, info.min, info.max))
+    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "TRUNCATION"}, dtype=dtype)
+    np.testing.assert_array_equal(found, x.astype(dtype))
 
 
 def test_quotients(tmp_path: Path) -> None:
@@ -266,8 +294,8 @@ def test_a_gated_layer_that_resets_behind_its_product(tmp_path: Path) -> None:
 
 def test_the_range_of_a_tensor_bounds_it(tmp_path: Path) -> None:
     x = whole(2, 60)
-    found = compute(tmp_path, "Abs", [x], x.shape, {}, range=[-127, 100])
-    np.testing.assert_array_equal(found, np.clip(np.abs(plus(x)) - OUT_ZERO, -127, 100))
+    found = compute(tmp_path, "Negative", [x], x.shape, {}, range=[-127, 100])
+    np.testing.assert_array_equal(found, np.clip(-plus(x) - OUT_ZERO, -127, 100))
 
 
 @pytest.mark.parametrize(

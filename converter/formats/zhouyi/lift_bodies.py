@@ -66,6 +66,9 @@ def lift_loop(lift: GraphLift, layer: Layer) -> list[ir.Value]:
         inner.env[name] = inner.builder.input(name, value.dtype, shape_of(value))
     inner.run()
     more = len(layer.outputs) - states
+    for key, count in (("dependency_inputs_num", states), ("scan_outputs_num", more)):
+        if layer.attrs.get(key, count) != count:
+            raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
     results = _results(lift, inner, graph, layer, 1 + states + more, 1)
     kept = [_like(inner, v, t) for v, t in zip(results[1:], layer.outputs, strict=True)]
     inner.builder.output(inner.builder.op("Reshape", truth_of(inner.builder, results[0]), []), *kept)

@@ -255,8 +255,18 @@ class DocumentWriter:
             self.problems.append(Diagnostic(e.code, str(e), where=Where(layer=hint)))
             return Tensor(name, shape or (), DType.FLOAT32)
 
+    def _main_constant(self) -> None:
+        """The vendor's reader takes nothing from the .bin for a sub-graph when it needed nothing for the main graph: then that gets a constant, too."""
+        if any(x.constants for x in self.layers) or not any(x.constants for g in self.subgraphs for x in g.layers):
+            return
+        value = ir.Value(name="unused", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1]))
+        value.const_value = ir.Tensor(np.zeros(1, np.float32))
+        self._operand(value)
+        self.layers.insert(sum(x.type == "Input" for x in self.layers), self.layers.pop())
+
     def document(self, name: str) -> tuple[Document, dict[str, str]]:
         """The document with legal names, and the public names of boundary tensors that are called otherwise in the file."""
+        self._main_constant()
         inputs, outputs = ([self.names[self._root(v)] for v in values] for values in (self.graph.inputs, self.graph.outputs))
         document = build_document(name, self.layers, inputs, outputs, subgraphs=self.subgraphs)
         renaming = legalise_names(document)

@@ -13,11 +13,14 @@ from converter.formats.zhouyi.integer.register import (
     bits_of,
     factor,
     integer,
+    is_scaled,
     look_up,
     numbers,
     real,
     rescale,
     stored,
+    unscaled,
+    wrapped,
 )
 from converter.formats.zhouyi.ops.fields import axes_of, axis_of
 from converter.formats.zhouyi.special.products import lift_mat_mul
@@ -106,11 +109,25 @@ def reduce(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     raise MappingError(f"{method} has no integer form here")
 
 
-@integer("Abs", "Negative", "Sign")
-def signs(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+@integer("Negative")
+def negative(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     """The scale stays; the zero point of the output is taken off, the range bounds."""
-    op = {"Abs": "Abs", "Negative": "Neg", "Sign": "Sign"}[layer.kind]
-    return ended(layer, b, q, b.op(op, real(b, operand(layer), q.inputs[0])), 1.0)
+    unscaled(layer)
+    return ended(layer, b, q, b.op("Neg", real(b, operand(layer), q.inputs[0])), 1.0)
+
+
+@integer("Sign")
+def sign(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """-1, 0 and 1 as they are, whatever the grid of the output."""
+    return stored(b, b.op("Sign", real(b, operand(layer), q.inputs[0])), q.types[0])
+
+
+@integer("Abs")
+def absolute(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
+    """With a scale, the number on the grid of the output; without one, the amount of the stored integer, zero point and all."""
+    if is_scaled(layer):
+        return ended(layer, b, q, b.op("Abs", real(b, operand(layer), q.inputs[0])))
+    return wrapped(b, b.op("Abs", b.op("Cast", operand(layer), to=int(ir.DataType.INT64))), q.types[0])
 
 
 @integer("Div")

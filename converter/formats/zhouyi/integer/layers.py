@@ -8,7 +8,21 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.integer.arithmetic import prelu
-from converter.formats.zhouyi.integer.register import ARITHMETIC, Quantised, activated, bits_of, factor, integer, look_up, numbers, real, rescale, stored
+from converter.formats.zhouyi.integer.register import (
+    ARITHMETIC,
+    Quantised,
+    activated,
+    bits_of,
+    factor,
+    integer,
+    is_scaled,
+    look_up,
+    numbers,
+    real,
+    rescale,
+    stored,
+    wrapped,
+)
 from converter.formats.zhouyi.ops.fields import axis_of
 from converter.formats.zhouyi.ops.windows import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
 from converter.formats.zhouyi.special.register import blob, choose, need_int, operand, static, twin
@@ -87,10 +101,18 @@ def concat(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
 
 @integer("Cast")
 def cast(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
-    """From one zero point (and, with a scale, one scale) to another."""
-    low, high = q.limits()
+    """With a scale, from one grid to another. Without one, from one zero point to another, or the stored integer as it is, cut to the bits of the type.
+
+    A result of more than 16 bits is not rounded: what lies behind the point is cut off.
+    """
+    x, dtype, (low, high) = operand(layer), q.types[0], q.limits()
+    if is_scaled(layer):
+        wide = dtype.is_integer() and dtype.bitwidth > 16
+        return stored(b, rescale(b, real(b, x, q.inputs[0]), factor(layer), q.outputs[0], low, high, "Identity" if wide else "Round"), dtype)
+    if str(layer.attrs.get("clip_mode", "SATURATION")).upper() == "TRUNCATION":
+        return wrapped(b, b.op("Cast", x, to=int(ir.DataType.INT64)), dtype)
     before, behind = (0, 0) if layer.attrs.get("ignore_scale_zp") else (q.inputs[0], q.outputs[0])
-    return stored(b, rescale(b, real(b, operand(layer), before), factor(layer), behind, low, high), q.types[0])
+    return stored(b, rescale(b, real(b, x, before), 1.0, behind, low, high), dtype)
 
 
 TABLES = "Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"

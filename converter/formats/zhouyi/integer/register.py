@@ -79,15 +79,25 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
     return np.asarray(value, np.float64).reshape(-1)
 
 
+def is_scaled(layer: Layer) -> bool:
+    return "scale_value" in layer.attrs or "scale" in layer.blobs
+
+
+def unscaled(layer: Layer) -> None:
+    """MappingError where a layer has a scale at which the executor does not look: who wrote it meant another result."""
+    if (factor(layer) != 1).any():
+        raise MappingError(f"{layer.kind} with a scale has no integer form here")
+
+
 def factor(layer: Layer) -> Array:
     """scale * 2 ** -shift: exact in a float32, as the scale has at most 16 bits."""
     return (numbers(layer, "scale", 1) * 2.0 ** -numbers(layer, "shift", 0)).astype(np.float32)
 
 
-def rescale(b: Builder, x: ir.Value, by: Any, zero: int, low: float, high: float) -> ir.Value:
+def rescale(b: Builder, x: ir.Value, by: Any, zero: int, low: float, high: float, rounding: str = "Round") -> ir.Value:
     """clamp(round(x * by) - zero, low, high)."""
-    by = np.asarray(by, np.float32)
-    y = b.op("Round", b.op("Mul", x, b.const(by.reshape(()) if by.size == 1 else by)))
+    by = np.asarray(by, x.dtype.numpy() if x.dtype is not None else np.float32)
+    y = b.op(rounding, b.op("Mul", x, b.const(by.reshape(()) if by.size == 1 else by)))
     if zero:
         y = b.op("Sub", y, b.like(y, zero))
     return b.op("Clip", y, b.like(y, low), b.like(y, high))
@@ -95,6 +105,14 @@ def rescale(b: Builder, x: ir.Value, by: Any, zero: int, low: float, high: float
 
 def stored(b: Builder, y: ir.Value, dtype: ir.DataType) -> ir.Value:
     return y if y.dtype == dtype else b.op("Cast", y, to=int(dtype))
+
+
+def wrapped(b: Builder, y: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """64-bit integers as others, of which only the lowest bits are kept."""
+    if dtype.is_integer() and dtype.bitwidth < 64:
+        count, low = 1 << dtype.bitwidth, int(np.iinfo(dtype.numpy()).min)
+        y = b.op("Add", b.op("Mod", b.op("Sub", y, b.like(y, low)), b.like(y, count)), b.like(y, low))
+    return stored(b, y, dtype)
 
 
 def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> ir.Value:

@@ -46,4 +46,5 @@ def lower_loop(node: Node, low: Lowering) -> None:
     outputs = [*node.outputs[:states], *kept, *node.outputs[states:]]
     inner = list(graph.outputs)
     body = Body("body", graph, [*graph.inputs, *outside], [*inner[: 1 + states], *outside, *inner[1 + states :]])
-    low.add("Loop", inputs, outputs, {}, extra=[body])
+    attrs = {"dependency_inputs_num": states + len(outside), "scan_outputs_num": len(node.outputs) - states}
+    low.add("Loop", inputs, outputs, attrs, extra=[body])

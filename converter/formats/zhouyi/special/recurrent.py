@@ -17,6 +17,7 @@ from converter.mapping.node import Layer, MappingError, Node
 # positions of ONNX's gates (i o f c; z r h) among those of the format
 LSTM_TO_ONNX, GRU_TO_ONNX = (0, 3, 2, 1), (1, 0, 2)
 LSTM_FROM_ONNX, GRU_FROM_ONNX = (0, 3, 2, 1), (1, 0, 2)
+RUN = ("SIGMOID", "TANH")  # activations of recurrent layers that the vendor's executor knows; the definition lists more
 FUNCTIONS = {name.upper(): name for name in ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Elu", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu")}
 
 
@@ -123,7 +124,7 @@ def lower_rnn(node: Node, low: Lowering) -> None:
     direction, names = a.get("direction", "forward"), [f.upper() for f in a.get("activations") or ["Tanh"]]
     if direction not in ("forward", "reverse") or a.get("layout", 0) or node.input(4) is not None:
         raise MappingError("two directions, layout=1 or sequence lengths have no counterpart")
-    if names[0] not in PLAIN or a.get("activation_alpha") or a.get("activation_beta"):
+    if names[0] not in RUN or a.get("activation_alpha") or a.get("activation_beta"):
         raise MappingError("these activations have no counterpart")
     x, w, r = operand(node), fixed(node, 1, "the weights")[0], fixed(node, 2, "the weights")[0]
     (time, batch, size), h = static(x), r.shape[1]
@@ -186,7 +187,7 @@ def _refuse(node: Node, direction: str, count: int) -> None:
         raise MappingError("two directions or layout=1 have no counterpart")
     if any(node.input(i) is not None for i in (4, 7)) or a.get("input_forget", 0):
         raise MappingError("sequence lengths, peepholes and coupled gates have no counterpart")
-    if any(f not in FUNCTIONS for f in functions[:count]) or a.get("activation_alpha") or a.get("activation_beta"):
+    if any(f not in RUN for f in functions[:count]) or a.get("activation_alpha") or a.get("activation_beta"):
         raise MappingError("these activations have no counterpart")
 
 
