@@ -129,6 +129,9 @@ def lower_prelu(near: Node, low: Lowering) -> None:
     channels = slope.ndim >= 3 and slope.size == slope.shape[-3] and rank >= 3
     if slope.size != 1 and not channels:
         raise MappingError("a slope that is neither one number nor one per channel (axis -3)")
+    if rank < 3:  # the layer with slopes wants channels
+        low.add("activation", [x], near.outputs, {"leakyReLU": {"alpha": float(slope.reshape(-1)[0])}})
+        return
     low.add("activation", [x], near.outputs, {"PReLU": {}}, {"PReLU.alpha": core(low).plain(slope.reshape(-1))})
 
 
