@@ -23,6 +23,7 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompose import DECOMPOSITIONS
 from converter.passes.decompositions.normalisation import local_response as lrn
 from converter.passes.decompositions.quantisation import conv_integer
+from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.fold import fold
 from converter.passes.legalise import onnx_function, rewritten
@@ -222,11 +223,34 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
     return conv_integer(node, b) if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,) else _of_one_sign(node, b)
 
 
+def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels fail, or reduce, where no axis at all is meant."""
+    return each_alone(node, b) if reduces_nothing(node) else None
+
+
+def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels, where margins count, take those in front for those behind; zeros that are put around before are the same."""
+    x, a = node.inputs[0], attrs_of(node)
+    pads, counted = np.array(a.pop("pads", [])).reshape(2, -1), a.pop("count_include_pad", node.op_type == "LpPool")
+    if x is None or not counted or a.get("ceil_mode", 0) or (pads[0] == pads[1]).all():
+        return None
+    return b.op(node.op_type, b.op("Pad", x, np.pad(pads, ((0, 0), (2, 0))).reshape(-1)), **a)
+
+
+def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels do not count axes from the end."""
+    a, x = attrs_of(node), node.inputs[0]
+    axes, rank = a.get("axes") or [], None if x is None else rank_of(x)
+    if rank is None or all(i >= 0 for i in axes):
+        return None
+    return b.op("Resize", *node.inputs, **{**a, "axes": [i % rank for i in axes]})
+
+
 def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
     """The kernel refuses an empty set of truth values."""
     x = node.inputs[0]
-    if x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
-        return None
+    if reduces_nothing(node) or x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
+        return _reduction(node, b)
     small = b.op(node.op_type, b.op("Cast", x, to=int(_T.UINT8)), *node.inputs[1:], **attrs_of(node))
     return b.op("Cast", small, to=int(_T.BOOL))
 
@@ -274,6 +298,7 @@ def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
+    **dict.fromkeys(("AveragePool", "LpPool"), _pool_of_uneven_margins),
     "ConvInteger": _conv_integer,
     "Cos": _cos_of_doubles,
     "LRN": _lrn,
@@ -285,7 +310,9 @@ DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "Pad": _pad_every_axis,
     "QLinearConv": _of_one_sign,
     "QLinearMatMul": _of_one_sign,
+    **{f"Reduce{kind}": _reduction for kind in ("L1", "L2", "LogSum", "LogSumExp", "Mean", "Min", "Prod", "Sum", "SumSquare")},
     "ReduceMax": _largest_truth_of_nothing,
+    "Resize": _resize_of_last_axes,
     "ReverseSequence": _reversed_nothing,
     "StringNormalizer": _string_normalizer,
     "Where": _choice_of_truths,

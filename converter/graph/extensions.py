@@ -37,7 +37,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.infer import infer as infer_node
 from converter.graph.infer import known, set_known, set_type
 from converter.graph.names import Names
-from converter.graph.walk import all_nodes, discard, take_over
+from converter.graph.walk import all_graphs, all_nodes, discard, subgraphs, take_over
 
 Body = Callable[..., Any]
 Spelling = Callable[[ir.Graph, Names], None]
@@ -201,6 +201,7 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
         b.graph.inputs.extend(v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal)
     if spell is not None:
         spell(b.graph, b.names)
+    _name_inner_values(b.graph, node.op_type)
     for v in b.graph.all_nodes():
         v.metadata_props.clear()
     text = hashlib.sha256()
@@ -208,6 +209,19 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
         text.update(ir.to_proto(n).SerializeToString(deterministic=True))
     text.update("|".join(str(v.name) for v in [*b.graph.inputs, *b.graph.outputs]).encode())
     return ir.Function(node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[])
+
+
+def _name_inner_values(graph: ir.Graph, kind: str) -> None:
+    """Names for the values of If and Loop bodies that the model around the function will hardly have.
+
+    Who puts a function in place of its call renames what the function itself holds; a value of a body would hide one of its name
+    that the function is given.
+    """
+    for node in graph:
+        for body in subgraphs(node):
+            for inner in all_graphs(body):
+                for value in [*inner.inputs, *(o for n in inner for o in n.outputs)]:
+                    value.name = f"{value.name}_of_{kind}"
 
 
 def bind(model: ir.Model, spell: Spelling | None = None) -> None:

@@ -207,3 +207,61 @@ def test_definitions_are_spelled_so_too(tmp_path: Path) -> None:
         np.testing.assert_array_equal(native(path, {"x": truths})[0], truths & CHOICE)
     finally:
         del CATALOGUE["TestChoice"]
+
+
+def test_values_of_bodies_hide_none_that_a_function_is_given(tmp_path: Path) -> None:
+    """What the function reads in its loop has the name of a value of the loop."""
+
+    @extension
+    def TestSums(b: Builder, x: ir.Value) -> ir.Value:
+        """Each row twice, one after the other."""
+        body = b.body("rows")
+        i = body.input("i", T.INT64, [])
+        body.input("go", T.BOOL, [])
+        row = body.op("Gather", x, i, name="row")
+        body.output(body.const(np.array(True), "again"), body.op("Add", row, row))
+        return b.op("Loop", np.array(2), np.array(True), body=body.graph)
+
+    try:
+        model, b = new_model()
+        b.output(b.ext("TestSums", b.op("Neg", b.input("x", T.FLOAT, [2, 3]), name="row")))
+        path = written(model, tmp_path / "m.onnx")
+        np.testing.assert_array_equal(native(path, {"x": ROWS})[0], -2 * ROWS)
+    finally:
+        del CATALOGUE["TestSums"]
+
+
+ROWS = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
+# name -> the operator, what it gives of ROWS, the operators of the file: the oldest supported release refuses the plain one, or computes something else
+DEVIATING: dict[str, tuple[Any, np.ndarray, list[str]]] = {
+    "a reduction over no axis": (lambda b, x: b.op("ReduceSumSquare", x, noop_with_empty_axes=1), ROWS**2, ["Mul"]),
+    "averages that count uneven margins": (
+        lambda b, x: b.op("AveragePool", b.op("Reshape", x, [1, 1, 2, 3]), kernel_shape=[2, 1], pads=[0, 0, 1, 0], count_include_pad=1),
+        np.stack([ROWS.mean(0), ROWS[1] / 2])[None, None],
+        ["Reshape", "Pad", "AveragePool"],
+    ),
+    "a sequence of nothing": (
+        lambda b, x: b.op("ReverseSequence", x, b.op("Cast", b.op("Gather", x, np.array(0)), to=int(T.INT64)), batch_axis=1, time_axis=0),
+        np.array([[4, 0, 1], [2, 5, -6]], np.float32),
+        ["Gather", "Cast", "Max", "ReverseSequence"],
+    ),
+    "the last axis resized": (
+        lambda b, x: b.op("Resize", x, None, np.array([2], np.float32), axes=[-1], mode="nearest"),
+        np.repeat(ROWS, 2, axis=1),
+        ["Resize"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATING)
+def test_what_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
+    make, wanted, spelling = DEVIATING[name]
+    model, b = new_model()
+    b.output(make(b, b.input("x", T.FLOAT, ROWS.shape)))
+    path = written(model, tmp_path / "m.onnx")
+    assert [k for k in kinds(path)] == spelling
+    data = ROWS.copy()
+    if name == "a sequence of nothing":
+        data[0] = [2, 0, 1]
+    np.testing.assert_allclose(native(path, {"x": data})[0], wanted, atol=1e-6)
+    assert not any(i < 0 for n in onnx.load(path).graph.node for a in n.attribute if a.name == "axes" for i in a.ints)
