@@ -127,6 +127,12 @@ def lower_squeeze(node: Node, low: Lowering) -> None:
     ones = None if axes is not None or before is None else [i for i, d in enumerate(before) if d == 1]
     if axes is None and after is None:
         raise MappingError("which axes have one entry depends on the data", "X203", help="fix the shapes with --inputs")
+    if axes is not None and known(axes) is None:
+        sizes = None if after is None else _sizes_behind(None, after, None)
+        if sizes is None:
+            raise MappingError("the axes are computed: the runtime does not know the rank of the result", "X203", "make the axes constant")
+        e.out("Reshape", x, sizes, special_zero=False)
+        return
     if (
         node.op == "Squeeze"
         and low.version < 15
@@ -270,11 +276,21 @@ def lift_tile(layer: Layer, b: Builder) -> ir.Value:
 
 @lowers("Tile")
 def lower_tile(node: Node, low: Lowering) -> None:
-    """There are as many repeats as axes; where only the number of axes is known, a Reshape says so."""
+    """There are as many repeats as axes; those that are computed are applied axis by axis: of several at a time the runtime makes garbage."""
     e, x, repeats = Emit(node, low), given(node, 0), given(node, 1)
-    if rank_of(x) is not None and dim(repeats, 0) is None:
-        repeats = e.op("Reshape", repeats, [rank_of(x)], special_zero=False)
-    e.out("Tile", x, e.ints(repeats) if rank_of(repeats) in (1, None) else e.reshape(repeats, [-1]))
+    n = rank_of(x)
+    if known(repeats) is not None or n is None or n < 2:
+        e.out("Tile", x, e.ints(repeats) if rank_of(repeats) in (1, None) else e.reshape(repeats, [-1]))
+        return
+    counts = e.op("Reshape", repeats, [n], special_zero=False)
+    parts = [low.value("count", repeats.dtype, [1]) for _ in range(n)]
+    e.out("Split", counts, np.array(0, np.int64), outputs=parts, num_splits=n)
+    one = np.ones(1, (repeats.dtype or ir.DataType.INT64).numpy())
+    for i, part in enumerate(parts):
+        each = e.op("Concat", *[one] * i, part, *[one] * (n - 1 - i), dtype=repeats.dtype, axis=0)
+        if i < n - 1:
+            x = e.op("Tile", x, each)
+    e.out("Tile", x, each)
 
 
 @lifts("Roll")
