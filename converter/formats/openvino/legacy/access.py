@@ -22,20 +22,21 @@ PRECISIONS = {
     "I8": ir.DataType.INT8, "U8": ir.DataType.UINT8, "BOOL": BOOL, "Q78": ir.DataType.INT16, "MIXED": FLOAT, "UNSPECIFIED": FLOAT, "": FLOAT,
 }  # fmt: skip
 
-LEGACY = "openvino.legacy"  # marks nodes that were such a layer before: what the layer cannot do is nothing that they do
+LEGACY = "openvino.legacy"  # on nodes that were one layer before: its type. What that layer cannot do is nothing that they do
 
 
-def marked(value: ir.Value) -> ir.Value:
-    """Marks the node that makes `value` as one that was a legacy layer."""
+def marked(value: ir.Value, layer: Layer) -> ir.Value:
+    """Marks the node that makes `value` as the whole of a legacy layer."""
     producer = value.producer()
     if producer is not None:
-        producer.metadata_props[LEGACY] = "1"
+        producer.metadata_props[LEGACY] = layer.kind
     return value
 
 
-def is_marked(value: ir.Value) -> bool:
+def kind_before(value: ir.Value) -> str:
+    """The type of the legacy layer that the node behind `value` was, or nothing."""
     producer = value.producer()
-    return producer is not None and LEGACY in producer.metadata_props
+    return producer.metadata_props.get(LEGACY, "") if producer is not None else ""
 
 
 def exposed(precision: str) -> ir.DataType:

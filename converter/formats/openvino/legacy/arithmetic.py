@@ -89,7 +89,7 @@ def lift_power(layer: Layer, b: Builder) -> ir.Value:
     y = x if scale == 1 else b.op("Mul", x, b.like(x, scale))
     y = y if shift == 0 else b.op("Add", y, b.like(y, shift))
     if power == -1:
-        return b.op("Reciprocal", as_float(b, y))
+        return marked(b.op("Reciprocal", as_float(b, y)), layer)
     if power == 0.5:
         return b.op("Sqrt", as_float(b, y))
     return y if power == 1 else b.op("Pow", y, b.like(y, power))
@@ -284,7 +284,7 @@ def lift_activation(layer: Layer, b: Builder) -> ir.Value:
 
 @lifts("FakeQuantize Quantize", "levels")
 def lift_fake_quantize(layer: Layer, b: Builder) -> ir.Value:
-    return marked(b.ext("FakeQuantize", *(as_float(b, operand(layer, i)) for i in range(5)), levels=integer(layer, "levels")))
+    return marked(b.ext("FakeQuantize", *(as_float(b, operand(layer, i)) for i in range(5)), levels=integer(layer, "levels")), layer)
 
 
 @lifts("Convert Copy", "precision")

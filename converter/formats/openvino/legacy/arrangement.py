@@ -32,7 +32,7 @@ from converter.mapping.node import Layer, MappingError
 @lifts("Reshape", "dim", "shape", "axis", "num_axes", "end_axis", "special_zero")
 def lift_reshape(layer: Layer, b: Builder) -> ir.Value:
     """The target shape is the port's, whatever `dim` (v2 to v4) or the second input (from v5) say."""
-    return b.op("Reshape", operand(layer), list(dims(layer)))
+    return marked(b.op("Reshape", operand(layer), list(dims(layer))), layer)
 
 
 @lifts("Flatten", "axis", "end_axis")
@@ -40,7 +40,7 @@ def lift_reshape(layer: Layer, b: Builder) -> ir.Value:
 @lifts("Unsqueeze", "expand_dim")
 def lift_to_port(layer: Layer, b: Builder) -> ir.Value:
     """Only the shape changes, and the port has it."""
-    return b.op("Reshape", operand(layer), list(dims(layer)))
+    return marked(b.op("Reshape", operand(layer), list(dims(layer))), layer)
 
 
 @lifts("Permute", "order")
@@ -71,7 +71,11 @@ def lift_split(layer: Layer, b: Builder) -> tuple[ir.Value, ...] | ir.Value:
     total = shape(x)[axis]
     if sum(sizes) != total:
         raise MappingError(f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}", "R105")
-    return b.ops("Split", x, sizes, outputs=len(sizes), axis=axis) if len(sizes) > 1 else b.op("Identity", x)
+    if len(sizes) == 1:
+        return b.op("Identity", x)
+    pieces = b.ops("Split", x, sizes, outputs=len(sizes), axis=axis)
+    marked(pieces[0], layer)
+    return pieces
 
 
 @lifts("Crop", "axis", "offset", "dim", "crop_begin", "crop_end")
@@ -145,7 +149,7 @@ def lift_gather(layer: Layer, b: Builder) -> ir.Value:
     """(data, indices) as the engine and the Model Optimizer have it, not the catalogue's order. Indices may be numbers of any type."""
     x = operand(layer)
     axis = known_ints(operand(layer, 2), "axis")[0] % len(shape(x)) if optional(layer, 2) is not None else axis_of(layer, len(shape(x)), 0)
-    return marked(b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis))
+    return marked(b.op("Gather", x, as_int64(b, operand(layer, 1)), axis=axis), layer)
 
 
 @lifts("Pad", "pads_begin", "pads_end", "pad_mode", "pad_value")
@@ -282,4 +286,4 @@ def lift_reduce(layer: Layer, b: Builder) -> ir.Value:
     logical = layer.kind in ("ReduceAnd", "ReduceOr")
     if logical:
         x = cast(b, cast(b, x, ir.DataType.BOOL), FLOAT)
-    return marked(b.op(REDUCTIONS[layer.kind], x, axes, keepdims=int(flag(layer, "keep_dims", True))))
+    return marked(b.op(REDUCTIONS[layer.kind], x, axes, keepdims=int(flag(layer, "keep_dims", True))), layer)

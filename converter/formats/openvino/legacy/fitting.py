@@ -22,16 +22,26 @@ MOVING = ("Reshape", "Squeeze", "Unsqueeze", "Tile", "Crop")  # behind these the
 def fitted(layers: Iterable[Layer]) -> list[Layer]:
     low = Lowering(FormatMapping(Table([])))
     made: dict[ir.Value, str] = {}
+    places: dict[ir.Value, Layer] = {}  # integers that are what an ArgMax gives as floats
+    scaled: dict[ir.Value, Layer] = {}  # multiples: the layer behind can take the factor
     for layer in layers:
         low._name = layer.name
         x = layer.inputs[0] if layer.inputs else None
-        if layer.kind == "Permute" and x is not None and made.get(x) in MOVING and written(x.dtype) == ir.DataType.INT32:
+        if layer.kind == "Convert" and x is not None and made.get(x) == "ArgMax" and written(layer.outputs[0].dtype) == ir.DataType.INT32:
+            places[layer.outputs[0]] = next(la for la in reversed(low.layers) if x in la.outputs)
+        if layer.kind == "Convert" and x in places and written(layer.outputs[0].dtype) == ir.DataType.FLOAT:
+            low.add("ArgMax", places[x].inputs, layer.outputs, places[x].attrs)
+        elif layer.kind == "Power" and x in scaled and layer.attrs["scale"] == "1":
+            low.add("Power", scaled[x].inputs, layer.outputs, {**layer.attrs, "scale": scaled[x].attrs["scale"]})
+        elif layer.kind == "Permute" and x is not None and made.get(x) in MOVING and written(x.dtype) == ir.DataType.INT32:
             _through_floats(low, layer, x)
         elif layer.kind in FIVE_AXES and x is not None and len(shape_of(x) or ()) > MOST_AXES:
             flat = [math.prod(static(x))]
             finish(low, step(low, layer.kind, [reshaped(low, x, flat)], layer.outputs[0], flat, layer.attrs), layer.outputs[0])
         else:
             low.layers.append(layer)
+        if layer.kind == "Power" and layer.attrs["power"] == "1" and layer.attrs["shift"] == "0":
+            scaled[layer.outputs[0]] = layer
         made.update((o, low.layers[-1].kind) for o in layer.outputs)
     return low.layers
 

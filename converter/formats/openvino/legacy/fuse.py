@@ -2,10 +2,12 @@
 
 before:  y = Conv(x, w); z = Add(y, c[1,C,1,1])        after:  z = Conv(x, w, c[C])
 before:  y = MatMul(x[N,I], w[I,O]); z = Add(y, c[O])  after:  z = Gemm(x, w, c)
+before:  y = Mul(x, s[1,C,1,1]); z = Add(y, c[1,C,1,1]) after:  z = BatchNormalization(x, s, c, 0, 1), which is ScaleShift
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.write_arithmetic import per_channel
@@ -32,12 +34,28 @@ def _bias(add: ir.Node, names: Names) -> None:
         before = data.producer() if data is not None else None
         if data is None or other is None or before is None or before.domain or len(data.uses()) != 1 or data.is_graph_output():
             continue
+        if before.op_type == "Mul" and _scale_shift(add, before, other, names):
+            return
         bias = _constant_bias(before, data, other)
         if bias is not None and shape_of(data) == shape_of(add.outputs[0]):
             b = builder_before(add, names)
             b.source = {k: v for k, v in before.metadata_props.items() if k.startswith("netconv.")}
             replace(add, [_with(before, b, bias)], b)
             return
+
+
+def _scale_shift(add: ir.Node, mul: ir.Node, shift: ir.Value, names: Names) -> bool:
+    shape = list(shape_of(add.outputs[0]) or ())
+    biases = per_channel(shift, shape) if len(shape) >= 4 and shape[1] > 1 else None
+    for x, factor in ((mul.inputs[0], mul.inputs[1]), (mul.inputs[1], mul.inputs[0])):
+        scales = per_channel(factor, shape) if biases is not None and factor is not None else None
+        if x is None or scales is None or biases is None or shape_of(x) != tuple(shape):
+            continue
+        b = builder_before(add, names)
+        b.source = {k: v for k, v in mul.metadata_props.items() if k.startswith("netconv.")}
+        replace(add, [b.op("BatchNormalization", x, scales, biases, np.zeros_like(scales), np.ones_like(scales), epsilon=0.0)], b)
+        return True
+    return False
 
 
 def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.access import is_marked
+from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.types import SMALL
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
@@ -212,7 +212,7 @@ def log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
 def unfit(node: ir.Node) -> bool:
     """Whether the layer of that name is known, but does not serve: it takes no integers, overflows, or makes the engine compute in 8 bits."""
     x = node.inputs[0] if node.inputs else None
-    if x is None or x.dtype is None or is_marked(node.outputs[0]):
+    if x is None or x.dtype is None or kind_before(node.outputs[0]):
         return False
     if (node.domain, node.op_type) == ("netconv", "FakeQuantize"):
         return constant(x) is not None

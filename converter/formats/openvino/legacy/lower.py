@@ -17,6 +17,7 @@ from converter.format import Flavour
 from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy import register
+from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
@@ -66,7 +67,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
             writer.narrowing.dtype(value)
     truth_as_numbers(graph)  # from here on the types are those of the target
-    legalise(graph, needless, {("", "Cast"): without_cast})
+    legalise(graph, needless, {("", "Cast"): without, ("", "Reshape"): without})
     writer.graph(graph.graph)
     names = {layer.name for layer in writer.net.layers}
     writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
@@ -81,7 +82,9 @@ def _grows(node: ir.Node) -> bool:
 
 
 def needless(node: ir.Node) -> bool:
-    """Identities, and casts between types that are written as one."""
+    """Identities, reshapes that leave the shape, and casts between types that are written as one."""
+    if node.op_type == "Reshape" and not node.domain and node.inputs[0] is not None and not kind_before(node.outputs[0]):
+        return shape_of(node.outputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(node.outputs[0])
     if node.op_type != "Cast" or node.inputs[0] is None:
         return node.op_type == "Identity"
     if node.attributes["to"].as_int() == D.BOOL or keeps_type(node.inputs[0]):
@@ -90,7 +93,7 @@ def needless(node: ir.Node) -> bool:
     return written(before) == written(after)
 
 
-def without_cast(node: ir.Node, b: Builder) -> ir.Value | None:
+def without(node: ir.Node, b: Builder) -> ir.Value | None:
     del b
     return node.inputs[0] if needless(node) else None
 

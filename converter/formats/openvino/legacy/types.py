@@ -64,8 +64,8 @@ def _may_overflow(node: ir.Node) -> bool:
         return node.op_type != "Abs" or target in (D.INT8, D.INT16)
     if source is None or target is None or source.is_floating_point() or source == D.BOOL or constant(node.inputs[0]) is not None:
         return False
-    inner, outer = (np.iinfo(t.numpy()) for t in (source, target))
-    return bool(inner.min < outer.min or inner.max > outer.max)
+    signs, bits = (source.is_signed(), target.is_signed()), (source.bitwidth, target.bitwidth)
+    return bits[0] > bits[1] if signs[0] == signs[1] else bool(signs[0]) or bits[0] >= bits[1]
 
 
 def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.formats.openvino.legacy.writing import (
@@ -195,6 +196,14 @@ def lower_sqrt(node: Node, low: Lowering) -> None:
     power(low, need(node, 0), node.outputs[0], exponent=0.5)
 
 
+@lowers("Reciprocal")
+def lower_reciprocal(node: Node, low: Lowering) -> None:
+    if kind_before(node.outputs[0]) == "Power":
+        power(low, need(node, 0), node.outputs[0], exponent=-1.0)
+    else:
+        low.add("Reciprocal", [need(node, 0)], node.outputs)
+
+
 @lowers("PRelu")
 def lower_prelu(node: Node, low: Lowering) -> None:
     x = need(node, 0)
@@ -237,7 +246,14 @@ def lower_gemm(node: Node, low: Lowering) -> None:
         if bias.size not in (1, w.shape[0]) or (bias.ndim == 2 and bias.shape[0] != 1):
             raise MappingError("the bias must have one number for each output")
         blobs["biases"] = np.broadcast_to((bias if beta == 1 else bias * np.asarray(beta, bias.dtype)).reshape(-1), [w.shape[0]])
-    low.add("FullyConnected", [a], [out], {"out-size": str(w.shape[0])}, blobs)
+    low.add("FullyConnected", [_image(a)], [out], {"out-size": str(w.shape[0])}, blobs)
+
+
+def _image(rows: ir.Value) -> ir.Value:
+    """The images of which `rows` are the flat form: the layer flattens them itself."""
+    producer = rows.producer()
+    before = producer.inputs[0] if producer is not None and producer.op_type in ("Reshape", "Flatten") and not producer.domain else None
+    return before if before is not None and len(static(before)) == 4 and static(before)[0] == static(rows)[0] else rows
 
 
 @lowers("MatMul")
@@ -260,12 +276,22 @@ def lower_matmul(node: Node, low: Lowering) -> None:
             first = second = fewer = [math.prod(front)]
         left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
     shape = [*front, left[-2], right[-1]]
-    inputs = [reshaped(low, a, left), reshaped(low, w, right)]
-    attrs = {"transpose_a": "False", "transpose_b": "False"}
+    turned = _turned(w) if len(static(w)) == rank <= 4 else None
+    inputs = [reshaped(low, a, left), reshaped(low, w, right) if turned is None else turned]
+    attrs = {"transpose_a": "False", "transpose_b": str(turned is not None)}
     if shape == static(out):
         low.add("GEMM", inputs, [out], attrs)
     else:
         finish(low, step(low, "GEMM", inputs, out, shape, attrs), out)
+
+
+def _turned(value: ir.Value) -> ir.Value | None:
+    """The matrices of which `value` is the transposed ones."""
+    producer = value.producer()
+    if producer is None or producer.op_type != "Transpose" or producer.domain or "perm" not in producer.attributes:
+        return None
+    perm, rank = list(producer.attributes["perm"].as_ints()), len(static(value))
+    return producer.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None
 
 
 @lowers("Cast")

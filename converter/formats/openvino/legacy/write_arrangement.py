@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.access import is_marked
+from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.types import COMPARISONS, LOGIC
 from converter.formats.openvino.legacy.writing import const, csv, finish, ints, ints_of, is_float, need, reshaped, scalar_of, static, step, widened
@@ -21,9 +21,30 @@ from converter.mapping.node import MappingError, Node
 
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def lower_reshape(node: Node, low: Lowering) -> None:
-    """All are the static shape of the result."""
-    static(need(node, 0))
-    finish(low, need(node, 0), node.outputs[0])
+    """All are the static shape of the result; what was a layer of another name before stays one."""
+    x, out = need(node, 0), node.outputs[0]
+    before, after = static(x), static(out)
+    kind = kind_before(out)
+    places = {"Unsqueeze": _extra(before, after), "Squeeze": _extra(after, before)}.get(kind)
+    if places:
+        low.add(kind, [x, ints(low, places)], [out])
+    elif kind == "Flatten" and after == [before[0], math.prod(before[1:])]:
+        low.add(kind, [x], [out], {"axis": "1", "end_axis": "-1"})
+    else:
+        finish(low, x, out)
+
+
+def _extra(few: list[int], many: list[int]) -> list[int]:
+    """The axes of length 1 that `many` has besides those of `few`; none where that is not all there is between them."""
+    found, left = [], list(few)
+    for axis, size in enumerate(many):
+        if left and left[0] == size:
+            left.pop(0)
+        elif size == 1:
+            found.append(axis)
+        else:
+            return []
+    return [] if left else found
 
 
 @lowers("Transpose")
@@ -55,7 +76,7 @@ def lower_split(node: Node, low: Lowering) -> None:
         for out, start in zip(node.outputs, starts, strict=False):
             if out.uses() or out.is_graph_output():
                 cut(low, x, out, {axis: int(start)})
-    elif len(set(sizes)) == 1:
+    elif len(set(sizes)) == 1 or kind_before(node.outputs[0]) == "Split":
         low.add("Split", [x], node.outputs, {"axis": str(axis), "num_split": str(len(sizes))})
     else:
         low.add("Slice", [x], node.outputs, {"axis": str(axis)})
@@ -148,7 +169,7 @@ def lower_gather(node: Node, low: Lowering) -> None:
     else:
         count = len(static(indices))
         indices = indices if 1 <= count <= 5 else reshaped(low, indices, [math.prod(static(indices))])
-        indices = indices if is_marked(out) else _from_zero(low, indices, size[axis])
+        indices = indices if kind_before(out) else _from_zero(low, indices, size[axis])
     shape = [*size[:axis], *static(indices), *size[axis + 1 :]]
     if shape == static(out):
         low.add("Gather", [x, indices], [out], {"axis": str(axis)})

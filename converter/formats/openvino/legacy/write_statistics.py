@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from converter.formats.openvino.legacy.access import is_marked
+from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.register import lowers
 from converter.formats.openvino.legacy.write_arithmetic import MOST_AXES, power
 from converter.formats.openvino.legacy.writing import finish, need, reshaped, static, step, widened
@@ -80,7 +80,7 @@ def lower_fake_quantize(node: Node, low: Lowering) -> None:
     if any(known(need(node, i)) is None for i in range(1, 5)):
         raise MappingError("the bounds must be constant")
     bounds = [widened(low, need(node, i), rank) for i in range(1, 5)]
-    if not is_marked(node.outputs[0]) and any(math.prod(static(v)) > 1 for v in bounds):
+    if not kind_before(node.outputs[0]) and any(math.prod(static(v)) > 1 for v in bounds):
         before, x = x, low.value("apart", x.dtype, static(x))
         power(low, before, x)
     low.add("FakeQuantize" if low.version >= 6 else "Quantize", [x, *bounds], node.outputs, {"levels": str(node.attrs["levels"])})
