@@ -65,7 +65,8 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
     if x.dtype not in (_T.INT32, _T.INT64) or any(_longer(constant(v), 4 * count) for v in (x, y)):
         return None
     total = None
-    for i, (first, second) in enumerate(zip(_digits(b, x, count), _digits(b, y, count), strict=True)):
+    digits_of_both = list(zip(_digits(b, x, count), _digits(b, y, count), strict=True))
+    for i, (first, second) in reversed(list(enumerate(digits_of_both))):  # from the top: small numbers below 0 come from large ones at once
         lowest = -8 if i == count - 1 else 0
         digits = np.arange(lowest, lowest + 16, dtype=np.int64)
         table = BITS[node.op_type](digits[:, None], digits[None, :]) * 16**i

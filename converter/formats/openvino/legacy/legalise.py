@@ -170,6 +170,9 @@ def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     if x is not None and x.dtype is not None and not x.dtype.is_floating_point() and alone and count is not None and count.size == 1 and int(count.max()) == 1:
         axis, kind = attrs.get("axis", -1), "Max" if attrs.get("largest", 1) else "Min"
         return [b.op(f"Reduce{kind}", x, [axis]), b.op(f"Arg{kind}", x, axis=axis)]
+    if x is not None and x.dtype is not None and not x.dtype.is_floating_point():  # the layer takes floats only
+        values, places = b.ops("TopK", b.op("Cast", x, to=ir.DataType.FLOAT), node.inputs[1], outputs=2, **attrs)
+        return [b.op("Cast", values, to=x.dtype), places]
     if attrs.get("largest", 1):
         return None
     values, places = b.ops("TopK", b.op("Neg", _inputs(node)[0]), _inputs(node)[1], outputs=2, **{**attrs, "largest": 1})
@@ -178,12 +181,14 @@ def smallest(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
 
 @rewrites(*BITS)
 def bits(node: ir.Node, b: Builder) -> ir.Value | None:
-    """By digits; integers of 8 and 16 bits as ones of 32, of which the result is cut off again."""
+    """By digits; integers of 8 and 16 bits as ones of 32, in as many digits as they need: the engine's sums are exact up to 2^24."""
     x = node.inputs[0]
     if x is None or x.dtype not in SMALL:
         return by_digits(node, b)
-    wide = (b.op("Cast", v, to=ir.DataType.INT32) for v in node.inputs)
-    return b.op("Cast", b.op(node.op_type, *wide), to=x.dtype)
+    wide = b.op(node.op_type, *(b.op("Cast", v, to=ir.DataType.INT32) for v in node.inputs)).producer()
+    assert wide is not None
+    found = by_digits(wide, b, SMALL[x.dtype] // 4 + (not x.dtype.is_signed()))
+    return None if found is None else b.op("Cast", found, to=x.dtype)
 
 
 @rewrites("Abs", "Neg", "Sign")
@@ -192,6 +197,8 @@ def of_integers(node: ir.Node, b: Builder) -> ir.Value | None:
     x = node.inputs[0]
     if x is None or x.dtype is None or x.dtype.is_floating_point():
         return None
+    if not x.dtype.is_signed():
+        return b.op("Min", x, b.like(x, 1)) if node.op_type == "Sign" else b.op("Identity", x) if node.op_type == "Abs" else None
     if node.op_type == "Sign":
         return b.op("Max", b.op("Min", x, b.like(x, 1)), b.like(x, -1))
     turned = b.op("Sub", b.like(x, 0), x)

@@ -296,6 +296,8 @@ def lower_scatter_nd(node: Node, low: Lowering) -> None:
     shape = static(node.outputs[0])
     if data is None or node.attrs.get("reduction", "none") != "none":
         raise MappingError("ScatterND is known into a tensor of one number only")
+    if is_float(need(node, 2)):
+        raise MappingError("ScatterND is known for integers only")
     if len(static(indices)) != 2 or static(indices)[1] != len(shape):
         raise MappingError("ScatterND is known for single elements only")
     low.add("SparseToDense", [indices, ints(low, shape), need(node, 2), data], node.outputs)

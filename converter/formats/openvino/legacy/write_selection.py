@@ -23,6 +23,8 @@ def lower_top_k(node: Node, low: Lowering) -> None:
     axis = node.attrs.get("axis", -1) % len(static(x))
     used = [o.uses() or o.is_graph_output() for o in node.outputs]
     if all(used) and len(used) == 2:
+        if not is_float(x):
+            raise MappingError("the best of integers are not known to the target")
         attrs = {"axis": str(axis), "mode": "max" if node.attrs.get("largest", 1) else "min", "sort": "value"}
         low.add("TopK", [x, const(low, np.array(k, np.int64))], node.outputs, attrs)
         return
@@ -160,6 +162,8 @@ def lower_detection_output(node: Node, low: Lowering) -> None:
     attrs["num_classes"] = attrs["num_classes"] or classes
     if attrs["background_label_id"] < 0:  # none: the engine reads no numbers below 0, and no class has the number behind the last
         attrs["background_label_id"] = attrs["num_classes"]
+    if attrs["top_k"] < 0:  # all of them
+        attrs["top_k"] = static(need(node, 1))[1] // classes
     if attrs["keep_top_k"] < 1:
         attrs["keep_top_k"] = static(node.outputs[0])[2] // static(need(node, 0))[0]
     kind = {"corner": "CORNER", "center_size": "CENTER_SIZE"}.get(str(attrs["code_type"]).rsplit(".", 1)[-1].lower())
@@ -189,12 +193,18 @@ def _plain(name: str, far: str, **renamed: str) -> None:
         low.add(far, [v for v in node.inputs if v is not None], outputs, {renamed.get(k, k): v for k, v in written.items() if v != "" or k == "framework"})
 
 
+@lowers("CTCGreedyDecoder", domain="netconv")
+def lower_ctc(node: Node, low: Lowering) -> None:
+    if not {**defaults_of("CTCGreedyDecoder"), **node.attrs}.get("ctc_merge_repeated", 1):
+        raise MappingError("repeated classes that are not merged are not known to the target")
+    low.add("CTCGreedyDecoder", [need(node, i) for i in range(2)], node.outputs, {"ctc_merge_repeated": "1"})
+
+
 _plain("Proposal", "Proposal")
 _plain("ROIPooling", "ROIPooling")
 _plain("PSROIPooling", "PSROIPooling")
 _plain("RegionYolo", "RegionYolo")
 _plain("ReorgYolo", "ReorgYolo")
-_plain("CTCGreedyDecoder", "CTCGreedyDecoder")
 _plain("DetectronPriorGridGenerator", "ExperimentalDetectronPriorGridGenerator", h="grid_h", w="grid_w")
 _plain("DetectronTopKROIs", "ExperimentalDetectronTopKROIs")
 _plain("DetectronGenerateProposals", "ExperimentalDetectronGenerateProposalsSingleImage")
