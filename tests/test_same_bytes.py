@@ -1,0 +1,97 @@
+"""The same input gives the same bytes: in every process, whatever order Python's sets have there and wherever its objects lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mutations import FORMS
+from support import HANG, ROOT, SAMPLES, corpus_cases
+
+SEEDS = ("0", "1", "20261122")
+# TARGETS, then files or names of networks: for each the hashes of what is written, or the code of the refusal
+WRITE = """if True:
+    import hashlib, json, sys, tempfile
+    from pathlib import Path
+    import numpy as np
+    sys.path[:0] = [sys.argv[1], sys.argv[1] + "/formats"]
+    import converter, networks
+    from converter.errors import ConverterError
+    from converter.model import Model
+    from random_variants import variant
+
+    def source(name, folder):
+        if Path(name).exists():
+            return Path(name)
+        networks.RNG.bit_generator.state = np.random.PCG64(7).state
+        if hasattr(networks, name):
+            model = Model(networks.network(getattr(networks, name)), "onnx")
+        else:
+            drawn = variant(name, 1 + len(name) % 8)
+            if drawn is None:
+                return None
+            model = drawn.model
+        converter.save(model, folder / "source.onnx")
+        return folder / "source.onnx"
+
+    [object() for _ in range(int(sys.argv[2]) % 1000)]  # other addresses
+    found = {}
+    for name in sys.argv[4:]:
+        for target, suffix in json.loads(sys.argv[3]).items():
+            with tempfile.TemporaryDirectory() as folder:
+                given = source(name, Path(folder))
+                if given is None:
+                    continue
+                out = Path(folder) / "out"
+                out.mkdir()
+                try:
+                    said = [str(d) for d in converter.convert(given, out / f"net{suffix}", target=target)]
+                except ConverterError as e:
+                    said = [str(d) for d in e.diagnostics]
+                said = [s.replace(folder, "") for s in said]
+                found[f"{name} {target}"] = [said, {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(out.iterdir())}]
+    print(json.dumps(found))
+"""
+NETWORKS = ("resnet", "unet", "dense_quantised", "detector", "last_ranks", "attention")
+
+
+def written(seed: str, sources: tuple[str, ...], targets: dict[str, str]) -> dict[str, list[object]]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-c", WRITE, str(ROOT / "tests"), seed, json.dumps(targets), *sources]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def demand_equal(sources: tuple[str, ...], targets: dict[str, str]) -> int:
+    """The number of results that were written."""
+    first, *others = (written(seed, sources, targets) for seed in SEEDS)
+    for other in others:
+        assert {k: (v, other[k]) for k, v in first.items() if v != other[k]} == {}
+        assert first.keys() == other.keys()
+    return sum(bool(files) for _, files in first.values())
+
+
+def test_networks_and_samples_in_every_form() -> None:
+    sources = (*NETWORKS, *(f"bytes {i}" for i in range(4)), *(str(SAMPLES / f"digits_{n}.mlmodel") for n in ("cnn", "lstm")))
+    assert demand_equal(sources, FORMS) > len(NETWORKS) * len(FORMS) * 3 // 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", FORMS)
+def test_many_networks(target: str) -> None:
+    assert demand_equal(tuple(f"more bytes {i}" for i in range(120)), {target: FORMS[target]}) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [*corpus_cases("coreml/nets"), *corpus_cases("openvino/nets"), *corpus_cases("openvino/legacy-nets"), *corpus_cases("zhouyi/nets")]
+)
+def test_the_corpus(case: Path) -> None:
+    (model,) = (p for p in case.iterdir() if p.name in ("model.mlmodel", "model.xml", "model.txt"))
+    demand_equal((str(model),), FORMS)
