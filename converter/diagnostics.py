@@ -139,6 +139,11 @@ CODES: dict[str, Explanation] = {
         "an input or output has another name",
         "The target knows an input or output by a name that only one of them can have, and the source calls two of them so.",
     ),
+    "X211": Explanation(
+        "an input or output is stored in another form",
+        "What goes into the written file, or comes out of it, has another order or number of axes than in the source: channels last under "
+        "--io-layout native (which NNAPI tables have by default), or more than four axes as four in NNAPI, which has no more.",
+    ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation(
         "the output exists",

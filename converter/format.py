@@ -31,7 +31,7 @@ class Flavour:
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
-    io_layout: str = ""  # "keep", "native" or "" for the format's own default (decision: Zhouyi keeps, NNAPI is native)
+    io_layout: str = ""  # "keep", "native" or "" for the target's own default (NNAPI tables are native, all else keeps)
 
     def __str__(self) -> str:
         return self.format + "".join(f"+{k}={v}" if v else f"+{k}" for k, v in self.options.items())

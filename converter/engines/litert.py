@@ -1,4 +1,7 @@
-"""Running an operand table, or a model that can be written as one, on LiteRT, an engine that shares no code with ours."""
+"""Running a TensorFlow Lite file, an operand table, or a model that can be written as either, on LiteRT, an engine that shares no code with ours.
+
+A model that was read from a `.tflite` and has the boundary it was read with is run from its own file.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from converter.diagnostics import Diagnostic
 from converter.engines import file
 from converter.errors import ConverterError, UsageError
 from converter.files import Output
+from converter.format import Flavour
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.table import Array, Table
@@ -40,39 +44,41 @@ def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
         with Output(path) as out:
             write_tflite(table, out)
         outputs = _invoke(path, inputs)
-    return {table.operands[i].name: value for i, value in zip(table.outputs, outputs, strict=True)}
+    operands = [table.operands[i] for i in table.outputs]
+    return {o.name: value.reshape(o.dimensions if o.source_shape else value.shape).astype(o.type.dtype) for o, value in zip(operands, outputs, strict=True)}
 
 
 class Prepared:
-    """A model as the table that it is written as; feeds and results are in the model's own types and layout."""
+    """A model as the file that it was read from, or is written as; feeds and results are in the model's own types and shapes."""
 
     def __init__(self, model: Model) -> None:
-        from converter.formats.nnapi.lower import lower
+        self.inputs, self.outputs = model.inputs, model.outputs
+        self.folder = tempfile.TemporaryDirectory(prefix="netconv-")
+        self.path = _own_file(model) or self._written(model)
 
-        self.table = lower(model, lite=True)
-        self.outputs = model.outputs
+    def _written(self, model: Model) -> Path:
+        from converter.formats import get
+
+        path = Path(self.folder.name) / "model.tflite"
+        get("tflite").write(model, path, Flavour("tflite"))
+        return path
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        given = {}
-        for i in self.table.inputs:
-            operand = self.table.operands[i]
-            value, perm = np.asarray(feeds[operand.name]), operand.permutation
-            if operand.source_shape is not None:
-                value = value.reshape(operand.dimensions if perm is None else [operand.dimensions[perm.index(i)] for i in range(len(perm))])
-            given[operand.name] = (value if perm is None else value.transpose(perm)).reshape(operand.dimensions)
-        found = run(self.table, given)
+        found = _invoke(self.path, [np.asarray(feeds[i.name]) for i in self.inputs])
         results: dict[str, Array] = {}
-        for i, info in zip(self.table.outputs, self.outputs, strict=True):
-            operand = self.table.operands[i]
-            value, perm = found[operand.name], operand.permutation
-            value = value if perm is None else value.transpose(np.argsort(perm))
+        for info, value in zip(self.outputs, found, strict=True):
             shape = info.shape if info.shape is not None and all(isinstance(d, int) for d in info.shape) else value.shape
             results[info.name] = value.reshape(shape).astype(info.dtype, copy=False)  # type: ignore[arg-type]
         return results
 
 
+def _own_file(model: Model) -> Path | None:
+    """The file that the model came from, unless inputs or outputs were changed since."""
+    return model.source if model.interface.get("tflite") == (model.inputs, model.outputs) else None
+
+
 def prepare(model: Model) -> Prepared:
-    """The model as LiteRT runs it: written as an operand table. Raises UnsupportedError for what that cannot express."""
+    """The model as LiteRT runs it: from its file, or written as one. Raises UnsupportedError for what that cannot express."""
     if not available():
         raise UsageError(Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'"))
     return Prepared(model)
@@ -89,7 +95,7 @@ def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
         if value.ndim != len(stated) or any(n and n != m for n, m in zip(stated, value.shape, strict=True)):
             raise ConverterError(Diagnostic("N403", f"the input {operand.name!r} has shape {list(value.shape)}, the operand has {stated}"))
         assert operand.type.dtype is not None
-        values.append(value.astype(operand.type.dtype))
+        values.append(value.astype(operand.type.dtype).reshape(operand.outside if operand.source_shape else value.shape))
     return values
 
 

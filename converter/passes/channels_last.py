@@ -11,10 +11,11 @@ written out only where a user needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
+from converter.diagnostics import Diagnostic
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.names import Names, public_name
@@ -22,22 +23,37 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.rewrite import PERMUTATION, Direction, Rewriting, take_name
+from converter.passes.layout.rules import dims_of
 from converter.passes.tidy import tidy
 
 
-def to_last(model: ir.Model, io_layout: str = "keep") -> None:
-    """Turns an N, C, spatial graph into N, spatial, C, in place.
+def to_last(model: ir.Model, io_layout: str = "keep", kept: Collection[str] = ()) -> list[Diagnostic]:
+    """Turns an N, C, spatial graph into N, spatial, C, in place; returns a warning for each input and output that is turned.
 
-    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each. "native": they are turned
-    with the rest, and `metadata_props["netconv.permutation"]` of the value says how ("0,2,3,1").
+    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each. "native": images, which are inputs and
+    outputs of four axes that a layout-sensitive operator reads or makes, are turned with the rest, and
+    `metadata_props["netconv.permutation"]` of the value says so ("0,2,3,1"); all others, and those of the public names `kept`, stay.
     """
     assert io_layout in ("keep", "native"), io_layout
-    _turn(model, last=True, native=io_layout == "native")
+    _turn(model, last=True, turns=lambda v: io_layout == "native" and public_name(v) not in kept)
+    ends = [("input", v) for v in model.graph.inputs] + [("output", v) for v in model.graph.outputs]
+    return [_turned(side, v, perm) for side, v in ends if (perm := boundary_permutation(v)) is not None]
+
+
+def _turned(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
+    stored = dims_of(value)
+    source = [stored[i] for i in axes.inverse(perm)]
+    message = f"the {side} {public_name(value)} has its channels last, {_text(stored)}; in the source it is {_text(source)}"
+    return Diagnostic("X210", message, "warning", help="--io-layout keep puts a transposition there")
+
+
+def _text(dims: Sequence[object]) -> str:
+    return f"[{','.join('?' if d is None else str(d) for d in dims)}]"
 
 
 def to_first(model: ir.Model) -> None:
     """Turns a graph of channels-last twins into plain operators on N, C, spatial, in place; graph inputs and outputs stay as they are."""
-    _turn(model, last=False, native=False)
+    _turn(model, last=False, turns=lambda _: False)
 
 
 def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]], of_outputs: Mapping[str, Sequence[int]] | None = None) -> None:
@@ -84,10 +100,10 @@ def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
     return ir.Value(name="canonical", type=stored.type, shape=shape)
 
 
-def _turn(model: ir.Model, *, last: bool, native: bool) -> None:
+def _turn(model: ir.Model, *, last: bool, turns: Callable[[ir.Value], bool]) -> None:
     names = Names(model)
     for graph in list(all_graphs(model.graph)):
-        Rewriting(graph, names, Direction(last), native and graph is model.graph).run()
+        Rewriting(graph, names, Direction(last), turns if graph is model.graph else lambda _: False).run()
     if last:
         model.graph.opset_imports.setdefault(CHANNELS_LAST_DOMAIN, 1)
     tidy(model)

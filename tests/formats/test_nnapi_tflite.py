@@ -60,7 +60,7 @@ def test_tables_come_back(name: str, tmp_path: Path) -> None:
     back = read_tflite(path)
     assert validate(back) == []
     assert [o.type for o in back.operations] == [o.type for o in table.operations]
-    ends = [(t.operands[i].name, t.operands[i].type, t.operands[i].dimensions, t.operands[i].boundary) for t in (table, back) for i in t.inputs + t.outputs]
+    ends = [(t.operands[i].name, t.operands[i].type, t.operands[i].dimensions) for t in (table, back) for i in t.inputs + t.outputs]
     assert ends[: len(ends) // 2] == ends[len(ends) // 2 :]
     (tmp_path / "again").mkdir()
     assert saved(read_tflite(saved(back, tmp_path / "again")), tmp_path, "last.tflite").stat().st_size > 0
@@ -84,6 +84,8 @@ def test_the_corpus_comes_back(tmp_path: Path) -> None:
             refused += 1
             continue
         found = read_tflite(lite)
+        if "batch_matmul" in str(path) and "_int32" in str(path):
+            continue  # as sums of whole numbers, which NNAPI does not have
         assert not [str(d) for d in validate(found) if d.level == "error"], path
         back += [o.type for o in found.operations] == [o.type for o in table.operations]
     assert back >= 835 and refused <= 500  # others come back with the TRANSPOSE that puts another axis last
@@ -180,9 +182,9 @@ def test_what_does_not_run() -> None:
     with pytest.raises(ConverterError, match=r"N403.*has shape \[1\], the operand has \[1, 8, 8, 3\]"):
         litert.run(network(), {"data": np.zeros(1)})
     t = Table()
-    t.inputs = [tensor(t, [2], OperandType.TENSOR_FLOAT16, "x")]
-    with pytest.raises(ConverterError, match=r"N403.*LiteRT refuses the model: Type 'FLOAT16' is not supported by pack"):
-        run_one("PACK", [scalar(t, 0), 0], t, [1, 2], {"x": np.zeros(2)}, of=OperandType.TENSOR_FLOAT16)
+    t.inputs = [tensor(t, [2], name="x"), tensor(t, [1], OperandType.TENSOR_INT32, "i")]
+    with pytest.raises(ConverterError, match=r"N403.*LiteRT refuses the model: .*gather index out of bounds"):
+        run_one("GATHER", [0, scalar(t, 0), 1], t, [1], {"x": np.zeros(2), "i": np.array([2])})
 
 
 def test_without_litert(monkeypatch: pytest.MonkeyPatch) -> None:

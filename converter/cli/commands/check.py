@@ -20,7 +20,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 @click.argument("file", metavar="FILE", type=FilePath())
 @option("-t", "--to", "target", type=FormatName(flavours=True), help="Say what would not convert to this format.")
 @option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
-@option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
+@option("--io-layout", type=Choice(["keep", "native"]), help="keep: inputs and outputs as in the source; native: images channels-last (default of nnapi).")
 @dequantize_option
 @source_options
 def command(

@@ -24,7 +24,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 @option("-t", "--to", "target", type=FormatName(flavours=True), help="The format to write, with flavours: openvino+ir=7.")
 @option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
 @option("--outputs", metavar="NAME", multiple=True, help="Keep only what this tensor or layer needs; repeatable.")
-@option("--io-layout", type=Choice(["keep", "native"]), help="Layout of inputs and outputs for channels-last targets.")
+@option("--io-layout", type=Choice(["keep", "native"]), help="keep: inputs and outputs as in the source; native: images channels-last (default of nnapi).")
 @option("--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which.")
 @option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT refuses it).")
 @native_option

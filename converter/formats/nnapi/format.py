@@ -43,24 +43,32 @@ def _is_blob(head: bytes) -> bool:
 def read(path: Path, weights: Path | None) -> Model:
     from converter.formats.nnapi.lift import lift
 
-    return lift(_read_table(path), str(path))
+    notes: list[Diagnostic] = []
+    form, table = _read_table(path, notes)
+    model = lift(table, str(path))
+    model.notes += notes
+    if form == "tflite":
+        model.format, model.interface["tflite"] = "tflite", (model.inputs, model.outputs)  # those of the file, which an engine may run
+        del model.interface["nnapi"]  # a table that is made of it has the layout that a table has
+    return model
 
 
-def _read_table(path: Path) -> Table:
+def _read_table(path: Path, notes: list[Diagnostic]) -> tuple[str, Table]:
+    """The form of a file, and the table in it; `notes` gets warnings."""
     from converter.mapped import MappedFile  # refuses what is no file
 
     form = sniff(MappedFile(path).bytes[:4096].tobytes(), path)
     if form == "nnapi+blob":
         from converter.formats.nnapi.blob import read_blob
 
-        return read_blob(path)
+        return form, read_blob(path)
     if form == "tflite":
         from converter.formats.nnapi.tflite import read_tflite
 
-        return read_tflite(path)
+        return form, read_tflite(path, notes)
     from converter.formats.nnapi.codec import read_table
 
-    return read_table(path)
+    return form, read_table(path)
 
 
 def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -72,7 +80,8 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     from converter.formats.nnapi.validate import validate
 
-    return validate(_read_table(path), str(path))
+    notes: list[Diagnostic] = []
+    return [*validate(_read_table(path, notes)[1], str(path)), *notes]
 
 
 def kinds() -> Mapping[str, str]:

@@ -13,9 +13,11 @@ from converter.formats.nnapi.legalise_integers import sign as sign_of_integers
 from converter.formats.nnapi.legalise_numbers import FLOATS, MOVES, NUMBERS, remainder
 from converter.formats.nnapi.legalise_recurrent import RECURRENT
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
+from converter.formats.nnapi.ops.lookups import counts_from_front
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange
+from converter.passes.indices import from_front
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.ranks import with_fewer_axes
 
@@ -199,6 +201,14 @@ def truth(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value] | None:
     return [b.op("Cast", y, to=int(ir.DataType.BOOL)) for y in made]
 
 
+def gather(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value] | None:
+    """Indices of a Gather count from the front."""
+    shape, axis, index = shape_of(x_of(node)), attrs_of(node).get("axis", 0), x_of(node, 1)
+    if shape is None or counts_from_front(node):
+        return truth(node, b)
+    return b.op("Gather", x_of(node), from_front(b, index, shape[axis]), axis=axis)
+
+
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
     """Modes that repeat elements pick them axis by axis; a negative amount is a Slice."""
     shape, amounts = shape_of(x_of(node)), known(x_of(node, 1))
@@ -255,7 +265,8 @@ REWRITES: dict[tuple[str, str], Rewrite] = {
     ("", "Mod"): remainder, ("", "Sinh"): hyperbolic, ("", "Cosh"): hyperbolic, ("", "IsNaN"): is_nan, ("", "Erf"): erf,
     ("", "LpNormalization"): lp_normalization,
     ("", "Where"): where, ("", "Pad"): pad, ("", "DepthToSpace"): crd,
-    **{("", op): truth for op in ("Reshape", "Gather", "Expand", "Tile", "Split")},
+    **{("", op): truth for op in ("Reshape", "Expand", "Tile", "Split")},
+    ("", "Gather"): gather,
     **{("", op): either(rewrite, truth) for op, rewrite in MOVES.items()},
     **{("", op): rewrite for op, rewrite in (*NUMBERS.items(), *INTEGER.items())},
 }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.diagnostics import Diagnostic, Where
-from converter.formats.nnapi.boundary import widen_boundary
+from converter.formats.nnapi.boundary import Stored, widen_boundary
 from converter.formats.nnapi.control import lift_control
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.ops.args import DATA_TYPES, LIFT, RAW, Args, quantise
@@ -45,7 +45,8 @@ def lift(table: Table, file: str = "") -> Model:
     widen_boundary(model, recorded[0], recorded[1])
     to_first(model)
     fold(model, limit=0)
-    return Model(model, "nnapi")
+    ends = [{lifting.name(i): table.operands[i] for i in side} for side in (table.inputs, table.outputs)]
+    return Model(model, "nnapi", interface={"nnapi": Stored(ends[0], ends[1])})
 
 
 # Operations whose results are as long as the data make them; the table may state how long they are.

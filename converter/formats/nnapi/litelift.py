@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +17,7 @@ from converter.formats.nnapi.liteschema import schema
 from converter.formats.nnapi.litespecial import LIFT
 from converter.formats.nnapi.operations import Argument, Signature, operations
 from converter.formats.nnapi.table import ChannelQuant, Operand, OperandType, Operation, Subgraph, Table
-from converter.formats.nnapi.tflite import BOUNDARY, Refused
-from converter.notes import note
+from converter.formats.nnapi.tflite import Refused
 
 _TYPES = {
     schema.TensorType.FLOAT32: OperandType.TENSOR_FLOAT32,
@@ -58,24 +56,7 @@ def lift_model(model: LiteModel) -> Table:
     table = graphs[0]
     assert isinstance(table, Table)
     table.referenced = list(graphs[1:])
-    _boundaries(table, model.metadata.get(BOUNDARY))
     return table
-
-
-def _boundaries(table: Table, text: bytes | None) -> None:
-    """What we wrote about the inputs and outputs; anything else under that name is not ours and is left alone."""
-    known = {str: {"permutation": ([int], None), "shape": ([int], None)}}
-    document = note(text or b"", {"inputs": known, "outputs": known}) or {}
-    try:
-        for side, indexes in (("inputs", table.inputs), ("outputs", table.outputs)):
-            for k, boundary in document.get(side, {}).items():
-                operand = table.operands[indexes[int(k)]]
-                perm, shape = boundary.get("permutation"), boundary.get("shape")
-                fits = shape is None or (all(n > 0 for n in shape) and math.prod(shape) == math.prod(operand.dimensions))
-                if fits and (perm is None or sorted(perm) == list(range(len(operand.dimensions)))):
-                    operand.boundary = boundary
-    except (ValueError, IndexError):
-        return
 
 
 class Lifting:

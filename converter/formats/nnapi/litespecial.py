@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tflite import TensorType
 
 from converter.formats.nnapi.liteflat import LiteOperator
 from converter.formats.nnapi.literows import TURNED
 from converter.formats.nnapi.shapes import Arguments, infer, same_padding
 from converter.formats.nnapi.table import Array, Operand, OperandType
-from converter.formats.nnapi.tflite import LITE_TYPES, QUANTISED, Lowering, Refused, numbers
+from converter.formats.nnapi.tflite import HALF, QUANTISED, Lowering, Refused, numbers
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.litelift import Lift, Lifting
 
 Lower = Callable[[Lowering, Arguments, LiteOperator], None]
+FLOAT16, FLOAT32 = TensorType.FLOAT16, TensorType.FLOAT32
 SAME, VALID = 0, 1
 LSH_SPARSE, LSH_DENSE = 1, 2
 _SIGNED = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
@@ -59,9 +62,15 @@ def explicit_padding(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
 
 
 def _lowest(operand: Operand) -> Array:
+    dtype = _computed(operand)
+    return np.asarray(np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
+
+
+def _computed(operand: Operand) -> np.dtype[Any]:
+    """The type of an operand's numbers in its tensor: halves are float32 there."""
     dtype = operand.type.dtype
     assert dtype is not None
-    return np.asarray(np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min, dtype)
+    return np.dtype(np.float32) if dtype.kind == "f" else dtype
 
 
 def _is_same(x: Arguments, vertical: tuple[int, int], horizontal: tuple[int, int]) -> bool:
@@ -109,9 +118,7 @@ def compare(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
     for i, source in enumerate(lite.inputs):
         tensor = w.graph.tensors[source]
         if tensor.scales and max(tensor.scales) >= 1:
-            lite.inputs[i] = w.insert("DEQUANTIZE", [source], list(tensor.shape or []), f"{tensor.name}_real")
-            real = w.graph.tensors[lite.inputs[i]]
-            real.type, real.scales, real.zero_points = LITE_TYPES[OperandType.TENSOR_FLOAT32], [], []
+            lite.inputs[i] = w.insert("DEQUANTIZE", [source], tensor.shape, f"{tensor.name}_real", FLOAT32)
 
 
 def divide(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
@@ -242,14 +249,49 @@ def pad_v2(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
     value, operand = x.scalar("pad_value"), x.operand("input")
     if value is None or operand is None:
         raise Refused("pad_value is not a constant")
-    dtype = operand.type.dtype
-    assert dtype is not None
+    dtype = _computed(operand)
     if dtype.kind != "f" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise Refused(f"pad_value {value} is outside {operand.type.name}")
     lite.inputs.append(w.constant("pad_value", np.asarray(value, dtype), w.graph.tensors[lite.inputs[0]]))
 
 
+def cast(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """Numbers become halves although they are computed on as floats: rounded, and back."""
+    source = x.operand("input")
+    if x.binding.types["O"] in HALF and source is not None and source.type not in HALF:
+        half = w.insert("CAST", lite.inputs, w.graph.tensors[lite.outputs[0]].shape, f"{w.graph.tensors[lite.outputs[0]].name}_half", FLOAT16)
+        lite.inputs = [half]
+
+
+def batch_matmul(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """Integers have no kernel: each product [M, K] x [K, N] is the sum over K of [M, K, 1] * [1, K, N]."""
+    if x.binding.types["T"] is not OperandType.TENSOR_INT32:
+        return
+    target = w.graph.tensors[lite.outputs[0]]
+    a, b = (_upright(w, i, bool(lite.options[flag])) for i, flag in zip(lite.inputs, ("AdjX", "AdjY"), strict=True))
+    left, right = (_known(w.graph.tensors[i].shape) for i in (a, b))
+    rows = w.reshaped(a, [math.prod(left[:-2]), *left[-2:], 1], f"{target.name}_rows")
+    columns = w.reshaped(b, [math.prod(right[:-2]), 1, *right[-2:]], f"{target.name}_columns")
+    shape = [max(math.prod(left[:-2]), math.prod(right[:-2])), *left[-2:], right[-1]]
+    if left[:-2] != right[:-2] and 1 not in (math.prod(left[:-2]), math.prod(right[:-2])):
+        raise Refused("integers are multiplied there only where one side has one matrix, or both have as many")
+    products = w.insert("MUL", [rows, columns], shape, f"{target.name}_products", options="MulOptions", FusedActivationFunction=0)
+    sums = w.insert("SUM", [products, w.constant("axis", numbers([2]))], [shape[0], shape[1], shape[3]], f"{target.name}_sums", options="ReducerOptions")
+    lite.builtin, lite.kind, lite.options = "RESHAPE", "", {}
+    lite.inputs = [sums, w.constant("shape", numbers(_known(target.shape)))]
+
+
+def _upright(w: Lowering, index: int, adjoint: bool) -> int:
+    """A matrix that is not transposed."""
+    shape = _known(w.graph.tensors[index].shape)
+    order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    turned = [shape[i] for i in order]
+    return w.insert("TRANSPOSE", [index, w.constant("permutation", numbers(order))], turned, f"{w.graph.tensors[index].name}_turned") if adjoint else index
+
+
 def lsh(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
+    """A weight that is missing is left out."""
+    lite.inputs = [i for i in lite.inputs if i >= 0]
     kind = x.scalar("kind")
     if kind not in (2, 3):
         raise Refused(f"kind is {kind}, only dense (2) and sparse (3) are possible")
@@ -290,6 +332,8 @@ LOWER: dict[str, tuple[Lower, ...]] = {
     **dict.fromkeys(("CONCATENATION", "MAXIMUM", "MINIMUM", "SELECT"), (one_quantisation,)),
     **dict.fromkeys(_COMPARISONS, (one_quantisation, compare)),
     **dict.fromkeys(TURNED, (on_last_axis,)),
+    "BATCH_MATMUL": (batch_matmul,),
+    "CAST": (cast,),
     "DIV": (divide,),
     "PACK": (one_quantisation, pack),
     "RESIZE_BILINEAR": (resize,),

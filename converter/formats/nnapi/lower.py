@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ from converter.diagnostics import Diagnostic
 from converter.errors import UnsupportedError
 from converter.files import Output
 from converter.format import Flavour
-from converter.formats.nnapi.boundary import Shapes, narrow_boundary
+from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary, note_shapes
 from converter.formats.nnapi.legalise import rewrites
 from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
@@ -32,6 +32,7 @@ from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.merge import merge_biases
+from converter.passes.once import once
 from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
 assert THEMES  # imported for what they enter into LOWER
@@ -47,13 +48,13 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
     lite = flavour.format == "tflite"
-    records = lite or (plain and not path.name.endswith((".nnapi", ".nnapi.c")))
-    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout or "native", notes, records, lite)
+    records = not lite and plain and not path.name.endswith((".nnapi", ".nnapi.c"))
+    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout, notes, records, lite)
     with Output(path) as out:
         if lite:
             from converter.formats.nnapi.tflite import write_tflite
 
-            notes += write_tflite(table, out)
+            notes += write_tflite(table, out, halves=model.format == "tflite")
         elif "blob" in flavour.options or (plain and path.suffix == ".nnapi"):
             from converter.formats.nnapi.blob import write_blob
 
@@ -69,21 +70,43 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     return notes
 
 
-def lower(model: Model, limit: int = 7, io_layout: str = "native", notes: list[Diagnostic] | None = None, records: bool = True, lite: bool = False) -> Table:
+def lower(model: Model, limit: int = 7, io_layout: str = "", notes: list[Diagnostic] | None = None, records: bool = True, lite: bool = False) -> Table:
     """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart.
 
-    `records`: the file has a place for the shapes of inputs and outputs of more than four dimensions, which are stored with fewer.
-    `lite`: it has operations of TensorFlow Lite alone.
+    `records`: the file has a place for notes that inputs and outputs are stored otherwise than in the source. `io_layout` "" is "native" then, or as
+    the table stored them from which the model was read; without a place for notes it is "keep".
+    `lite`: the file is a TensorFlow Lite model, which has operations of its own, and any number of axes at its inputs and outputs.
     """
-    search = Search(model, io_layout, records, lite_objection() if lite else None)
+    search = Search(model, Ends.of(model, io_layout, records, lite), lite_objection() if lite else None)
     table, warnings, shapes = search.lowest(limit)
-    for indexes, recorded in ((table.inputs, shapes[0]), (table.outputs, shapes[1])):
-        for operand in (table.operands[i] for i in indexes):
-            if operand.name in recorded:
-                operand.boundary = {**(operand.boundary or {}), "shape": list(recorded[operand.name])}
+    if not lite and not records and any(table.operands[i].boundary for i in (*table.inputs, *table.outputs)):
+        raise UnsupportedError(Diagnostic("X202", "this form of a table has no place to say that images are channels-last", help="--io-layout keep"))
+    narrowed = note_shapes(table, *shapes)
+    search.ends.stored.note(table)
     if notes is not None:
-        notes += warnings
+        notes += warnings if lite or search.ends.as_stored else [*warnings, *narrowed]
     return table
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was read; `narrow`: with at most four dimensions.
+
+    `high` are the names of those that have more in the source: they are no images.
+    """
+
+    io_layout: str
+    narrow: bool
+    high: frozenset[str] = frozenset()
+    stored: Stored = field(default_factory=Stored)
+    as_stored: bool = False
+
+    @classmethod
+    def of(cls, model: Model, io_layout: str, records: bool, lite: bool) -> Ends:
+        if records and not io_layout and "nnapi" in model.interface:
+            return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
+        high = frozenset(i.name for i in (*model.inputs, *model.outputs) if i.shape is not None and len(i.shape) > MOST)
+        return cls(io_layout or ("native" if records and not lite else "keep"), records or lite, high)
 
 
 def lite_objection() -> Objection:
@@ -97,13 +120,12 @@ class Search:
     """The way to the lowest feature level of a model. What a level expresses, every newer level does."""
 
     model: Model
-    io_layout: str
-    records: bool
+    ends: Ends
     objects: Objection | None
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
         """The table of the lowest level up to `limit` that is no worse than the newest one, warnings, and shapes as `prepared` gives them."""
-        graph, shapes = prepared(self.model, self.records)
+        graph, shapes = prepared(self.model, self.ends)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
         oldest = None if cells else self.attempt(graph, LEVELS[0])
         if oldest is not None and not count(oldest[0], "TRANSPOSE"):  # many networks need no more
@@ -127,7 +149,7 @@ class Search:
         return best
 
     def copy(self) -> ir.Model:
-        return prepared(self.model, self.records)[0]
+        return prepared(self.model, self.ends)[0]
 
     def attempt(self, graph: ir.Model, level: int) -> Written | None:
         """`written`, or None as soon as something needs a newer level."""
@@ -137,17 +159,17 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
-        return at_level(graph, Writer(level, objects=self.objects), self.io_layout, hurry)
+        return at_level(graph, Writer(level, objects=self.objects), self.ends, hurry)
 
 
-def prepared(model: Model, records: bool) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
+def prepared(model: Model, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
     graph = model.ir.clone()
     fold(graph)
     merge_biases(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
-    shapes = narrow_boundary(graph) if records else ({}, {})
+    shapes = narrow_boundary(graph, ends.stored) if ends.narrow else ({}, {})
     join_reshapes(graph, MOST)
     return graph, shapes
 
@@ -162,7 +184,7 @@ def count(table: Table, kind: str) -> int:
     return sum(o.type == kind for o in table.operations)
 
 
-def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = False) -> Written:
+def at_level(graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False) -> Written:
     """The table with operations of the writer's level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
 
     The graph is used up.
@@ -170,14 +192,17 @@ def at_level(graph: ir.Model, writer: Writer, io_layout: str, hurry: bool = Fals
     dry, ways = writer.fresh(), rewrites(writer.level)
     legalise(graph, lambda n: refused(n, dry), ways, give_up if hurry else None)
     join_reshapes(graph)
-    to_last(graph, io_layout)
+    ends.stored.turn(graph)
+    turned = to_last(graph, ends.io_layout, kept=ends.high)
     legalise(graph, lambda n: turned_integers(n) and refused(n, dry), ways, give_up if hurry else None)
     fold(graph)
+    once(graph)
+    join_reshapes(graph)
     table = writer.subgraph = Table()
     write_graph(graph.graph, writer)
     refuse(writer.problems)
     refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
-    return table, writer.narrowing.notes
+    return table, [*turned, *writer.narrowing.notes]
 
 
 def turned_integers(node: ir.Node) -> bool:

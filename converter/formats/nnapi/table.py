@@ -155,6 +155,11 @@ class Operand:
         """The shape that the source model had, where it has more dimensions than an operation takes."""
         return (self.boundary or {}).get("shape")
 
+    @property
+    def outside(self) -> list[int]:
+        """The dimensions of an input or output in a form that takes any number of them; those of an operand in another order are its own."""
+        return self.dimensions if self.permutation is not None else self.source_shape or self.dimensions
+
     def array(self) -> Array:
         """The constant as an array of the operand's type and dimensions; only for operands that have a value."""
         if self.value is None:

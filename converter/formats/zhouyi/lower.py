@@ -53,7 +53,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tuple[Docu
         legalise(graph, lambda n: reason_against(mapping(), n) is not None, REWRITES)
     fold(graph)
     count_turns(graph)
-    to_last(graph, flavour.io_layout or "keep")
+    notes.extend(to_last(graph, flavour.io_layout or "keep"))
     layers, problems = lowered(graph.graph)
     refuse(problems)
     writer = DocumentWriter(graph.graph, notes)

@@ -72,8 +72,7 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
 class Groups:
     """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order its group takes (None: any)."""
 
-    def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm], boundary: bool) -> None:
-        """`boundary`: graph inputs and outputs are in the canonical order."""
+    def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm]) -> None:
         self.target = target
         self.kinds: dict[ir.Node, Kind] = {}
         self._parent: dict[ir.Value, ir.Value] = {}
@@ -85,9 +84,8 @@ class Groups:
                 self._tie(node, kind)
         for node in graph:
             self._look(node, self.kinds[node])
-        if boundary:
-            for v in [*graph.inputs, *graph.outputs]:
-                self._group(v).needed.add(v)
+        for v in [*graph.inputs, *graph.outputs]:
+            self._group(v).needed.add(v)
 
     def _find(self, value: ir.Value) -> ir.Value:
         root = value
@@ -150,24 +148,12 @@ class Groups:
             group.fixed = axes.identity(rank)
         return group.fixed
 
-    def follow(self, value: ir.Value) -> Perm | None:
-        """The order of a graph input whose own order is free to choose: the one that all operators behind it turn it into."""
-        group = self._group(value)
-        if group.fixed is None and not group.turned and not group.needed and not group.soft:
-            wishes = {_before(kind, self.wanted(out)) for out, kind in group.followers} - {None}
-            if len(wishes) == 1:
-                group.fixed = wishes.pop()
-        return self.wanted(value)
+    def turned(self, value: ir.Value) -> bool:
+        """Whether a layout-sensitive operator touches the value's group."""
+        return self._group(value).turned
 
     def fix(self, value: ir.Value, perm: Perm) -> None:
         self._group(value).fixed = perm
-
-
-def _before(kind: Turning | Transposed, wanted: Perm | None) -> Perm | None:
-    """The order of the input that leads to `wanted`."""
-    if wanted is None:
-        return None
-    return kind.hinge.backward(wanted) if isinstance(kind, Turning) else tuple(kind.perm[a] for a in wanted)
 
 
 def is_constant(value: ir.Value) -> bool:

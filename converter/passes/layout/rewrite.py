@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from converter.passes.layout.hinges import Turning
 from converter.passes.layout.rules import Free, dims_of
 from converter.passes.layout.stored import Stored
 
+IMAGE = 4  # axes
 PERMUTATION = "netconv.permutation"  # on a graph input or output: stored axis i is canonical axis perm[i]
 
 
@@ -64,22 +65,25 @@ def take_name(new: ir.Value, old: ir.Value, names: Names) -> None:
 class Rewriting:
     """One graph, without its sub-graphs: these read canonical values of it."""
 
-    def __init__(self, graph: ir.Graph, names: Names, direction: Direction, native: bool) -> None:
-        self.graph, self.names, self.direction, self.native = graph, names, direction, native
-        self.groups = Groups(graph, direction.sensitive, direction.target, boundary=not native)
+    def __init__(self, graph: ir.Graph, names: Names, direction: Direction, turns: Callable[[ir.Value], bool]) -> None:
+        """`turns(value)`: this input or output may be stored channels-last where the operators at it want an image so."""
+        self.graph, self.names, self.direction, self.turns = graph, names, direction, turns
+        self.groups = Groups(graph, direction.sensitive, direction.target)
         self.stored = Stored()
         self.vanished: list[ir.Node] = []
 
     def run(self) -> None:
-        if self.native:
-            for v in self.graph.inputs:
-                if (perm := self.groups.follow(v)) is not None:
-                    self._at_boundary(v, perm)
-                    self.stored.keep(v, perm)
+        for v in self.graph.inputs:
+            if self._image(v):
+                self._at_boundary(v)
+                self.stored.keep(v, self.direction.target(IMAGE))
         for node in list(self.graph):
             self._node(node)
         self._outputs()
         self._clean()
+
+    def _image(self, value: ir.Value) -> bool:
+        return rank_of(value) == IMAGE and self.groups.turned(value) and self.turns(value)
 
     def _builder(self, node: ir.Node) -> Builder:
         return builder_before(node, self.names)
@@ -224,9 +228,9 @@ class Rewriting:
             if rank is None:
                 continue
             forms = self.stored.forms(v)
-            perm = axes.identity(rank)
-            if self.native and perm not in forms:
-                perm = next(iter(forms))
+            perm, image = axes.identity(rank), self.direction.target(rank)
+            if perm not in forms and image in forms and self._image(v):
+                perm = image
             found = self.stored.form(v, perm, b)
             if found is not v:
                 foreign = found.producer() is None or found.graph is not self.graph or found.is_graph_output()
@@ -235,12 +239,10 @@ class Rewriting:
                 take_name(found, v, self.names)
                 self.stored.names.pop(v, None)
             if perm != axes.identity(rank):
-                self._at_boundary(found, perm)
+                self._at_boundary(found)
 
-    @staticmethod
-    def _at_boundary(value: ir.Value, perm: Perm) -> None:
-        if perm != axes.identity(len(perm)):
-            value.metadata_props[PERMUTATION] = ",".join(map(str, perm))
+    def _at_boundary(self, value: ir.Value) -> None:
+        value.metadata_props[PERMUTATION] = ",".join(map(str, self.direction.target(IMAGE)))
 
     def _clean(self) -> None:
         """Removes what was not kept, and hands names on."""

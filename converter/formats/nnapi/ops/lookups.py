@@ -13,6 +13,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import known, rank_of
 from converter.graph.sizes import demand_small
 from converter.mapping.node import MappingError
+from converter.passes.indices import never_negative
 
 
 @lifts("GATHER")
@@ -70,10 +71,17 @@ def lower_lsh(e: Emit) -> None:
     e.put("LSH_PROJECTION", e.result(), hash=e.stored(0), input=e.stored(1), weight=e.stored(2) if e.has(2) else None, kind=e.attrs["kind"])
 
 
+def counts_from_front(node: ir.Node) -> bool:
+    """Whether the indices of a Gather cannot be negative at run time: they are constants, or known to be none, or come from NNAPI, which has none."""
+    return known(node.inputs[1]) is not None or node.metadata_props.get("netconv.format") == "nnapi" or never_negative(node.inputs[1])
+
+
 @lowers("Gather")
 def lower_gather(e: Emit) -> None:
-    """Constant indices are counted from the front; a single one is a list of one, whose axis goes again."""
+    """Indices are counted from the front; a single one is a list of one, whose axis goes again."""
     i, x, given = e.axis(), e.real(0), known(e.value(1))
+    if not counts_from_front(e.node):
+        raise MappingError("negative indices count from the end, which they do not do there")
     if given is not None:
         given = np.where(given < 0, given + e.shape()[i], given).astype(np.int32)
         indices = e.writer.tensor(given, T.TENSOR_INT32)

@@ -45,7 +45,7 @@ def lower_integer(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> tu
     legalise(graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES)
     prepare(graph)
     fold(graph, keep=holds)
-    to_last(graph, flavour.io_layout or "keep")
+    notes.extend(to_last(graph, flavour.io_layout or "keep"))
     low = QuantisedLowering(mapping())
     for node in graph.graph:
         low.node(node)

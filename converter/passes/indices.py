@@ -1,0 +1,69 @@
+"""Indices that may count from the end, for targets whose look-ups count from the front only.
+
+before:  Gather(x[5,3], i)
+after:   Gather(x[5,3], Where(i < 0, i + 5, i))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import known
+
+_DEPTH = 24  # operators that are looked at behind an index
+_ALWAYS = frozenset({"ArgMax", "ArgMin", "Shape", "Size", "NonZero", "Abs", "Relu"})
+_MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand", "Tile", "Gather"})
+_JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
+
+
+def never_negative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
+    """Whether no element can be below zero, as far as the operators that make the value tell."""
+    if value is None or depth == 0:
+        return False
+    numbers = known(value)
+    if numbers is not None:
+        return bool((numbers >= 0).all())
+    if value.dtype is not None and value.dtype in (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.BOOL):
+        return True
+    node = value.producer()
+    return node is not None and not node.domain and _makes_none(node, value, lambda v: never_negative(v, depth - 1))
+
+
+def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None], bool]) -> bool:
+    op = node.op_type
+    if op in _ALWAYS:
+        return True
+    if op == "TopK":
+        return value is node.outputs[1] or never(node.inputs[0])
+    if op in _MOVES:
+        return never(node.inputs[0])
+    if op == "Cast":
+        source = node.inputs[0]
+        return source is not None and source.dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL) and never(source)
+    if op in _JOINS:
+        return all(never(v) for v in node.inputs)
+    if op in ("Max", "Clip"):
+        return any(never(v) for v in node.inputs) if op == "Max" else len(node.inputs) > 1 and never(node.inputs[1])
+    if op == "Mod":
+        return not attrs_of(node).get("fmod", 0) and never(node.inputs[1])
+    return op == "Where" and (_wraps(node) or all(never(v) for v in node.inputs[1:]))
+
+
+def _wraps(node: ir.Node) -> bool:
+    """Where(i < 0, .., i): what is made of the negative ones is meant to have none."""
+    test = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if test is None or test.domain or test.op_type != "Less" or test.inputs[0] is not node.inputs[2]:
+        return False
+    zero = known(test.inputs[1])
+    return zero is not None and not zero.any()
+
+
+def from_front(b: Builder, index: ir.Value, extent: int) -> ir.Value:
+    """The index counted from the front of an axis of `extent` entries."""
+    return b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, extent)), index)
+
+
+__all__ = ["from_front", "never_negative"]
