@@ -42,9 +42,12 @@ def _is_blob(head: bytes) -> bool:
 
 def read(path: Path, weights: Path | None) -> Model:
     from converter.formats.nnapi.lift import lift
+    from converter.formats.nnapi.validate import demand_valid
 
     notes: list[Diagnostic] = []
     form, table = _read_table(path, notes)
+    if form != "tflite":  # which may have what NNAPI does not
+        demand_valid(table, str(path))
     model = lift(table, str(path))
     model.notes += notes
     if form == "tflite":

@@ -9,6 +9,7 @@ from converter.formats.nnapi.legalise_numbers import INTEGERS, operand
 from converter.formats.nnapi.writing import BYTES
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, shape_of
+from converter.graph.sizes import demand_small
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
@@ -73,6 +74,17 @@ def turned_around(node: ir.Node, b: Builder) -> ir.Value | None:
     result = b.op(node.op_type, *(b.op("DequantizeLinear", v, one, zero) for v in (x, y)))
     turns = b.op("Floor", b.op("Mul", b.op("Sub", result, float(x.dtype.min)), 1 / 256))
     return b.op("QuantizeLinear", b.op("Sub", result, b.op("Mul", turns, 256.0)), one, zero)
+
+
+def product(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Matrices of whole numbers, [M, K] x [K, N]: the sum over K of [M, K, 1] * [1, K, N]."""
+    x, y = operand(node), operand(node, 1)
+    left, right, out = shape_of(x), shape_of(y), shape_of(node.outputs[0])
+    if x.dtype not in INTEGERS or left is None or right is None or out is None or min(len(left), len(right)) < 2:
+        return None
+    demand_small(*out, left[-1])
+    steps = b.op("Mul", b.op("Reshape", x, [*left, 1]), b.op("Reshape", y, [*right[:-2], 1, *right[-2:]]))
+    return b.op("ReduceSum", steps, [-2], keepdims=0)
 
 
 INTEGER: dict[str, Rewrite] = {

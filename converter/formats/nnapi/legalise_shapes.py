@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.nnapi.legalise_integers import product
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.walk import subgraphs
@@ -95,7 +96,7 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Vectors become matrices, operands get the same rank."""
+    """Vectors become matrices, operands get the same rank; products of whole numbers are written out."""
     a, w = node.inputs
     shapes = [None if v is None else shape_of(v) for v in (a, w)]
     target = shape_of(node.outputs[0])
@@ -107,7 +108,7 @@ def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
     if len(right) > 2:
         left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     if (left, right) == (shapes[0], shapes[1]):
-        return None
+        return product(node, b)
     return b.op("Reshape", b.op("MatMul", reshaped(b, a, left), reshaped(b, w, right)), list(target))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -264,29 +263,8 @@ def cast(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
 
 
 def batch_matmul(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
-    """Integers have no kernel: each product [M, K] x [K, N] is the sum over K of [M, K, 1] * [1, K, N]."""
-    if x.binding.types["T"] is not OperandType.TENSOR_INT32:
-        return
-    target = w.graph.tensors[lite.outputs[0]]
-    a, b = (_upright(w, i, bool(lite.options[flag])) for i, flag in zip(lite.inputs, ("AdjX", "AdjY"), strict=True))
-    left, right = (_known(w.graph.tensors[i].shape) for i in (a, b))
-    rows = w.reshaped(a, [math.prod(left[:-2]), *left[-2:], 1], f"{target.name}_rows")
-    columns = w.reshaped(b, [math.prod(right[:-2]), 1, *right[-2:]], f"{target.name}_columns")
-    shape = [max(math.prod(left[:-2]), math.prod(right[:-2])), *left[-2:], right[-1]]
-    if left[:-2] != right[:-2] and 1 not in (math.prod(left[:-2]), math.prod(right[:-2])):
-        raise Refused("integers are multiplied there only where one side has one matrix, or both have as many")
-    products = w.insert("MUL", [rows, columns], shape, f"{target.name}_products", options="MulOptions", FusedActivationFunction=0)
-    sums = w.insert("SUM", [products, w.constant("axis", numbers([2]))], [shape[0], shape[1], shape[3]], f"{target.name}_sums", options="ReducerOptions")
-    lite.builtin, lite.kind, lite.options = "RESHAPE", "", {}
-    lite.inputs = [sums, w.constant("shape", numbers(_known(target.shape)))]
-
-
-def _upright(w: Lowering, index: int, adjoint: bool) -> int:
-    """A matrix that is not transposed."""
-    shape = _known(w.graph.tensors[index].shape)
-    order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
-    turned = [shape[i] for i in order]
-    return w.insert("TRANSPOSE", [index, w.constant("permutation", numbers(order))], turned, f"{w.graph.tensors[index].name}_turned") if adjoint else index
+    if x.binding.types["T"] is OperandType.TENSOR_INT32:
+        raise Refused("there is no kernel for whole numbers")
 
 
 def lsh(w: Lowering, x: Arguments, lite: LiteOperator) -> None:

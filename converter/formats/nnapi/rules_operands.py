@@ -30,7 +30,7 @@ def check_operands(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], 
         _check_channels(operand, place, found)
         _check_value(table, operand, lifetime, place, found)
         if operand.boundary is not None and lifetime not in (Lifetime.MODEL_INPUT, Lifetime.MODEL_OUTPUT):
-            found.add(f"{place}.boundary", "only inputs and outputs of the model have a boundary", "R110", name=operand.name)
+            found.add(f"{place}.boundary", "only inputs and outputs of the model have a boundary", "R110", name=operand.name, ours=True)
 
 
 def _check_dimensions(operand: Operand, lifetime: Lifetime, place: str, found: Findings) -> None:

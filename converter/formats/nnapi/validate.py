@@ -19,25 +19,32 @@ _ROLES = {"inputIndexes": Lifetime.MODEL_INPUT, "outputIndexes": Lifetime.MODEL_
 
 
 class Findings(list[Diagnostic]):
-    """Diagnostics of one subgraph; `add` names the place relative to it."""
+    """Diagnostics of one subgraph; `add` names the place relative to it.
 
-    def __init__(self, file: str, prefix: str) -> None:
+    Unless `strict`, only what Android's own validator refuses is kept: what `add` calls `ours` is not.
+    """
+
+    def __init__(self, file: str, prefix: str, strict: bool = True) -> None:
         super().__init__()
         self._file = file
         self._prefix = prefix
+        self.strict = strict
 
-    def add(self, place: str, message: str, code: str = "R105", level: Level = "error", name: str = "", kind: str = "") -> None:
+    def add(self, place: str, message: str, code: str = "R105", level: Level = "error", name: str = "", kind: str = "", ours: bool = False) -> None:
+        if ours and not self.strict:
+            return
         self.append(Diagnostic(code, message, level, Where(self._file, path=self._prefix + place, layer=name, kind=kind)))
 
 
-def validate(table: Table, file: str = "") -> list[Diagnostic]:
+def validate(table: Table, file: str = "", strict: bool = True) -> list[Diagnostic]:
     """Every finding about a table: R105 for the structure of the graph, R110 for values; an empty list means that it is valid.
 
-    Places are JSON paths such as `operations[3].inputs[1]`; `file` goes into each. Works on read and on new tables.
+    Places are JSON paths such as `operations[3].inputs[1]`; `file` goes into each. Works on read and on new tables. Unless `strict`: what
+    Android's own validator refuses.
     """
     findings: list[Diagnostic] = []
     for prefix, subgraph in table.subgraphs():
-        found = Findings(file, prefix)
+        found = Findings(file, prefix, strict)
         if _check_indexes(subgraph, found):
             lifetimes = subgraph.lifetimes()
             _check_roles(subgraph, lifetimes, found)
@@ -45,10 +52,16 @@ def validate(table: Table, file: str = "") -> list[Diagnostic]:
             check_operands(table, subgraph, lifetimes, found)
             check_operations(table, subgraph, lifetimes, found)
         findings += found
-    if not any(d.level == "error" for d in findings):
+    if strict and not any(d.level == "error" for d in findings):
         findings += _check_level(table, file)
     findings += _check_recursion(table, file)
     return findings
+
+
+def demand_valid(table: Table, file: str = "") -> None:
+    """ReadError with all that Android's own validator refuses."""
+    if errors := [d for d in validate(table, file, strict=False) if d.level == "error"]:
+        raise ReadError(errors)
 
 
 def check_structure(table: Table, file: str = "") -> None:
@@ -121,7 +134,9 @@ def _check_order(subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings)
         if not written[i]:
             found.add(f"operands[{i}]", f"{lifetimes[i].name}, but no operation writes it", name=operand.name)
         if operand.consumers is not None and operand.consumers != counts[i]:
-            found.add(f"operands[{i}].numberOfConsumers", f"{operand.consumers}, but operations read the operand {counts[i]} times", name=operand.name)
+            found.add(
+                f"operands[{i}].numberOfConsumers", f"{operand.consumers}, but operations read the operand {counts[i]} times", name=operand.name, ours=True
+            )
 
 
 def _check_level(table: Table, file: str) -> Iterable[Diagnostic]:

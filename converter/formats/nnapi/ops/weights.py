@@ -20,8 +20,25 @@ _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 def turns_weights(node: ir.Node) -> bool:
-    """Whether a Transpose only gives weights their order: NNAPI's own order may be the one before it."""
-    return all(u.node.op_type in _DENSE and u.idx == 1 for u in node.outputs[0].uses()) and bool(node.outputs[0].uses())
+    """Whether a Transpose only gives weights or matrices their order: NNAPI's own order may be the one before it."""
+    uses = node.outputs[0].uses()
+    return bool(uses) and all((u.node.op_type in _DENSE and u.idx == 1) or (u.node.op_type == "MatMul" and swaps_last(node)) for u in uses)
+
+
+def swaps_last(node: ir.Node) -> bool:
+    """Whether a Transpose turns each matrix of a stack."""
+    perm = [int(i) for i in attrs_of(node).get("perm", ())]
+    n = len(perm)
+    return n > 1 and perm == [*range(n - 2), n - 1, n - 2]
+
+
+def matrices(e: Emit, index: int) -> tuple[Ref, bool]:
+    """A stack of matrices, as it is before a Transpose of each of them (True) or as it is."""
+    value = e.value(index)
+    node = value.producer()
+    if node is not None and node.op_type == "Transpose" and not node.domain and node.inputs[0] is not None and swaps_last(node):
+        return e.real(node.inputs[0]), True
+    return e.real(index), False
 
 
 LAZY["", "Transpose"] = turns_weights

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.ops.args import Args, lifts
 from converter.formats.nnapi.ops.emit import Emit, Ref, lowers, only_user
-from converter.formats.nnapi.ops.weights import bias, weights
+from converter.formats.nnapi.ops.weights import bias, matrices, weights
 from converter.formats.nnapi.table import Array
 from converter.graph.infer import shape_of
 from converter.mapping.node import MappingError
@@ -239,11 +239,13 @@ def fully_connected(a: Args) -> ir.Value:
 
 @lowers("MatMul", "Gemm")
 def lower_matmul(e: Emit) -> None:
-    """FULLY_CONNECTED for weights of rank 2 (a bias that follows is taken in), BATCH_MATMUL otherwise."""
-    if len(e.shape(1)) != 2 or len(e.shape(0)) < 2:
+    """FULLY_CONNECTED for weights of rank 2 (a bias that follows is taken in), BATCH_MATMUL otherwise, and for whole numbers."""
+    whole = e.op == "MatMul" and e.value(0).dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    if whole or len(e.shape(1)) != 2 or len(e.shape(0)) < 2:
         if e.op == "Gemm" or min(len(e.shape(0)), len(e.shape(1))) < 2:
             raise MappingError("a vector is no operand there")
-        e.put("BATCH_MATMUL", e.result(), a=e.real(0), b=e.real(1), adjoint_a=False, adjoint_b=False)
+        (a, a_turned), (b, b_turned) = matrices(e, 0), matrices(e, 1)
+        e.put("BATCH_MATMUL", e.result(), a=a, b=b, adjoint_a=a_turned, adjoint_b=b_turned)
         return
     if e.op == "Gemm" and (e.attrs["transA"] or e.attrs["alpha"] != 1.0 or e.attrs["beta"] != 1.0):
         raise MappingError("only weights are transposed there")
