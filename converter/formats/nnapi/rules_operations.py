@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 _BIAS_TOLERANCE = 1e-4
 
 
+# Where Android's own validator looks at the rank of the first input, and at scales that must be alike.
+_RANKED = frozenset(
+    """
+    ADD CAST CHANNEL_SHUFFLE CONCATENATION CONV_2D DEQUANTIZE DIV FLOOR FULLY_CONNECTED L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION LOGISTIC MEAN
+    MIRROR_PAD MUL PAD PAD_V2 REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM RELU RELU1 RELU6 RESHAPE REVERSE SOFTMAX SQUEEZE
+    STRIDED_SLICE SUB TANH TRANSPOSE
+    """.split()
+)
+_ALIKE = frozenset({"MIRROR_PAD", "PACK", "REVERSE"})
+
+
 def check_operations(table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings) -> None:
     for i, operation in enumerate(subgraph.operations):
         _Check(table, subgraph, lifetimes, found, operation, f"operations[{i}]").run()
@@ -59,9 +70,13 @@ class _Check:
             self.add(e.place, e.message)
             return None
         before = len(self.found)
-        if self.found.strict:
-            for place, argument, index in arguments_of(binding):
+        for place, argument, index in arguments_of(binding):
+            if self.found.strict:
                 self._argument(binding, place, argument, index)
+            else:
+                self._first(binding, place, argument, index)
+        self._product(binding)
+        if self.found.strict:
             self._bias(binding)
         if binding.spec.name in ("IF", "WHILE") and len(self.found) == before:
             self._subgraphs(binding)
@@ -75,17 +90,28 @@ class _Check:
             if not argument.optional:
                 self.add(place, f"{argument.name} is required, operand {index} has no value", index)
             return
-        rank = len(operand.dimensions)
-        if argument.rank and operand.type.is_tensor and rank and not argument.rank[0] <= rank <= (argument.rank[1] or rank):
-            low, high = argument.rank
-            wanted = str(low) if low == high else f"{low}..{high}" if high else f"at least {low}"
-            self.add(place, f"{argument.name} has rank {rank}, {binding.spec.name} takes {wanted}", index)
+        self._rank(binding, place, argument, index)
         if argument.domain and operand.value is not None:
             self._domain(place, argument, operand, index)
         if argument.quantisation:
             self._quantisation(binding, place, argument, operand, index)
         if argument.name in ("filter", "weights") and operand.channel_quant is not None and operand.channel_quant.dim != binding.spec.channel_dim:
             self.add(place, f"per-channel scales of {binding.spec.name} lie along dimension {binding.spec.channel_dim}, not {operand.channel_quant.dim}", index)
+
+    def _rank(self, binding: Binding, place: str, argument: Argument, index: int) -> None:
+        operand = self.subgraph.operands[index]
+        rank = len(operand.dimensions)
+        if argument.rank and operand.type.is_tensor and rank and not argument.rank[0] <= rank <= (argument.rank[1] or rank):
+            low, high = argument.rank
+            wanted = str(low) if low == high else f"{low}..{high}" if high else f"at least {low}"
+            self.add(place, f"{argument.name} has rank {rank}, {binding.spec.name} takes {wanted}", index)
+
+    def _first(self, binding: Binding, place: str, argument: Argument, index: int) -> None:
+        """What Android's own validator checks beside the types."""
+        if place == "inputs[0]" and binding.spec.name in _RANKED and self.lifetimes[index] is not Lifetime.NO_VALUE:
+            self._rank(binding, place, argument, index)
+        if argument.quantisation and binding.spec.name in _ALIKE:
+            self._quantisation(binding, place, argument, self.subgraph.operands[index], index)
 
     def _domain(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
         value = operand.array().reshape(-1)[0].item()
@@ -130,6 +156,15 @@ class _Check:
         if not math.isclose(b.scale, expected, rel_tol=_BIAS_TOLERANCE, abs_tol=1e-30):
             position = self.operation.inputs.index(bias)
             self.add(f"inputs[{position}]", f"the scale of the bias is {b.scale}, input and filter make it {expected:.9g}", bias, "R110")
+
+    def _product(self, binding: Binding) -> None:
+        """The scale of a quantised product is larger than the product of the scales; AOSP multiplies float32 by float32."""
+        a, b, y = binding.inputs.get("a"), binding.inputs.get("b"), binding.outputs.get("output")
+        if binding.spec.name != "MUL" or not (isinstance(a, int) and isinstance(b, int) and isinstance(y, int)):
+            return
+        left, right, out = (self.subgraph.operands[i] for i in (a, b, y))
+        if out.type in _ASYMMETRIC and not np.float32(out.scale) > np.float32(left.scale) * np.float32(right.scale):
+            self.add("outputs[0]", f"the scale {out.scale} of the product is not above {left.scale} * {right.scale}", y, "R110")
 
     def _shapes(self, binding: Binding) -> None:
         try:

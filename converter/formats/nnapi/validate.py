@@ -93,7 +93,7 @@ def _check_indexes(subgraph: Subgraph, found: Findings) -> bool:
                 ok = False
     for place, entries in (("operations", subgraph.operations), ("inputIndexes", subgraph.inputs), ("outputIndexes", subgraph.outputs)):
         if not entries:
-            found.add(place, "a model has at least one entry here")
+            found.add(place, "a model has at least one entry here", ours=True)
     return ok
 
 

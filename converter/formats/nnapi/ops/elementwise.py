@@ -240,7 +240,8 @@ def cast_truth(e: Emit) -> None:
     if kind.dtype is None:
         raise MappingError("there is no such cast")
     demand_small(*e.operand(y).dimensions)
-    one, none = (e.writer.tensor(np.full(e.operand(y).dimensions, v, kind.dtype), kind) for v in (1, 0))
+    like = {"scale": e.operand(y).scale, "zero_point": e.operand(y).zero_point}
+    one, none = (e.writer.tensor(np.full(e.operand(y).dimensions, v, kind.dtype), kind, **like) for v in (1, 0))
     e.put("SELECT", y, mask=mask, a=one, b=none)
 
 
