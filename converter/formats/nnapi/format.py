@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,14 +47,27 @@ def read(path: Path, weights: Path | None) -> Model:
 
     notes: list[Diagnostic] = []
     form, table = _read_table(path, notes)
-    if form != "tflite":  # which may have what NNAPI does not
+    if form == "tflite":
+        model = _lifted(table, str(path))
+    else:
         demand_valid(table, str(path))
-    model = lift(table, str(path))
+        model = lift(table, str(path))
     model.notes += notes
     if form == "tflite":
         model.format, model.interface["tflite"] = "tflite", (model.inputs, model.outputs)  # those of the file, which an engine may run
         del model.interface["nnapi"]  # a table that is made of it has the layout that a table has
     return model
+
+
+def _lifted(table: Table, file: str) -> Model:
+    """The model of a TensorFlow Lite file. It may have operators of types that NNAPI does not have: they are not supported, but nothing is wrong."""
+    from converter.errors import UnsupportedError
+    from converter.formats.nnapi.lift import lift
+
+    try:
+        return lift(table, file)
+    except UnsupportedError as e:
+        raise UnsupportedError(replace(d, code="X201") if d.code == "R105" else d for d in e.diagnostics) from None
 
 
 def _read_table(path: Path, notes: list[Diagnostic]) -> tuple[str, Table]:
@@ -83,8 +97,7 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     from converter.formats.nnapi.validate import validate
 
-    notes: list[Diagnostic] = []
-    return [*validate(_read_table(path, notes)[1], str(path)), *notes]
+    return validate(_read_table(path, [])[1], str(path))
 
 
 def kinds() -> Mapping[str, str]:

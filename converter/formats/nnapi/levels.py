@@ -58,9 +58,10 @@ def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
         return subgraph.operands[index]
 
     if name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED") and binding.types["T"] is _Q8 and binding.types["F"] is _Q8:
-        x, w, y = one(binding.inputs["input"]), one(binding.inputs.get("filter", binding.inputs.get("weights"))), one(binding.outputs["output"])
-        # AOSP multiplies float32 by float32
-        return not np.float32(y.scale) > np.float32(x.scale) * np.float32(w.scale)
+        x, w = one(binding.inputs["input"]), one(binding.inputs.get("filter", binding.inputs.get("weights")))
+        # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where the documentation says that of the output
+        bound = one(binding.outputs["output"]) if name == "FULLY_CONNECTED" else x
+        return not np.float32(bound.scale) > np.float32(x.scale) * np.float32(w.scale)
     if name == "CONCATENATION" and binding.types["T"] is _Q8:
         inputs, y = binding.inputs["inputs"], one(binding.outputs["output"])
         assert isinstance(inputs, list)

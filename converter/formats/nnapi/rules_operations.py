@@ -27,13 +27,11 @@ _BIAS_TOLERANCE = 1e-4
 
 
 # Where Android's own validator looks at the rank of the first input, and at scales that must be alike.
-_RANKED = frozenset(
-    """
+_RANKED = """
     ADD CAST CHANNEL_SHUFFLE CONCATENATION CONV_2D DEQUANTIZE DIV FLOOR FULLY_CONNECTED L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION LOGISTIC MEAN
     MIRROR_PAD MUL PAD PAD_V2 REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM RELU RELU1 RELU6 RESHAPE REVERSE SOFTMAX SQUEEZE
     STRIDED_SLICE SUB TANH TRANSPOSE
-    """.split()
-)
+"""
 _ALIKE = frozenset({"MIRROR_PAD", "PACK", "REVERSE"})
 
 
@@ -108,7 +106,7 @@ class _Check:
 
     def _first(self, binding: Binding, place: str, argument: Argument, index: int) -> None:
         """What Android's own validator checks beside the types."""
-        if place == "inputs[0]" and binding.spec.name in _RANKED and self.lifetimes[index] is not Lifetime.NO_VALUE:
+        if place == "inputs[0]" and binding.spec.name in _RANKED.split() and self.lifetimes[index] is not Lifetime.NO_VALUE:
             self._rank(binding, place, argument, index)
         if argument.quantisation and binding.spec.name in _ALIKE:
             self._quantisation(binding, place, argument, self.subgraph.operands[index], index)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -240,7 +242,7 @@ def cast_truth(e: Emit) -> None:
     if kind.dtype is None:
         raise MappingError("there is no such cast")
     demand_small(*e.operand(y).dimensions)
-    like = {"scale": e.operand(y).scale, "zero_point": e.operand(y).zero_point}
+    like: dict[str, Any] = {"scale": e.operand(y).scale, "zero_point": e.operand(y).zero_point}
     one, none = (e.writer.tensor(np.full(e.operand(y).dimensions, v, kind.dtype), kind, **like) for v in (1, 0))
     e.put("SELECT", y, mask=mask, a=one, b=none)
 
