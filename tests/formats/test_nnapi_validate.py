@@ -228,7 +228,9 @@ def test_levels(build: Callable[[], Table], level: int, reason: str) -> None:
 
 def test_levels_of_lifted_restrictions() -> None:
     table = quantised()
-    table.operands[3].scale = 0.125  # not above input * filter
+    filter_ = table.operands[table.operations[0].inputs[1]]
+    assert feature_level(table) == (1, "")
+    filter_.scale = 1.0  # the input's scale is not above input * filter: so AOSP's validator compares
     assert feature_level(table) == (3, "operations[0] CONV_2D")
     t = Table()
     a, b, y = tensor(t, [1, 2], Q8, scale=0.5), tensor(t, [1, 2], Q8, scale=0.25), tensor(t, [2, 2], Q8, scale=0.5)
@@ -236,6 +238,32 @@ def test_levels_of_lifted_restrictions() -> None:
     assert validate(t) == [] and feature_level(t) == (3, "operations[0] CONCATENATION")
     t.operands[b].scale = 0.5
     assert feature_level(t) == (1, "")
+
+
+def test_reading_refuses_what_android_refuses() -> None:
+    """Android's own validator checks neither the dimensions of outputs nor the scales of most operations, and a table may have no inputs."""
+
+    def broken(change: Callable[[Table], object]) -> list[str]:
+        table = network()
+        change(table)
+        loose = [d.message for d in validate(table, strict=False)]
+        assert not loose or [d.message for d in validate(table)], "nothing is valid that Android refuses"
+        return loose
+
+    assert broken(lambda t: t.inputs.append(t.inputs[0]))
+    assert broken(lambda t: t.operations.append(t.operations[-1]))
+    assert broken(lambda t: setattr(t.operands[t.inputs[0]], "scale", 0.5))
+    assert broken(lambda t: t.add(Operand(OperandType.TENSOR_FLOAT32, [1], "nobody writes it", lifetime=Lifetime.TEMPORARY_VARIABLE)))
+    assert not broken(lambda t: t.operands[t.outputs[0]].dimensions.__setitem__(0, 7))
+
+
+def test_the_scale_of_a_product_is_large_enough() -> None:
+    t = Table()
+    a, b, y = tensor(t, [2], Q8, scale=0.5), tensor(t, [2], Q8, scale=0.5), tensor(t, [2], Q8, scale=0.25)
+    t.operations, t.inputs, t.outputs = [Operation("MUL", [a, b, scalar(t, 0)], [y])], [a, b], [y]
+    assert [d.code for d in validate(t, strict=False)] == ["R110"]
+    t.operands[y].scale = 0.26
+    assert validate(t) == []
 
 
 def test_all_operations_are_there() -> None:
@@ -250,3 +278,16 @@ def test_large_tables_are_judged_in_linear_time() -> None:
         t.operations.append(Operation("RELU", [i], [tensor(t, [4])]))
     t.outputs = [20_000]
     assert validate(t) == []
+
+
+@pytest.mark.corpus
+def test_an_lstm_whose_optional_weights_are_inputs_has_three_or_four_gates() -> None:
+    """A run may leave them out."""
+    for case in corpus():
+        if "lstm2" in str(case) and "V1_0" in str(case):
+            table = read_table(case)
+            scratch = table.operands[table.operations[0].outputs[0]]
+            assert [d for d in validate(table) if d.level == "error"] == [], case
+            if table.operations[0].inputs[1] in table.inputs:
+                scratch.dimensions[-1] = scratch.dimensions[-1] * 3 // 4 if scratch.dimensions[-1] % 3 else scratch.dimensions[-1] * 4 // 3
+                assert [d for d in validate(table) if d.level == "error"] == [], case

@@ -38,7 +38,8 @@ def _optional_groups(x: Arguments, prefix: str) -> None:
 def lstm(x: Arguments) -> list[Shape]:
     batch = x.dim("input", 0)
     output, units = _cell(x, "", x.dim("input", 1), batch)
-    scratch = units * (4 if x.given("input_to_input_weights") else 3)
+    gates = 0 if x.may_be_left_out("input_to_input_weights") else 4 if x.given("input_to_input_weights") else 3  # 0: as a run has it
+    scratch = units * gates
     return [[batch, scratch], [batch, output], [batch, units], [batch, output]]
 
 

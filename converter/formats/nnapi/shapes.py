@@ -37,6 +37,11 @@ class Arguments:
         index = self.binding.inputs.get(name)
         return isinstance(index, int) and self._lifetimes[index] is not Lifetime.NO_VALUE
 
+    def may_be_left_out(self, name: str) -> bool:
+        """Whether the argument is an input of the model, which a run may give no value where it is optional."""
+        index = self.binding.inputs.get(name)
+        return isinstance(index, int) and self._lifetimes[index] is Lifetime.MODEL_INPUT
+
     def shape(self, name: str) -> Shape:
         operand = self.operand(name)
         return None if operand is None else shape_of(operand)
