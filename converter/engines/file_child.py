@@ -93,29 +93,45 @@ class OpenVino:
         self.compiled = self.core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config})
 
     def inputs(self) -> list[Port]:
-        return [self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs]
+        """The parameters, and the states, which netconv reads as inputs that may be left out."""
+        return [*(self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs), *self._states()]
 
     def required(self) -> int:
         return len(self.compiled.inputs)
 
     def outputs(self) -> list[Port]:
-        return [self._port(p, p.get_node().input_value(0).get_node().get_friendly_name()) for p in self.compiled.outputs]
+        """The results, and the states as they are left."""
+        own = ([p.get_node().input_value(0).get_node().get_friendly_name(), p.get_node().get_friendly_name()] for p in self.compiled.outputs)
+        return [*(self._port(p, *names) for p, names in zip(self.compiled.outputs, own, strict=True)), *self._states()]
 
-    def _port(self, port: Any, layer: str) -> Port:
-        kind, shape = port.get_element_type(), port.get_partial_shape()
+    def _states(self) -> list[Port]:
+        states = self.compiled.create_infer_request().query_state()
+        return [{"names": [s.name], "type": self._word(s.state.element_type), "shape": None} for s in states]
+
+    def _port(self, port: Any, *layers: str) -> Port:
+        shape = port.get_partial_shape()
+        sizes = [d.get_length() if d.is_static else None for d in shape] if shape.rank.is_static else None
+        return {"names": [*sorted(port.get_names()), *layers], "type": self._word(port.get_element_type()), "shape": sizes}
+
+    def _word(self, kind: Any) -> str:
+        """numpy's word for a type, "" where it has none."""
         word = {"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool", "string": "object"}.get(kind.get_type_name(), "")
         if not word and kind.get_type_name() in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
             word = ("int" if kind.get_type_name()[0] == "i" else "uint") + kind.get_type_name()[1:]
-        sizes = [d.get_length() if d.is_static else None for d in shape] if shape.rank.is_static else None
-        return {"names": [*sorted(port.get_names()), layer], "type": word, "shape": sizes}
+        return word
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         request = self.compiled.create_infer_request()  # a new one: states begin at their initial values
+        count, states = len(self.compiled.inputs), request.query_state()
         for i, array in feeds.items():
-            request.set_input_tensor(i, self.ov.Tensor(array))
+            if i < count:
+                request.set_input_tensor(i, self.ov.Tensor(array))
+            else:
+                states[i - count].state = self.ov.Tensor(array)
         request.infer()
         tensors = [request.get_output_tensor(i) for i in range(len(self.compiled.outputs))]
-        return [np.array(t.str_data if t.get_element_type() == self.ov.Type.string else t.data) for t in tensors]
+        results = [np.array(t.str_data if t.get_element_type() == self.ov.Type.string else t.data) for t in tensors]
+        return [*results, *(np.array(s.state.data) for s in states)]
 
 
 class LiteRt:

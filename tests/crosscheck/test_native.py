@@ -346,6 +346,27 @@ def test_texts_sequences_and_values_that_may_be_left_out(tmp_path: Path) -> None
     assert found.results[0][0].tolist() == ["a", "Zürichb"] and found.results[0][2].shape == () and found.results[0][1].tolist() == [1, 2, 3]
 
 
+def test_states_are_given_to_the_engine_and_taken_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("openvino")
+    import openvino as ov
+    from openvino import opset13 as op
+
+    x = op.parameter([1, 4], np.float32, name="x")
+    state = op.read_value(op.constant(np.zeros((1, 4), np.float32)), "acc")
+    total = op.add(state, x, name="total")
+    ov.save_model(ov.Model([op.result(op.relu(total), name="out")], [op.assign(total, "acc")], [x]), tmp_path / "net.xml", compress_to_fp16=False)
+    result = converter.verify(tmp_path / "net.xml", tmp_path / "net.xml")
+    assert result.passed and [len(n.outputs) for n in result.native] == [2, 2], result.diagnostics
+
+    def lost(model: Model) -> None:
+        """As if the state were never updated."""
+        graph = model.ir.graph
+        graph.outputs[1] = next(n for n in graph if n.op_type == "Add").inputs[0]  # type: ignore[assignment]
+
+    reader_that(monkeypatch, "openvino", lost)
+    assert "N404" in [n.code for n in converter.verify(tmp_path / "net.xml", tmp_path / "net.xml").native]
+
+
 def test_openvino_computes_doubles_in_floats(tmp_path: Path) -> None:
     model, b = new_model()
     x = b.input("x", ir.DataType.DOUBLE, [1, 6])
