@@ -70,7 +70,7 @@ def run(engine: str, path: Path, names: Sequence[str], feeds: Sequence[Sequence[
         request, made, report = (Path(folder) / n for n in ("in.npz", "out.npz", "report.json"))
         arrays: dict[str, Any] = {f"feed/{k}/{i}": _plain(a) for k, feed in enumerate(feeds) for i, a in enumerate(feed)}
         arrays.update((f"expected/{k}/{i}", _plain(a)) for k, results in enumerate(expected or ()) for i, a in enumerate(results))
-        np.savez(request, names=np.array(list(names), str), exact=np.array(expected is not None), **arrays)
+        np.savez(request, names=np.array(list(names), str), feeds=np.array(len(feeds)), exact=np.array(expected is not None), **arrays)
         child = Path(__file__).with_name("file_child.py")
         command = [sys.executable, "-P", str(child), engine, str(path.absolute()), str(request), str(made), str(report)]
         try:

@@ -3,7 +3,7 @@
     python file_child.py ENGINE MODEL REQUEST.npz RESULTS.npz REPORT.json
 
 REQUEST.npz holds `names`, the inputs as the caller knows them (one for each; empty: by order), arrays called feed/FEED/INPUT, counted from 0,
-`exact` (whether exact options are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT. REPORT.json says
+`feeds` (how many), `exact` (whether exact options are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT. REPORT.json says
 what the file takes and gives, and how far it came; see converter.engines.file.
 Nothing of netconv is imported here.
 """
@@ -240,7 +240,9 @@ def compute(engine: Any, said: dict[str, Any], given: dict[str, Any], found: dic
     ports, required = engine.inputs(), engine.required()
     said |= {"stage": "feed", "inputs": ports, "outputs": engine.outputs()}
     names = [str(n) for n in given["names"]]
-    for number, feed in by_place(given, "feed").items() or [(0, {})]:
+    feeds = by_place(given, "feed")
+    for number in range(int(given["feeds"])):
+        feed = feeds.get(number, {})  # nothing for a network without inputs
         places = matched(ports, required, names, len(feed))
         if any(not ports[p]["type"] for p in places):
             return

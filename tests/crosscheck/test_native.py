@@ -346,6 +346,15 @@ def test_texts_sequences_and_values_that_may_be_left_out(tmp_path: Path) -> None
     assert found.results[0][0].tolist() == ["a", "Zürichb"] and found.results[0][2].shape == () and found.results[0][1].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_network_without_inputs(tmp_path: Path, target: str) -> None:
+    model, b = new_model()
+    b.output(b.op("Range", np.float32(0), np.float32(5), np.float32(1), name="y"))
+    path = written(tmp_path, target, Model(model, "onnx"))
+    result = converter.verify(path, path)
+    assert result.passed and [n.status for n in result.native] == ["same", "same"], result.diagnostics
+
+
 def test_states_are_given_to_the_engine_and_taken_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("openvino")
     import openvino as ov
