@@ -100,6 +100,8 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
     match found.stage:
         case "boundary":
             return Native(s.role, s.name, s.engine, DIFFERS, "N404", found.error)
+        case "feed" if found.error:
+            return Native(s.role, s.name, s.engine, DIFFERS, "N404", f"the inputs that netconv reads do not fit those of the file: {found.error}")
         case "feed":
             return Native(s.role, s.name, s.engine, SKIPPED, "N406", f"{s.engine} takes the file; Python has no arrays of the types of its inputs")
         case "absent":
