@@ -69,10 +69,14 @@ class Noise:
             else [[np.maximum(f, spread(b, [e])) for f, b, e in zip(*three, strict=True)] for three in zip(floors, self.base, exact, strict=True)]
         )
 
-    def with_constants(self) -> list[list[Floor]]:
-        """Every repetition; what none of them moves was computed when the file was read, and rounds like the largest number in it."""
+    def with_sums(self) -> list[list[Floor]]:
+        """Every repetition, and a rounding of the largest number of each tensor anywhere in it.
+
+        Another engine sums in another order, and what large terms leave behind where they cancel is not seen by moving inputs and weights;
+        what was computed when the file was read is not moved at all.
+        """
         floors = self.floors(self.repetitions)
-        return [[f if f.any() else self._rounding(f, b) for f, b in zip(*two, strict=True)] for two in zip(floors, self.base, strict=True)]
+        return [[np.maximum(f, self._rounding(f, b)) for f, b in zip(*two, strict=True)] for two in zip(floors, self.base, strict=True)]
 
     def _rounding(self, floor: Floor, base: Array) -> Floor:
         if base.dtype.kind != "f":

@@ -175,9 +175,9 @@ def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
 
 
 def _special(noise: Noise) -> Iterator[list[list[Floor]]]:
-    """What engines may round otherwise: what does not depend on the inputs, halves, and ties of quantisation."""
+    """What engines may round otherwise: large sums and constants, halves, and ties of quantisation."""
     with contextlib.suppress(CannotRun):
-        yield noise.with_constants()
+        yield noise.with_sums()
         if noise.program.halves:
             yield noise.with_floats()
         if noise.program.rounds:

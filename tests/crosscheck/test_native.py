@@ -395,7 +395,7 @@ def test_what_is_constant_rounds_like_its_largest_number(tmp_path: Path) -> None
     b.output(b.op("Identity", b.const(numbers), name="fixed"))
     read = [[model.run({"x": np.ones((1, 3, 6, 8), np.float32)})["pooled"], numbers]]
     noise = Noise(Program(model), [{"x": np.ones((1, 3, 6, 8), np.float32)}], read, 2.0**-23)
-    allowed = tolerance(numbers, noise.with_constants()[0][1], noise.step)
+    allowed = tolerance(numbers, noise.with_sums()[0][1], noise.step)
     assert 1e-7 < allowed[0] < 1e-5 and not noise.floors(noise.repetitions)[0][1].any()
 
 
