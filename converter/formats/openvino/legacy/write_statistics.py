@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.register import lowers
@@ -16,6 +17,12 @@ from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 
 
+def times(low: Lowering, x: ir.Value, factor: float) -> ir.Value:
+    out = low.value("power", x.dtype, static(x))
+    power(low, x, out, scale=factor)
+    return out
+
+
 @lowers("LRN")
 def lower_lrn(node: Node, low: Lowering) -> None:
     """The engine's k is 1, whatever the attribute says: another one is taken out of the power."""
@@ -24,10 +31,16 @@ def lower_lrn(node: Node, low: Lowering) -> None:
     if k <= 0:
         raise MappingError(f"bias={k} is not known to the target")
     attrs = {"alpha": number_text(alpha / k), "beta": number_text(beta), "local-size": str(node.attrs["size"]), "region": "across", "k": "1"}
-    if k == 1:
+    shape = static(x)
+    if len(shape) == 4 and k == 1:
         low.add("Norm", [x], [out], attrs)
+        return
+    image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
+    normed = step(low, "Norm", [reshaped(low, x, image)], x, image, attrs)
+    if image == shape:
+        power(low, normed, out, scale=k**-beta)
     else:
-        power(low, step(low, "Norm", [x], x, static(x), attrs), out, scale=k**-beta)
+        finish(low, normed if k == 1 else times(low, normed, k**-beta), out)
 
 
 @lowers("Softmax", "LogSoftmax")
