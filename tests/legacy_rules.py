@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
-ONE_BY_ONE = ("Activation", "ReLU", "Clamp", "SoftMax", "Tile")
+ONE_BY_ONE = ("Activation", "ReLU", "Clamp", "PReLU", "SoftMax", "Tile")
 FLOATS_ONLY = ("Abs", "Neg", "Sign", "Floor", "Ceil", "Log", "Erf")
 CARRIERS = ("Reshape", "Squeeze", "Unsqueeze", "Tile", "Crop")
 
@@ -85,7 +85,7 @@ def _types(layer: Layer) -> list[str]:
         (layer.type == "Eltwise" and layer.data.get("operation") == "floor_mod" and given != {"I32"}, "knows integers only"),
         (layer.type == "Select" and layer.given[:1] != ["I32"], "asks an integer"),
         (layer.type == "OneHot" and outs != {"FP32"}, "writes floats"),
-        (layer.type in (*FLOATS_ONLY, "TopK") and layer.given[:1] != ["FP32"], "takes floats"),
+        (layer.type in (*FLOATS_ONLY, "TopK", "GEMM") and layer.given[:1] != ["FP32"], "takes floats"),
         (layer.type == "SparseToDense" and layer.given[2:3] != ["I32"], "takes integers"),
         (layer.type == "Permute" and behind in CARRIERS and outs == {"I32"}, f"integers behind {behind}"),
     ]

@@ -83,6 +83,13 @@ CASES: dict[str, Case] = {
         lambda b, x: b.op("Mul", x, b.const(DEEP[:, :, :1, :, :1])), {"x": DEEP}, lambda x: x * DEEP[:, :, :1, :, :1]),
     "matrices with many axes in front": (
         lambda b, x, y: b.op("MatMul", x, y), {"x": DEEP, "y": DEEP[:1].swapaxes(4, 5).copy()}, lambda x, y: x @ y),
+    "matrices of integers": (
+        lambda b, x, y: b.op("MatMul", b.op("Transpose", x, perm=[1, 0]), y), {"x": WHOLE, "y": OTHER}, lambda x, y: x.T @ y),
+    "slopes of six axes": (
+        lambda b, x: b.op("PRelu", x, np.array([[[[[0.5]]]]], np.float32)), {"x": DEEP}, lambda x: np.where(x < 0, x / 2, x)),
+    "more pads at the end": (
+        lambda b, x: b.op("AveragePool", x, kernel_shape=[1, 3], pads=[0, 1, 0, 2], strides=[1, 1], count_include_pad=1), {"x": IMAGE},
+        lambda x: (lambda p: (p[..., :-2] + p[..., 1:-1] + p[..., 2:]) / 3)(np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2))))),
     "largest of negative numbers": (lambda b, x: b.op("ReduceMax", x, [1], keepdims=0), {"x": -np.abs(F) - 1}, lambda x: x.max(1)),
     "sum of large exponents": (lambda b, x: b.op("ReduceLogSumExp", x, [2], keepdims=0), {"x": 200 * F}, lambda x: np.logaddexp.reduce(x, 2)),
     "signs of integers": (lambda b, x: (b.op("Sign", x), b.op("Abs", x), b.op("Neg", x)), {"x": WHOLE}, lambda x: (np.sign(x), np.abs(x), -x)),

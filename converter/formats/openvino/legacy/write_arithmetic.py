@@ -209,8 +209,8 @@ def lower_prelu(node: Node, low: Lowering) -> None:
     x = need(node, 0)
     slope = array_of(node, 1, "the slopes")
     channels = slope.reshape(-1) if slope.size == 1 else per_channel(need(node, 1), static(x))
-    if channels is None or len(static(x)) < 2:
-        raise MappingError("the slopes must be one number, or one for each channel")
+    if channels is None or not 2 <= len(static(x)) <= MOST_AXES:
+        raise MappingError("the slopes must be one number, or one for each channel, of five axes at most")
     low.add("PReLU", [x], node.outputs, {"channel_shared": "1" if slope.size == 1 else "0"}, {"weights": channels})
 
 
@@ -279,7 +279,12 @@ def lower_matmul(node: Node, low: Lowering) -> None:
     turned = _turned(w) if len(static(w)) == rank <= 4 else None
     inputs = [reshaped(low, a, left), reshaped(low, w, right) if turned is None else turned]
     attrs = {"transpose_a": "False", "transpose_b": str(turned is not None)}
-    if shape == static(out):
+    if not is_float(out):  # behind layers that move integers the engine takes them for floats
+        floats = const(low, np.float32(0))
+        inputs = [step(low, "Convert", [v], floats, static(v), {"precision": "FP32"}) for v in inputs]
+        product = step(low, "GEMM", inputs, floats, shape, attrs)
+        finish(low, step(low, "Convert", [product], out, shape, {"precision": "I32"}), out)
+    elif shape == static(out):
         low.add("GEMM", inputs, [out], attrs)
     else:
         finish(low, step(low, "GEMM", inputs, out, shape, attrs), out)

@@ -127,8 +127,8 @@ def lower_pool(node: Node, low: Lowering) -> None:
     x = need(node, 0)
     pads = list(node.attrs.get("pads") or [])
     begin, end = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-    if include and any(e and not b for b, e in zip(begin, end, strict=True)) and node.attrs.get("auto_pad", "NOTSET") == "NOTSET":
-        x = _padded(low, x, begin, end)  # pads at the end alone are not counted by the engine
+    if include and any(e > b for b, e in zip(begin, end, strict=True)) and node.attrs.get("auto_pad", "NOTSET") == "NOTSET":
+        x = _padded(low, x, begin, end)  # of the pads at the end the engine counts as many as there are at the begin
         attrs |= {k: csv([0] * len(attrs[k].split(","))) for k in ("pads_begin", "pads_end")}
     around(Node(node.op, node.domain, node.attrs, [x], node.outputs[:1]), low, "Pooling", attrs, {}, [x])
 
