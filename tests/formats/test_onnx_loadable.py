@@ -265,3 +265,22 @@ def test_what_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
         data[0] = [2, 0, 1]
     np.testing.assert_allclose(native(path, {"x": data})[0], wanted, atol=1e-6)
     assert not any(i < 0 for n in onnx.load(path).graph.node for a in n.attribute if a.name == "axes" for i in a.ints)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "opset", "attributes", "wanted"),
+    [
+        ("ReduceSum", np.zeros(0, np.int64), 13, {"noop_with_empty_axes": 1}, ROWS),
+        ("ReduceMax", None, 20, {"noop_with_empty_axes": 1}, ROWS),
+        ("Mod", np.array(4, np.float32), 13, {"fmod": 1}, np.fmod(ROWS, 4)),
+    ],
+)
+def test_spellings_that_changed_with_the_opset(kind: str, more: Any, opset: int, attributes: dict[str, Any], wanted: np.ndarray, tmp_path: Path) -> None:
+    declared = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ROWS.shape) for n in "xy"]
+    constants = [] if more is None else [numpy_helper.from_array(more, "m")]
+    node = helper.make_node(kind, ["x", *(c.name for c in constants)], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", declared[:1], declared[1:], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), tmp_path / "in.onnx")
+    converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    np.testing.assert_allclose(native(tmp_path / "out.onnx", {"x": ROWS})[0], wanted)
+    assert not any(a.name == "noop_with_empty_axes" for n in onnx.load(tmp_path / "out.onnx").graph.node for a in n.attribute)

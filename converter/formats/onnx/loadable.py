@@ -22,6 +22,8 @@ from converter.passes.decompose import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
 
 OUTPUT_TYPE = 21  # the opset from which QuantizeLinear names the type of its output
+# other opsets had another Mod and other ways to name no axis: what the file came with may be loaded where opset 21's is not
+_OTHER_OPSETS = frozenset({"Mod", *(f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"))})
 APART = "__"  # between an extension operator's name and the hash of its body
 # the operators over which onnxruntime's optimiser carries a DequantizeLinear along
 _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
@@ -45,7 +47,7 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
 def _came_so(node: ir.Node) -> bool:
     """Whether an ONNX file was read with this very operator."""
     source = node.metadata_props
-    return source.get("netconv.format") == "onnx" and source.get("netconv.type") == node.op_type
+    return node.op_type not in _OTHER_OPSETS and source.get("netconv.format") == "onnx" and source.get("netconv.type") == node.op_type
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
