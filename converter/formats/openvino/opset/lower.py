@@ -20,10 +20,11 @@ from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
 from converter.formats.openvino.opset.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.special.control_out import Inner
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs, subgraphs
-from converter.mapping.drive import Lowering, reason_against, refuse
+from converter.mapping.drive import Lowering, reason_against, refusal, refuse
 from converter.mapping.narrow import narrow_array, other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
@@ -31,6 +32,7 @@ from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
+_TEXT = ir.DataType.STRING
 LEAST_COMPRESSED = 16
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
@@ -42,8 +44,9 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse([_rank_unknown(v) for v in model.ir.graph.inputs if v.shape is None])
     graph = model.ir.clone()
     limit = NEWEST[version]
+    notes.extend(_hashed(n) for g in all_graphs(graph.graph) for n in g if n.domain == EXTENSION_DOMAIN and n.op_type == "LSHProjection")
     if version < 11:
-        refuse([_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == ir.DataType.STRING])
+        refuse([_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == _TEXT])
         notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
     unroll(graph, lambda node: node.op_type == "If")  # what either branch gives may have other axes, of which nothing behind is known
     stored = stored_as_halves(graph)
@@ -51,6 +54,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     plain = not any(any(subgraphs(n)) for n in graph.graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
     fold(graph, keep=_widens if plain else lambda node: False)
     refuse(_unknown_constants(graph))
+    refuse([_of_text(n) for g in all_graphs(graph.graph) for n in g if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)])
     if version < 11:
         refuse(_unpresentable(graph))
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
@@ -98,6 +102,16 @@ def _presented(value: ir.Value) -> Diagnostic:
 def _rank_unknown(value: ir.Value) -> Diagnostic:
     message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
     return Diagnostic("X203", message, where=Where(layer=public_name(value), kind="input"), help=f"fix it with --inputs {public_name(value)}:1,3,224,224")
+
+
+def _hashed(node: ir.Node) -> Diagnostic:
+    """The hashes are products of 64 bits, which the processor's plugin computes in 32."""
+    where = Where(layer=node.metadata_props.get("netconv.layer") or node.name or "", kind=node.op_type)
+    return Diagnostic("X205", "hashes are numbers of 64 bits, which the runtime carries in 32 on processors: other bits", level="warning", where=where)
+
+
+def _of_text(node: ir.Node) -> Diagnostic:
+    return refusal(node, MappingError("the runtime compares no texts"))
 
 
 def _no_text(value: ir.Value) -> Diagnostic:

@@ -26,7 +26,7 @@ from converter.formats.openvino.opset.special.base import (
     scalar,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import known, rank_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.drive import Lowering
 from converter.mapping.node import Layer, MappingError, Node
@@ -85,9 +85,19 @@ def lower_reduce(node: Node, low: Lowering) -> None:
         kind = {"ReduceMin": "ReduceLogicalAnd", "ReduceMax": "ReduceLogicalOr"}.get(kind, "")
         if not kind:
             raise MappingError("of booleans")
+        if values is None:
+            raise MappingError("the axes of booleans are computed")
     if kind in ("ReduceL1", "ReduceL2") and low.version < 4:
         raise MappingError(f"{kind} needs opset4", "X206")
-    Emit(node, low).out(kind, x, axes if values is None else values.astype(np.int64), keep_dims=bool(a["keepdims"]))
+    e = Emit(node, low)
+    if values is not None:
+        e.out(kind, x, values.astype(np.int64), keep_dims=bool(a["keepdims"]))
+    elif a["keepdims"]:
+        e.out(kind, x, axes, keep_dims=True)
+    elif (shape := shape_of(node.outputs[0])) is not None:
+        e.out("Reshape", e.op(kind, x, axes, keep_dims=True), list(shape), special_zero=False)
+    else:
+        raise MappingError("the axes are computed: the runtime does not know the rank of the result", "X203", "make the axes constant, or the shapes static")
 
 
 @lifts("CumSum")
