@@ -163,7 +163,10 @@ def lift_deformable(layer: Layer, b: Builder) -> ir.Value:
     w = b.const(weights(layer, "weights", [out[1], size[1] // group, *window.kernel]), f"{layer.name}.weights")
     bias = b.const(weights(layer, "biases", [out[1], 1, 1]), f"{layer.name}.biases") if "biases" in layer.blobs else None
     pads = [*window.begin, *end_pads(window, list(size[2:]), list(out[2:]))]
-    y = b.ext("DeformableConvolution", x, offset, w, group=group, deformable_group=groups, strides=window.strides, pads=pads, dilations=window.dilations)
+    y = b.ext(
+        "DeformableConvolution", x, offset, w, group=group, deformable_group=groups, strides=window.strides, pads=pads, dilations=window.dilations,
+        bilinear_pad=0,
+    )  # fmt: skip
     return y if bias is None else b.op("Add", y, bias)
 
 
