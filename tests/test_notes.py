@@ -127,6 +127,6 @@ def test_results_and_maps_that_are_none(call: Call, tmp_path: Path, text: str) -
 def test_nothing_else_reads_json_of_others() -> None:
     """What netconv's own processes say to each other, what lies in the package, and the journal, which takes damaged lines for jobs not done."""
     places = {line.split(":")[0] for line in found(r"\bjson\.loads?\(", sorted(CONVERTER.rglob("*.py")))}
-    own = {"batch/cluster.py", "batch/journal.py", "batch/pool.py", "batch/worker.py", "engines/kernels.py", "formats/nnapi/operations.py"}
+    own = {"batch/cluster.py", "batch/journal.py", "batch/pool.py", "batch/worker.py", "engines/file.py", "engines/kernels.py", "formats/nnapi/operations.py"}
     own |= {"formats/openvino/opset/revisions.py", "formats/zhouyi/operators.py", "notes.py"}
     assert places == {f"converter/{p}" for p in own}

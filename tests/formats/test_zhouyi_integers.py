@@ -314,3 +314,33 @@ def test_layers_whose_integers_are_not_known_are_refused_by_name(kind: str, attr
     constants = {"weights": whole(4), "biases": np.zeros(4, np.int32)} if kind == "LayerNorm" else {}
     with pytest.raises(ConverterError, match=kind):
         compute(tmp_path, kind, feeds, (4, 4), attrs, constants)
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("int16", 8), ("int16", 16), ("int8", 8)])
+def test_sums_beyond_what_a_float_holds(dtype: str, width: int, tmp_path: Path) -> None:
+    """Sums of products pass 2 ** 24: of wide integers soon, of bytes in long rows."""
+    rng, rows, size = np.random.default_rng(5), 300, 40 if dtype == "int16" else 8000
+    x = rng.integers(0, np.iinfo(dtype).max, (rows, size), endpoint=True).astype(dtype)
+    w = rng.integers(-(2 ** (width - 3)), 2 ** (width - 1), (40, size)).astype(f"int{width}")
+    b = rng.integers(-(2**20), 2**20, 40).astype(np.int32)
+    total = x.astype(np.int64) @ w.T.astype(np.int64) + b  # the input's zero point is in the biases
+    assert np.abs(total).max() > 1 << 24
+    shift = int(np.log2(np.abs(total).max())) - 7  # the largest result has 15 bits
+    attrs = {"scale_value": 181, "shift_value": shift, "with_activation": "NONE"}
+    wanted = np.clip(np.rint(total * 181.0 * 2.0**-shift) - OUT_ZERO, -(2**15), 2**15 - 1)
+    found = compute(tmp_path, "FullyConnected", [x], (rows, 40), attrs, {"weights": w, "biases": b}, dtype="int16")
+    np.testing.assert_array_equal(found, wanted)
+    kernel = dict.fromkeys(("kernel_y", "kernel_x", "stride_y", "stride_x", "dilation_y", "dilation_x", "group"), 1) | {"num_output": 40}
+    kernel |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)
+    constants = {"weights": w.reshape(40, 1, 1, size), "biases": b}
+    found = compute(tmp_path, "Convolution", [x.reshape(1, rows, 1, size)], (1, rows, 1, 40), attrs | kernel, constants, dtype="int16")
+    np.testing.assert_array_equal(found.reshape(rows, 40), wanted)
+
+
+def test_wide_sums_of_two_operands(tmp_path: Path) -> None:
+    """16-bit operands times 16-bit scales."""
+    x, y = (RNG.integers(-(2**15), 2**15, (2, 300)).astype(np.int16) for _ in range(2))
+    attrs = {"method": "ADD", "with_activation": "NONE", "scale_value": [32749, 30011, 32003], "shift_value": 31}
+    found = compute(tmp_path, "Eltwise", [x, y], x.shape, attrs, dtype="int16")
+    total = plus(x) * 30011 + plus(y, 1) * 32003
+    np.testing.assert_array_equal(found, np.clip(np.rint(total * 32749.0 * 2.0**-31) - OUT_ZERO, -(2**15), 2**15 - 1))

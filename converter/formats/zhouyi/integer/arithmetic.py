@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.formats.zhouyi.integer.register import (
     Quantised,
     activated,
+    beside,
     bits_of,
     factor,
     integer,
@@ -88,8 +89,9 @@ def batch_norm(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
         zero = layer.blobs.get(f"{name}_zp", layer.attrs.get(f"{name}_zp", 0))
         return np.asarray(blob(layer, name).reshape(-1).astype(np.float64) + np.asarray(zero, np.float64).reshape(-1))
 
-    y = b.op("Mul", real(b, x), b.const(along(shifted("weights")), f"{layer.name}.weights"))
-    return activated(layer, b, b.op("Add", y, b.const(along(shifted("biases")), f"{layer.name}.biases")), q, along(factor(layer)))
+    y = real(b, x)
+    y = b.op("Mul", y, beside(b, along(shifted("weights")), y, f"{layer.name}.weights"))
+    return activated(layer, b, b.op("Add", y, beside(b, along(shifted("biases")), y, f"{layer.name}.biases")), q, along(factor(layer)))
 
 
 @integer("Reduce")
@@ -192,7 +194,7 @@ def resize(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     for i in (0, 1):
         for j in (0, 1):
             weights = np.floor(np.outer(rows[1][i], columns[1][j]) * steps + 0.5).astype(np.float32)[None, :, :, None]
-            part = b.op("Mul", b.op("Gather", b.op("Gather", y, rows[0][i], axis=1), columns[0][j], axis=2), b.const(weights))
+            part = b.op("Mul", b.op("Gather", b.op("Gather", y, rows[0][i], axis=1), columns[0][j], axis=2), beside(b, weights, y))
             total = part if total is None else b.op("Add", total, part)
     assert total is not None
     low, high = q.limits()
@@ -242,8 +244,9 @@ def morphology(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     scales, shift = numbers(layer, "scale", 1), numbers(layer, "shift", 0)
     if scales.size != 3:
         raise MappingError(f"scale_value should be three numbers, not {scales.tolist()}", "R110")
-    x = b.op("Mul", real(b, operand(layer), q.inputs[0]), float(scales[1]))
-    weights = blob(layer, "weights").astype(np.float32) * np.float32(scales[2])
+    x = real(b, operand(layer), q.inputs[0])
+    x = b.op("Mul", x, b.like(x, scales[1]))
+    weights = np.asarray(blob(layer, "weights") * scales[2], x.dtype.numpy() if x.dtype is not None else np.float32)
     found = LIFT[layer.kind](Layer(layer.kind, layer.name, layer.attrs, {"weights": weights}, [x], layer.outputs), b)
     return ended(layer, b, q, found if isinstance(found, ir.Value) else found[0], (scales[:1] * 2.0 ** -shift[:1]).astype(np.float32))
 
@@ -255,5 +258,5 @@ def prelu(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     if slope.ndim > rank:
         slope = slope.reshape(slope.shape[slope.ndim - rank :])
     slope = np.ldexp(slope, -need_int(layer, "negative_slope_shift"))
-    below = b.op("Round", b.op("Mul", b.op("Min", x, b.like(x, 0)), b.const(slope, f"{layer.name}.negative_slope")))
+    below = b.op("Round", b.op("Mul", b.op("Min", x, b.like(x, 0)), beside(b, slope, x, f"{layer.name}.negative_slope")))
     return ended(layer, b, q, b.op("Add", b.op("Relu", x), below))

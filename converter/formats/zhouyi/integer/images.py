@@ -29,10 +29,10 @@ def pool(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     over = overhang(layer, size, attrs)
     low, high = q.limits()
     if method == "MAX":
-        return stored(b, twin(b, "MaxPool", real(b, x), **attrs, ceil_mode=int(any(over)))[0], q.types[0])
+        return stored(b, twin(b, "MaxPool", real(b, x, narrow=True), **attrs, ceil_mode=int(any(over)))[0], q.types[0])
     if attrs["dilations"] != [1, 1]:
         raise MappingError("sums over dilated windows have no integer form here")
-    y = real(b, x, q.inputs[0])
+    y = real(b, x, q.inputs[0], narrow=True)
     if method == "L1":
         return stored(b, rescale(b, _sums(b, b.op("Abs", y), attrs, over), factor(layer), q.outputs[0], low, high), q.types[0])
     if method == "L2":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import onnx_ir as ir
 from converter.formats.zhouyi.integer.arithmetic import prelu
 from converter.formats.zhouyi.integer.register import (
     ARITHMETIC,
+    EXACT,
     Quantised,
+    accumulated,
     activated,
+    beside,
     bits_of,
     factor,
     integer,
@@ -44,7 +48,7 @@ def weights_and_biases(layer: Layer, zero: int) -> tuple[Array, Array]:
     biases = blob(layer, "biases").reshape(-1).astype(np.float64) + _zero(layer, "biases")
     absorbed = zero * w.reshape(w.shape[0], -1).sum(axis=1)
     # transposed weights hold the rows of one group only
-    return w.astype(np.float32), (biases - np.tile(absorbed, biases.size // absorbed.size)).astype(np.float32)
+    return w.astype(np.float32), np.asarray(biases - np.tile(absorbed, biases.size // absorbed.size))
 
 
 def _zero(layer: Layer, name: str) -> Array:
@@ -62,16 +66,41 @@ def convolve(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     group = static(x)[-1] if layer.kind == "DepthwiseConv" else need_int(layer, "group", 1)
     attrs: dict[str, Any] = window_attrs(layer, 3 if layer.kind.endswith("3D") else 2)
     op = "ConvTranspose" if layer.kind.startswith("ConvTranspose") else "Conv"
-    near = b.const(w.transpose(np.argsort(order)), f"{layer.name}.weights")
-    total = twin(b, op, real(b, x, q.inputs[0]), near, b.const(biases, f"{layer.name}.biases"), group=group, **attrs)[0]
-    return activated(layer, b, total, q, factor(layer))
+
+    def product(part: ir.Value, weights: Array, *more: ir.Value) -> ir.Value:
+        return twin(b, op, part, b.const(weights.transpose(np.argsort(order)), f"{layer.name}.weights"), *more, group=group, **attrs)[0]
+
+    return _summed(layer, b, q, w, biases, product)
+
+
+def _summed(layer: Layer, b: Builder, q: Quantised, w: Array, biases: Array, product: Callable[..., ir.Value]) -> ir.Value:
+    """product(input, weights, biases), where that is exact in floats; else of parts of the input, and the biases behind them."""
+    x, most = real(b, operand(layer), q.inputs[0], narrow=True), _most(q)
+    rows = np.abs(w.astype(np.float64)).reshape(w.shape[0], -1).sum(axis=1).max(initial=0)
+    if most * rows + np.abs(biases).max(initial=0) <= EXACT:
+        return activated(layer, b, product(x, w, b.const(biases.astype(np.float32), f"{layer.name}.biases")), q, factor(layer))
+    total = stored(b, accumulated(b, x, w, most, product), ir.DataType.DOUBLE)
+    return activated(layer, b, b.op("Add", total, beside(b, biases, total, f"{layer.name}.biases")), q, factor(layer))
+
+
+def _most(q: Quantised) -> float:
+    """The largest amount that the first input may hold, its zero point added."""
+    dtype = q.sources[0] if q.sources else None
+    if dtype is None or not dtype.is_integer():
+        return 0.0  # numbers of which nothing is known
+    info = np.iinfo(dtype.numpy())
+    return float(max(abs(int(info.min) + q.inputs[0]), abs(int(info.max) + q.inputs[0])))
 
 
 @integer("FullyConnected")
 def fully_connected(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     w, biases = weights_and_biases(layer, q.inputs[0])
-    product = b.op("MatMul", real(b, operand(layer), q.inputs[0]), b.const(w.T, f"{layer.name}.weights"))
-    return activated(layer, b, b.op("Add", product, b.const(biases, f"{layer.name}.biases")), q, factor(layer))
+
+    def product(part: ir.Value, weights: Array, *more: ir.Value) -> ir.Value:
+        y = b.op("MatMul", part, b.const(weights.T, f"{layer.name}.weights"))
+        return b.op("Add", y, *more) if more else y
+
+    return _summed(layer, b, q, w, biases, product)
 
 
 @integer("Eltwise", "Add", "Sub", "Mul")

@@ -16,6 +16,7 @@ from converter.graph.infer import Array
 from converter.mapping.node import Layer, MappingError
 
 FLOAT = int(ir.DataType.FLOAT)
+EXACT = 1 << 24  # up to here a float holds every integer
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,48 @@ def integer(*kinds: str) -> Callable[[IntegerLift], IntegerLift]:
     return enter
 
 
-def real(b: Builder, x: ir.Value, zero: int = 0) -> ir.Value:
-    """Stored integers as floats, their zero point added."""
-    y = x if x.dtype == ir.DataType.FLOAT else b.op("Cast", x, to=FLOAT)
+def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> ir.Value:
+    """Stored integers as floats, their zero point added: those of more than 8 bits as doubles, since a float holds none of their products.
+
+    `narrow`: as floats all the same, for kernels that have no other type.
+    """
+    wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
+    y = x if x.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else b.op("Cast", x, to=int(ir.DataType.DOUBLE) if wide else FLOAT)
     return b.op("Add", y, b.like(y, zero)) if zero else y
+
+
+def beside(b: Builder, array: Array, x: ir.Value, name: str = "const") -> ir.Value:
+    """A constant in the type of `x`."""
+    return b.const(np.asarray(array, x.dtype.numpy() if x.dtype is not None else np.float32), name)
+
+
+def accumulated(b: Builder, x: ir.Value, weights: Array, most: float, product: Callable[[ir.Value, Array], ir.Value]) -> ir.Value:
+    """product(x, weights), a sum of products for each row of the weights, exact although kernels compute in floats.
+
+    `most`: the largest amount in `x`. Where a sum may pass what a float holds, x is cut into digits that are multiplied one by one, and the weights
+    into bytes, and the parts are put together in doubles.
+    """
+    rows = float(np.abs(weights.astype(np.float64)).reshape(weights.shape[0], -1).sum(axis=1).max(initial=0))
+    if most * rows <= EXACT:
+        return product(x, weights)
+    bits = int(math.log2(EXACT / rows)) if rows <= EXACT else 0
+    if bits < 2:
+        high = np.floor(weights / 256)
+        parts = [(accumulated(b, x, w.astype(np.float32), most, product), by) for w, by in ((weights - 256 * high, 1.0), (high, 256.0))]
+    else:
+        parts, rest, by = [], x, 1.0
+        while most >= 2**bits:
+            above = b.op("Floor", b.op("Mul", rest, b.like(rest, 2.0**-bits)))
+            parts.append((product(b.op("Sub", rest, b.op("Mul", above, b.like(rest, 2.0**bits))), weights), by))
+            rest, by, most = above, by * 2**bits, most // 2**bits + 1
+        parts.append((product(rest, weights), by))
+    total: ir.Value | None = None
+    for part, by in parts:
+        y = stored(b, part, ir.DataType.DOUBLE)
+        y = b.op("Mul", y, b.like(y, by)) if by != 1 else y
+        total = y if total is None else b.op("Add", total, y)
+    assert total is not None
+    return total
 
 
 def numbers(layer: Layer, name: str, default: float) -> Array:
@@ -122,14 +161,14 @@ def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> i
         raise MappingError(f"a look-up table of {table.size} entries, a power of two is needed", "R105")
     table = np.append(table, table[-1]).astype(np.float32)
     at = real(b, x, 1 << (bits - 1) if signed else 0)
-    entries = b.const(table, "lut")
+    entries = beside(b, table, at, "lut")
     if bits <= size:
         return b.op("Gather", entries, b.op("Cast", at, to=int(ir.DataType.INT32)))
     step = 1 << (bits - size)
     high = b.op("Floor", b.op("Div", at, b.like(at, step)))
     rest = b.op("Sub", at, b.op("Mul", high, b.like(at, step)))
     index = b.op("Cast", high, to=int(ir.DataType.INT32))
-    first, slope = b.op("Gather", entries, index), b.op("Gather", b.const(np.diff(table, append=table[-1]), "slope"), index)
+    first, slope = b.op("Gather", entries, index), b.op("Gather", beside(b, np.diff(table, append=table[-1]), at, "slope"), index)
     return b.op("Add", first, b.op("Floor", b.op("Div", b.op("Mul", slope, rest), b.like(at, step))))
 
 
