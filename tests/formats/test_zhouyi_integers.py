@@ -344,3 +344,16 @@ def test_wide_sums_of_two_operands(tmp_path: Path) -> None:
     found = compute(tmp_path, "Eltwise", [x, y], x.shape, attrs, dtype="int16")
     total = plus(x) * 30011 + plus(y, 1) * 32003
     np.testing.assert_array_equal(found, np.clip(np.rint(total * 32749.0 * 2.0**-31) - OUT_ZERO, -(2**15), 2**15 - 1))
+
+
+@pytest.mark.parametrize("scale", [SCALES[0], 97.0])
+def test_means_from_grid_to_grid(scale: float, tmp_path: Path) -> None:
+    """One factor, of 8 bits, takes the sum to the mean on the grid of the result."""
+    x = whole(1, 4, 4, 3)
+    attrs = {"method": "AVG", "kernel_y": 2, "kernel_x": 2, "stride_y": 2, "stride_x": 2, "dilation_y": 1, "dilation_x": 1, "ceil_mode": False}
+    attrs |= {"count_include_pad": False, **dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)}
+    found = compute(tmp_path, "Pooling", [x], (1, 2, 2, 3), attrs, scale=scale)
+    factor = np.float32(scale / SCALES[0] / 4)
+    shift = np.floor(np.log2(np.float32(255) / factor))
+    total = plus(x).reshape(1, 2, 2, 2, 2, 3).sum((2, 4))
+    np.testing.assert_array_equal(found, rescaled(total, np.floor(factor * 2**shift + 0.5), shift))

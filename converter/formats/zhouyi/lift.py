@@ -182,7 +182,10 @@ class GraphLift:
         inputs, outputs = ([self.zeros.get(t.name, 0) for t in tensors] for tensors in (layer.inputs, layer.outputs))
         declared, sources = ([ir_dtype(t.dtype) for t in tensors if t.dtype is not None] for tensors in (layer.outputs, layer.inputs))
         bits = declared[0].bitwidth if declared else 8
-        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, [self.ranges.get(t.name) for t in layer.outputs], sources, bits))
+        first, last = (self.grids.get(tensors[0].name) if tensors else None for tensors in (layer.inputs, layer.outputs))
+        ratio = first.scale / last.scale if isinstance(first, Grid) and isinstance(last, Grid) else 1.0
+        ranges = [self.ranges.get(t.name) for t in layer.outputs]
+        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, ranges, sources, bits, ratio))
         return [found] if isinstance(found, ir.Value) else list(found)
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:

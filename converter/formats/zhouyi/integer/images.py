@@ -19,7 +19,7 @@ from converter.mapping.node import Layer, MappingError
 
 @integer("Pooling")
 def pool(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
-    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each place.
+    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each place, from grid to grid.
 
     L1 is the sum of amounts times a factor; L2 the root of the sum of squares, from a table for 16-bit integers.
     """
@@ -39,7 +39,8 @@ def pool(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
         total = rescale(b, _sums(b, b.op("Mul", y, y), attrs, over), factor(layer), 0, 0, 65535)
         return stored(b, look_up(b, total, blob(layer, "sqrt_lut").reshape(-1), 16, False), q.types[0])
     total = _sums(b, y, attrs, over)
-    return stored(b, rescale(b, total, _reciprocal(_areas(layer, size, static(total)[1:3], attrs)), q.outputs[0], low, high), q.types[0])
+    by = _approximate(q.ratio / _areas(layer, size, static(total)[1:3], attrs))
+    return stored(b, rescale(b, total, by, q.outputs[0], low, high), q.types[0])
 
 
 def _sums(b: Builder, y: ir.Value, attrs: dict[str, list[int]], over: list[int]) -> ir.Value:
@@ -66,9 +67,9 @@ def _covered(size: int, count: int, kernel: int, stride: int, pad: int) -> Array
     return covered.astype(np.float64)
 
 
-def _reciprocal(area: Array) -> Array:
-    """1 / area with a multiplier of 8 bits."""
-    scale = np.float32(1) / area.astype(np.float32)
+def _approximate(factors: Array) -> Array:
+    """Factors with multipliers of 8 bits."""
+    scale = factors.astype(np.float32)
     shift = np.minimum(np.floor(np.log2(255.0 / scale)), 31)
     return np.asarray(np.floor(scale * 2.0**shift + 0.5) * 2.0**-shift, np.float32)
 

@@ -168,6 +168,8 @@ def softmax(layer: Layer, b: Builder, q: Quantised) -> ir.Value:
     x, (low, high) = operand(layer), q.limits()
     shape = static(x)
     axis = axis_of(need_int(layer, "axis", -1), len(shape))
+    if "lut" not in layer.blobs:
+        raise MappingError("Softmax without a table of exponentials (FAST_EXP) has no integer form here")
     lut, scale, shift = blob(layer, "lut").reshape(-1), need_int(layer, "scale_value"), need_int(layer, "shift_value")
     bits, _ = bits_of(q)
     if 1 << bits != lut.size:

@@ -38,6 +38,8 @@ def _steps(layer: Layer, b: Builder, lengths: list[int], q: Quantised) -> Steps:
     if "scale" not in layer.blobs or "shift" not in layer.blobs or bits_of(q)[0] != 8:
         raise MappingError(f"only an 8-bit {layer.kind} with a scale for each channel has an integer form here")
     scale, shift = (blob(layer, k).reshape(-1).astype(np.float64) for k in ("scale", "shift"))
+    if scale.size < sum(lengths) and scale.size == shift.size:
+        raise MappingError(f"{layer.kind} with one scale for all channels has no integer form here")
     if scale.size != sum(lengths) or shift.size != scale.size:
         raise MappingError(f"{scale.size} scales, {sum(lengths)} are needed", "R105")
     size = need_int(layer, "input_size")

@@ -30,6 +30,7 @@ class Quantised:
     ranges: Sequence[tuple[int, int] | None] = field(default=())
     sources: Sequence[ir.DataType | None] = field(default=())
     bits: int = 8  # width of the first output's integers
+    ratio: float = 1.0  # step of the first input / step of the first output
 
     def limits(self, port: int = 0) -> tuple[int, int]:
         given = self.ranges[port] if port < len(self.ranges) else None
