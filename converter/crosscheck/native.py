@@ -81,8 +81,9 @@ def _absent(s: Side) -> Native:
 
 def _examined(s: Side, judge: Judge) -> Native:
     graph = s.model.ir.graph
-    names = [i.name for i in s.model.inputs]
-    feeds = [[f[str(v.name)] for v in graph.inputs] for f in s.feeds]
+    fed = [v for v in graph.inputs if all(str(v.name) in f for f in s.feeds)]
+    names = [public_name(v) for v in fed]
+    feeds = [[f[str(v.name)] for v in fed] for f in s.feeds]
     assert s.model.source is not None
     found = file.run(s.engine, s.model.source, names, feeds, s.expected())
     if found.stage != "done":
