@@ -1,4 +1,4 @@
-"""What Apple's rules demand of written files: precisions, names of copies, ranks, versions, declared sizes; and numbers that floats do not hold by themselves."""
+"""What Apple's rules demand of written files: precisions, copies, ranks, versions, declared sizes; and numbers that floats do not hold by themselves."""
 
 from __future__ import annotations
 
@@ -104,20 +104,40 @@ def half_layers(bias: Callable[..., WeightData]) -> dict[str, tuple[tuple[Any, .
     states = {"x": (4, 1, 3, 1, 1), "h": (1, 1, 2, 1, 1), "c": (1, 1, 2, 1, 1)}
     return {
         "convolution": (
-            layer("convolution", "x", "y", {"weights": half(2, 3, 1, 1), "bias": bias(2)}, outputChannels=2, kernelChannels=3, valid={}, hasBias=True, **window),
+            layer(
+                "convolution", "x", "y", {"weights": half(2, 3, 1, 1), "bias": bias(2)}, outputChannels=2, kernelChannels=3, valid={}, hasBias=True, **window
+            ),
             {"x": (1, 3, 4, 4)},
         ),
         "convolution3d": (
-            layer("convolution3d", "x", "y", {"weights": half(2, 3, 1, 1, 1), "bias": bias(2)}, outputChannels=2, inputChannels=3, nGroups=1, hasBias=True, **volume),
+            layer(
+                "convolution3d",
+                "x",
+                "y",
+                {"weights": half(2, 3, 1, 1, 1), "bias": bias(2)},
+                outputChannels=2,
+                inputChannels=3,
+                nGroups=1,
+                hasBias=True,
+                **volume,
+            ),
             {"x": (1, 3, 4, 4, 4)},
         ),
-        "innerProduct": (layer("innerProduct", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, inputChannels=3, outputChannels=2, hasBias=True), {"x": (4, 3)}),
+        "innerProduct": (
+            layer("innerProduct", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, inputChannels=3, outputChannels=2, hasBias=True),
+            {"x": (4, 3)},
+        ),
         "batchedMatmul": (
-            layer("batchedMatmul", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, weightMatrixFirstDimension=3, weightMatrixSecondDimension=2, hasBias=True),
+            layer(
+                "batchedMatmul", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, weightMatrixFirstDimension=3, weightMatrixSecondDimension=2, hasBias=True
+            ),
             {"x": (2, 2, 4, 3)},
         ),
-        "uniDirectionalLSTM": (layer("uniDirectionalLSTM", "x h c", "y h2 c2", gates, params={"hasBiasVectors": True, "sequenceOutput": True}, **steps), states),
-    }  # fmt: skip
+        "uniDirectionalLSTM": (
+            layer("uniDirectionalLSTM", "x h c", "y h2 c2", gates, params={"hasBiasVectors": True, "sequenceOutput": True}, **steps),
+            states,
+        ),
+    }
 
 
 @pytest.mark.parametrize("kind", half_layers(half))
@@ -318,10 +338,44 @@ def test_an_expand_to_less_is_an_expand_to_what_is_there(asked: list[int], tmp_p
     """ONNX leaves an axis as it is where the shape says 1 or nothing; the layer's shape must hold the operand's."""
     shape = np.array(asked, np.int64)
     path = built(tmp_path, spread, x=(ir.DataType.FLOAT, [3, 1]), shape=shape)
-    target = [x for x in layers_of(path) if kind_of(x) == "broadcastToDynamic"][0].input[1]
+    target = next(x for x in layers_of(path) if kind_of(x) == "broadcastToDynamic").input[1]
     assert next(kind_of(x) for x in layers_of(path) if target in x.output) == "maxBroadcastable"
     x = rng.normal(size=(3, 1)).astype(np.float32)
     np.testing.assert_array_equal(converter.run(path, {"x": x, "shape": shape})["expand"], x * np.ones(asked, np.float32))
+
+
+def test_indices_are_as_many_as_the_data_along_other_axes(tmp_path: Path) -> None:
+    """ONNX may leave places out; the layers demand all of them."""
+    x, i = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 4, (2, 6, 3)).astype(np.int64)
+    path = built(tmp_path, lambda b, v, w: b.op("GatherElements", v, w, axis=1), x=x, i=i)
+    assert kinds(path) == ["sliceStatic", "gatherAlongAxis"]
+    np.testing.assert_array_equal(next(iter(converter.run(path, {"x": x, "i": i}).values())), np.take_along_axis(x[:2, :, :3], i, 1))
+
+
+def test_one_slope_on_few_axes_needs_no_channels(tmp_path: Path) -> None:
+    path = built(tmp_path, lambda b, v: b.op("PRelu", v, np.array([0.25], np.float32)), x=(ir.DataType.FLOAT, [2, 3]))
+    assert [x.activation.WhichOneof("NonlinearityType") for x in layers_of(path)] == ["leakyReLU"]
+
+
+@pytest.mark.parametrize("end", [0, 1, 2])
+def test_output_padding_is_less_cut_off_or_bias_alone(end: int, tmp_path: Path) -> None:
+    weights, bias, x = (rng.normal(size=s).astype(np.float32) for s in ((3, 2, 3, 3), (2,), (1, 3, 4, 5)))
+
+    def build(b: Builder, v: ir.Value) -> ir.Value:
+        return b.op("ConvTranspose", v, weights, bias, strides=[3, 3], pads=[1, 1, end, end], output_padding=[1, 1])
+
+    path = built(tmp_path, build, x=x)
+    assert ("constantPad" in kinds(path)) == (end < 1)
+    assert not any(list(m.convolution.outputShape) for m in layers_of(path) if kind_of(m) == "convolution")
+    want = _native(_as_onnx(tmp_path, build, x), {"x": x})
+    np.testing.assert_allclose(converter.run(path, {"x": x})["convtranspose"], want["convtranspose"], rtol=1e-5, atol=1e-5)
+
+
+def _as_onnx(tmp_path: Path, build: Build, x: Array) -> Path:
+    model, b = new_model("main")
+    b.output(build(b, b.input("x", ir.DataType.FLOAT, list(x.shape))))
+    converter.save(Model(model, "onnx"), tmp_path / "built.onnx")
+    return tmp_path / "built.onnx"
 
 
 # -- whole numbers and halves in floats -------------------------------------------------------------------------------
@@ -480,11 +534,14 @@ def test_open_dimensions_without_bounds_are_no_loss(tmp_path: Path) -> None:
     assert converter.convert(saved(model, tmp_path / "m.mlmodel"), tmp_path / "n.onnx") == []
 
 
-@pytest.mark.parametrize(
-    "data",
-    [None, 5, [], {}, {"default": "x"}, {"default": [1], "ranges": [[1]]}, {"default": [1], "ranges": 7}, {"default": [1.5], "ranges": [[1, 2]]},
-     {"default": [1], "ranges": [[-5, 2]]}, {"default": [1], "ranges": [[1, 1 << 70]]}, {"default": [1, 2], "choices": [[1, 2], [1]]}, {"default": [True], "choices": [[1]]}],
-)  # fmt: skip
+STRANGE = [
+    None, 5, [], {}, {"default": "x"}, {"default": [1], "ranges": [[1]]}, {"default": [1], "ranges": 7}, {"default": [1.5], "ranges": [[1, 2]]},
+    {"default": [1], "ranges": [[-5, 2]]}, {"default": [1], "ranges": [[1, 1 << 70]]}, {"default": [1, 2], "choices": [[1, 2], [1]]},
+    {"default": [True], "choices": [[1]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", STRANGE)
 def test_sizes_of_a_stranger_are_nothing(data: Any) -> None:
     assert from_json(data) is None
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru, split_directions
 from converter.formats.coreml.special.lower_arithmetic import is_short, shifts_out
+from converter.formats.coreml.special.lower_indexing import cut_axes
 from converter.formats.coreml.special.lower_types import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
@@ -206,6 +207,15 @@ def _shifted(node: ir.Node, b: Builder) -> Value:
     return b.op("Cast", b.op("Mul", rest, 2.0**32), to=int(out.dtype or ir.DataType.INT32))
 
 
+def gather_elements(node: ir.Node, b: Builder) -> Value | None:
+    """Data cut to the places that the indices have along the other axes."""
+    x, indices, axis = _x(node), _x(node, 1), int(attrs_of(node).get("axis", 0))
+    axes, shape = cut_axes(axis, x, indices), shape_of(indices)
+    if not axes or shape is None:
+        return None
+    return b.op("GatherElements", b.op("Slice", x, [0] * len(axes), [shape[i] for i in axes], axes), indices, axis=axis)
+
+
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
     """Of numbers that a float holds exactly."""
     return by_digits(node, b, count=7, largest=1 << 24)
@@ -215,6 +225,7 @@ REWRITES: Rewrites = {
     **{("", op): bitwise for op in BITS},
     ("", "Cast"): wrapped_cast,
     **{("", op): wrapped for op in ("Add", "Sub", "Mul", "Neg")},
+    ("", "GatherElements"): gather_elements,
     ("", "ReverseSequence"): reverse_sequence,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,

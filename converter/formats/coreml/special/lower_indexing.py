@@ -50,8 +50,21 @@ def _embedding(near: Node, low: Lowering, table: Value, indices: Value) -> bool:
     return True
 
 
+def cut_axes(near_axis: int, data: Value, indices: Value) -> list[int]:
+    """The axes beside the one of a GatherElements or ScatterElements along which the indices have fewer places than the data; the layers want as many."""
+    sizes, places = shape_list(data) or [], shape_list(indices) or []
+    pairs = enumerate(zip(sizes, places, strict=False))
+    return [i for i, (n, m) in pairs if i != near_axis % len(sizes) and None not in (n, m) and n != m]
+
+
+def _demand_places(near: Node) -> None:
+    if cut_axes(int(near.attrs.get("axis", 0)), x_of(near), x_of(near, 1)):
+        raise MappingError("indices that are smaller than the data along other axes")
+
+
 @lowers("GatherElements")
 def lower_gather_elements(near: Node, low: Lowering) -> None:
+    _demand_places(near)
     low.add("gatherAlongAxis", [x_of(near), x_of(near, 1)], near.outputs, {"axis": int(near.attrs.get("axis", 0))})
 
 
@@ -75,6 +88,7 @@ def lower_scatter(near: Node, low: Lowering) -> None:
     elif near.op == "ScatterND":
         low.add("scatterND", values, near.outputs, {"mode": mode})
     else:
+        _demand_places(near)
         low.add("scatterAlongAxis", values, near.outputs, {"mode": mode, "axis": int(near.attrs.get("axis", 0))})
 
 
