@@ -142,7 +142,7 @@ CODES: dict[str, Explanation] = {
     "X211": Explanation(
         "an input or output is stored in another form",
         "What goes into the written file, or comes out of it, has another order or number of axes than in the source: channels last under "
-        "--io-layout native (which NNAPI tables have by default), or more than four axes as four in NNAPI, which has no more.",
+        "--io-layout native (which NNAPI tables have by default), or more than four axes as four in NNAPI, which has no more; or half precision as float32 in TensorFlow Lite, which does not compute it.",
     ),
     "W301": Explanation("the output could not be written", "The folder does not exist, is read-only, or the disk is full. Nothing was left behind."),
     "W302": Explanation(

@@ -73,7 +73,7 @@ def check(model: ir.Model, *, kept: int, inner: int = 0) -> ir.Model:
     assert count_transposes(native) == inner
     perms = {v.name: boundary_permutation(v) for v in [*native.graph.inputs, *native.graph.outputs]}
     assert set(perms.values()) <= {None, (0, 2, 3, 1)}, "images alone are turned"
-    assert [w.code for w in warnings] == ["X210"] * sum(boundary_permutation(v) is not None for v in [*native.graph.inputs, *native.graph.outputs])
+    assert [w.code for w in warnings] == ["X211"] * sum(boundary_permutation(v) is not None for v in [*native.graph.inputs, *native.graph.outputs])
     turned = {k: v.transpose(perms[k]) if perms[k] else v for k, v in feeds.items()}
     outputs = [v.name for v in native.graph.outputs]
     same([a.transpose(perms[n]) if perms[n] else a for a, n in zip(before, outputs, strict=True)], run(native, turned))

@@ -52,7 +52,7 @@ def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnosti
             if operand.name in shapes:
                 operand.boundary = {**(operand.boundary or {}), "shape": list(shapes[operand.name])}
                 message = f"the {side} {operand.name} has more than {MOST} axes, {list(shapes[operand.name])}; NNAPI has it as {operand.dimensions}"
-                warnings.append(Diagnostic("X210", message, "warning"))
+                warnings.append(Diagnostic("X211", message, "warning"))
     return warnings
 
 

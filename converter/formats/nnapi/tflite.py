@@ -116,7 +116,7 @@ def lower_model(table: Table, halves: bool = False) -> tuple[LiteModel, list[Dia
         for operand in (table.operands[i] for i in indexes):
             if operand.type in HALF and not halves:
                 message = f"the {side} {operand.name} is float16 in the source and float32 in the file: TensorFlow Lite has no kernels for it"
-                warnings.append(Diagnostic("X210", message, "warning"))
+                warnings.append(Diagnostic("X211", message, "warning"))
     return model, warnings
 
 
