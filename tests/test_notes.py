@@ -124,6 +124,25 @@ def test_results_and_maps_that_are_none(call: Call, tmp_path: Path, text: str) -
     assert call("verify", file, file, "--map", tmp_path / "deep.json") in (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"), [("exit_code", "x"), ("exit_code", None), ("command", 5), ("code", -1), ("path", {"a": 1}), ("feeds", [5]), ("verdict", [])]
+)
+@pytest.mark.parametrize("form", ["text", "html", "junit", "md"])
+def test_results_with_values_of_other_types(call: Call, tmp_path: Path, place: str, value: Any, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    network(tmp_path / "n.onnx")
+    call("convert", tmp_path / "n.onnx", "-o", tmp_path / "o.onnx", "--verify", "--native", "off", "--format", "json")
+    data = json.loads(capsys.readouterr().out)
+    data["diagnostics"].append({"code": "X205", "level": "warning", "message": "m", "help": "", "where": dict.fromkeys(("file", "path", "layer", "kind"), "")})
+
+    def changed(at: Any) -> Any:
+        if isinstance(at, list):
+            return [changed(v) for v in at]
+        return {k: value if k == place else changed(v) for k, v in at.items()} if isinstance(at, dict) else at
+
+    (tmp_path / "r.json").write_text(json.dumps(changed(data)))
+    assert call("report", tmp_path / "r.json", "--to", form) in (0, 4)
+
+
 def test_nothing_else_reads_json_of_others() -> None:
     """What netconv's own processes say to each other, what lies in the package, and the journal, which takes damaged lines for jobs not done."""
     places = {line.split(":")[0] for line in found(r"\bjson\.loads?\(", sorted(CONVERTER.rglob("*.py")))}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,16 @@ class Report:
         return [d for e in self.entries for d in e.diagnostics]
 
 
+@contextmanager
+def strange(paths: Sequence[Path]) -> Iterator[None]:
+    """ReadError R103 where the values of stored results are none that netconv writes, such as a number where a text belongs."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration):
+        help = "netconv COMMAND --format json, or the results.json of netconv batch --report"
+        raise unreadable("R103", "not a result of netconv", Where(", ".join(map(str, paths))), help) from None
+
+
 def read(paths: Sequence[Path], baseline: Path | None = None) -> Report:
     """Stored results as one report; ReadError R103 for what is none."""
     entries = [e for p in paths for e in _entries(p)]
@@ -126,11 +137,8 @@ def _version(paths: Sequence[Path]) -> str:
 
 def _entries(path: Path) -> list[Entry]:
     data = _load(path)
-    try:
+    with strange([path]):
         return list(of_data(data, path.stem))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        help = "netconv COMMAND --format json, or the results.json of netconv batch --report"
-        raise unreadable("R103", "not a result of netconv", Where(str(path)), help) from None
 
 
 def of_data(data: Mapping[str, Any], name: str) -> Iterator[Entry]:

@@ -31,12 +31,14 @@ def command(console: Console, files: tuple[Path, ...], form: str, output: Path |
     from converter.report import facts
 
     found = facts.read(files, baseline)
-    text = report.render(found, form)
+    with facts.strange(files):
+        text = report.render(found, form)
+        code, verdict = next(c for c in ExitCode if c == found.code), found.verdict
     if not exit_zero:
-        console.verdict(next(c for c in ExitCode if c == found.code))
+        console.verdict(code)
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
         report.write(output, text)
-        console.say(f"{found.verdict}   {output}")
+        console.say(f"{verdict}   {output}")
     return None
