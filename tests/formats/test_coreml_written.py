@@ -352,6 +352,13 @@ def test_indices_are_as_many_as_the_data_along_other_axes(tmp_path: Path) -> Non
     np.testing.assert_array_equal(next(iter(converter.run(path, {"x": x, "i": i}).values())), np.take_along_axis(x[:2, :, :3], i, 1))
 
 
+def test_open_data_is_cut_to_the_indices(tmp_path: Path) -> None:
+    index = np.zeros((1, 4, 2), np.int64)
+    path = built(tmp_path, lambda b, v: b.op("GatherElements", v, index, axis=1), x=(ir.DataType.FLOAT, ["n", 4, 2]))
+    x = rng.normal(size=(3, 4, 2)).astype(np.float32)
+    np.testing.assert_array_equal(next(iter(converter.run(path, {"x": x}).values())), np.take_along_axis(x[:1], index, 1))
+
+
 def test_one_slope_on_few_axes_needs_no_channels(tmp_path: Path) -> None:
     path = built(tmp_path, lambda b, v: b.op("PRelu", v, np.array([0.25], np.float32)), x=(ir.DataType.FLOAT, [2, 3]))
     assert [x.activation.WhichOneof("NonlinearityType") for x in layers_of(path)] == ["leakyReLU"]

@@ -213,7 +213,10 @@ def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     axes, shape = cut_axes(axis, x, indices), shape_of(indices)
     if not axes or shape is None:
         return None
-    return b.op("GatherElements", b.op("Slice", x, [0] * len(axes), [shape[i] for i in axes], axes), indices, axis=axis)
+    cut = b.op("Slice", x, [0] * len(axes), [shape[i] for i in axes], axes)
+    if cut.shape is not None:  # open axes of the data have as many places at least
+        cut.shape = ir.Shape([shape[i] if i in axes else d for i, d in enumerate(cut.shape)])
+    return b.op("GatherElements", cut, indices, axis=axis)
 
 
 def bitwise(node: ir.Node, b: Builder) -> Value | None:

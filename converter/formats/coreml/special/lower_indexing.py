@@ -50,15 +50,17 @@ def _embedding(near: Node, low: Lowering, table: Value, indices: Value) -> bool:
     return True
 
 
-def cut_axes(near_axis: int, data: Value, indices: Value) -> list[int]:
-    """The axes beside the one of a GatherElements or ScatterElements along which the indices have fewer places than the data; the layers want as many."""
+def cut_axes(near_axis: int, data: Value, indices: Value, scatter: bool = False) -> list[int]:
+    """The axes beside the one of a GatherElements or ScatterElements along which the indices have fewer places than the data; the layers want as many.
+
+    Where the data is open and the indices are not, a gather may have to be cut; of a scatter nothing is known."""
     sizes, places = shape_list(data) or [], shape_list(indices) or []
     pairs = enumerate(zip(sizes, places, strict=False))
-    return [i for i, (n, m) in pairs if i != near_axis % len(sizes) and None not in (n, m) and n != m]
+    return [i for i, (n, m) in pairs if i != near_axis % len(sizes) and m is not None and n != m and not (scatter and n is None)]
 
 
 def _demand_places(near: Node) -> None:
-    if cut_axes(int(near.attrs.get("axis", 0)), x_of(near), x_of(near, 1)):
+    if cut_axes(int(near.attrs.get("axis", 0)), x_of(near), x_of(near, 1), near.op != "GatherElements"):
         raise MappingError("indices that are smaller than the data along other axes")
 
 
