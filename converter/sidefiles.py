@@ -6,6 +6,7 @@ its weights. A file that no model beside it reads belongs to nobody.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -52,13 +53,23 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
 
 
 def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:
-    """The models beside `file` that read it, other than those that are replaced together with it."""
-    suffixes = tuple(s for n in formats.present() if formats.get(n).side_names is not None for s in formats.get(n).suffixes)
+    """The models beside `file` that read it, other than those that are replaced together with it. A model is no side file."""
+    known = [formats.get(n) for n in formats.present()]
+    if file.name.endswith(tuple(s for f in known for s in f.suffixes)):
+        return
+    suffixes = tuple(s for f in known if f.side_names is not None for s in f.suffixes)
     with os.scandir(file.parent) as entries:
-        models = sorted(Path(e.path) for e in entries if e.name.endswith(suffixes) and _is_file(Path(e.path)))
-    for model in models:
-        if model not in together and any(_same(file, side) for side in present(model)):
+        models = sorted((e.path, e.stat()) for e in entries if e.name.endswith(suffixes) and _is_file(Path(e.path)))
+    for path, stat in models:
+        model = Path(path)
+        if model not in together and any(_same(file, model.parent / n) for n in _unchanged(model, stat.st_mtime_ns, stat.st_size)):
             yield model
+
+
+@functools.lru_cache(1 << 16)
+def _unchanged(model: Path, mtime_ns: int, size: int) -> tuple[str, ...]:
+    """`names` of a model as it is now: a batch asks for all models of a folder each time that it replaces a result there."""
+    return tuple(names(model))
 
 
 def _is_file(path: Path) -> bool:
