@@ -66,4 +66,12 @@ def from_front(b: Builder, index: ir.Value, extent: int) -> ir.Value:
     return b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, extent)), index)
 
 
-__all__ = ["from_front", "never_negative"]
+def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A OneHot of known depth whose indices count from the front."""
+    index, depth = node.inputs[0], known(node.inputs[1])
+    if index is None or depth is None or depth.size != 1 or never_negative(index):
+        return None
+    return b.op("OneHot", from_front(b, index, int(depth.reshape(-1)[0])), *node.inputs[1:], **attrs_of(node))
+
+
+__all__ = ["from_front", "never_negative", "one_hot"]

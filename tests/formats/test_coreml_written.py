@@ -553,6 +553,17 @@ def test_sizes_of_a_stranger_are_nothing(data: Any) -> None:
     assert from_json(data) is None
 
 
+def classed(b: Builder, x: ir.Value) -> ir.Value:
+    return b.op("OneHot", x, 4, np.array([0, 1], np.float32), axis=-1)
+
+
+def test_classes_that_count_from_the_end_are_brought_forward(tmp_path: Path) -> None:
+    """The layer knows classes from 0 on; unsigned ones need nothing."""
+    signed = {kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, -1, -4], np.int32)))}
+    unsigned = {kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, 3], np.uint8)))}
+    assert "oneHot" in signed & unsigned and "lessThan" in signed - unsigned
+
+
 # -- outside judges ---------------------------------------------------------------------------------------------------
 
 
@@ -590,6 +601,9 @@ def test_an_independent_interpreter_agrees(tmp_path: Path) -> None:
         shape, ones = np.array(asked, np.int64), rng.normal(size=(3, 1)).astype(np.float32)
         got = run_in("coreml-interp", built(tmp_path, spread, x=(ir.DataType.FLOAT, [3, 1]), shape=shape), {"x": ones, "shape": shape})
         np.testing.assert_array_equal(next(iter(got.values())), ones * np.ones(asked, np.float32))
+    classes = np.array([0, -1, -4], np.int32)
+    got = run_in("coreml-interp", built(tmp_path, classed, x=classes), {"x": classes})
+    np.testing.assert_array_equal(next(iter(got.values())), np.eye(4, dtype=np.float32)[classes])
     path, pair = swapped(tmp_path), {"x": np.zeros(2, np.float32), "y": np.ones(2, np.float32)}
     got = run_in("coreml-interp", path, pair)
     assert got["x"].tolist() == [1, 1] and got["y"].tolist() == [0, 0]

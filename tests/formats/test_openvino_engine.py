@@ -95,6 +95,12 @@ CASES: dict[str, Case] = {
     "signs of integers": (lambda b, x: (b.op("Sign", x), b.op("Abs", x), b.op("Neg", x)), {"x": WHOLE}, lambda x: (np.sign(x), np.abs(x), -x)),
     "one-hot integers": (
         lambda b, x: b.op("OneHot", x, 4, np.array([0, 7], np.int32), axis=-1), {"x": np.array([0, 3, 1], np.int32)}, lambda x: 7 * np.eye(4, dtype=int)[x]),
+    "classes counted from the end": (
+        lambda b, x: b.op("OneHot", x, 4, np.array([0, 1], np.float32), axis=-1), {"x": np.array([0, -1, -3], np.int32)}, lambda x: np.eye(4)[x]),
+    "moved by half a row, zeros behind the last": (
+        lambda b, x, o: b.op("DeformConv", x, np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), o, kernel_shape=[1, 1], pads=[0] * 4),
+        {"x": IMAGE, "o": np.stack([np.full((5, 6), n, np.float32) for n in (0.5, 0)])[None]},
+        lambda x, o: (x + np.pad(x[:, :, 1:], ((0, 0), (0, 0), (0, 1), (0, 0)))) / 2),
     "best integers": (
         lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=1), {"x": np.array([[1, 9, 4], [7, 3, 5]], np.int32)},
         lambda x: ([[9, 4], [7, 5]], [[1, 2], [0, 2]])),

@@ -14,6 +14,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
 from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.indices import one_hot
 from converter.passes.legalise import Rewrites
 
 Value = ir.Value
@@ -229,6 +230,7 @@ REWRITES: Rewrites = {
     ("", "Cast"): wrapped_cast,
     **{("", op): wrapped for op in ("Add", "Sub", "Mul", "Neg")},
     ("", "GatherElements"): gather_elements,
+    ("", "OneHot"): one_hot,
     ("", "ReverseSequence"): reverse_sequence,
     ("", "BatchNormalization"): batch_norm,
     ("", "ArgMax"): last_extreme,

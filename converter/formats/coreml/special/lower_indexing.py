@@ -12,6 +12,7 @@ from converter.graph.infer import shape_of
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
 from converter.passes.constants import is_constant
+from converter.passes.indices import never_negative
 
 Value = ir.Value
 
@@ -105,7 +106,12 @@ def _rows(indices: Value) -> Value | None:
 
 @lowers("OneHot")
 def lower_one_hot(near: Node, low: Lowering) -> None:
+    """The layer does not count from the end, nor does one that comes from Core ML."""
     values, depth = numbers(near.input(2), "the values of OneHot").reshape(-1), small(near.input(1))
+    node = near.outputs[0].producer()
+    own = node is not None and (node.metadata_props.get("netconv.format"), node.metadata_props.get("netconv.type")) == ("coreml", "oneHot")
+    if not own and not never_negative(near.input(0)):
+        raise MappingError("indices below zero, which count from the end, have no counterpart")
     attrs = {"axis": int(near.attrs.get("axis", -1)), "offValue": float(values[0]), "onValue": float(values[1])}
     if depth is not None:
         low.add("oneHot", [x_of(near)], near.outputs, {**attrs, "oneHotVectorSize": int(depth[0])})

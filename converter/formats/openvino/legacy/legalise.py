@@ -13,6 +13,7 @@ from converter.formats.openvino.legacy.types import SMALL
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.indices import one_hot
 from converter.passes.legalise import Rewrite, Rewrites
 
 REWRITES: dict[tuple[str, str], Rewrite] = {}
@@ -33,6 +34,9 @@ def table() -> Rewrites:
 
 def _inputs(node: ir.Node) -> list[Any]:
     return list(node.inputs) + [None] * (8 - len(node.inputs))
+
+
+rewrites("OneHot")(one_hot)
 
 
 @rewrites("InstanceNormalization")

@@ -17,6 +17,7 @@ from converter.graph.sizes import arange
 from converter.mapping.codecs import number_text
 from converter.mapping.drive import Lowering
 from converter.mapping.node import MappingError, Node
+from converter.passes import indices
 
 
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -251,7 +252,9 @@ def never_negative(value: ir.Value) -> bool:
 
 @lowers("OneHot")
 def lower_one_hot(node: Node, low: Lowering) -> None:
-    """The layer writes floats, whatever its port says."""
+    """The layer writes floats, whatever its port says, and does not count from the end."""
+    if not kind_before(node.outputs[0]) and not indices.never_negative(node.input(0)):
+        raise MappingError("indices below zero, which count from the end, have no counterpart")
     depth, values = ints_of(node, 1, "the depth")[0], known(node.input(2))
     if values is None:
         raise MappingError("the values must be constant")

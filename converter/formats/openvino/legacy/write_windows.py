@@ -74,17 +74,6 @@ def lower_conv_transpose(node: Node, low: Lowering) -> None:
     around(node, low, "Deconvolution", attrs, _blobs(node, weights), [x])
 
 
-@lowers("DeformConv")
-def lower_deform_conv(node: Node, low: Lowering) -> None:
-    weights = array_of(node, 1, "the weights of a convolution")
-    if node.input(4) is not None or weights.ndim != 4:
-        raise MappingError("a mask, or more than two spatial axes, are not known to the target")
-    attrs = window(node, list(weights.shape[2:])) | {"output": str(weights.shape[0]), "group": str(node.attrs.get("group", 1))}
-    attrs["deformable_group"] = str(node.attrs.get("offset_group", 1))
-    blobs = {"weights": weights, **({"biases": array_of(node, 3, "the bias")} if node.input(3) is not None else {})}
-    low.add("DeformableConvolution", [need(node, 0), need(node, 2)], node.outputs, attrs, blobs)
-
-
 @lowers("DeformableConvolution", domain="netconv")
 def lower_deformable(node: Node, low: Lowering) -> None:
     weights = array_of(node, 2, "the weights of a convolution")
