@@ -15,9 +15,9 @@ import math
 from collections import Counter, defaultdict
 
 import numpy as np
-import tflite as schema
 
 from converter.formats.nnapi.liteflat import LiteGraph, LiteOperator, LiteTensor
+from converter.formats.nnapi.liteschema import schema
 
 # Operators that give a buffer a second name, and those that may overwrite one of the inputs named.
 RENAMES = frozenset({"BITCAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE"})

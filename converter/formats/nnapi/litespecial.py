@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tflite import TensorType
 
 from converter.formats.nnapi.liteflat import LiteOperator
 from converter.formats.nnapi.literows import TURNED
+from converter.formats.nnapi.liteschema import schema
 from converter.formats.nnapi.shapes import Arguments, infer, same_padding
 from converter.formats.nnapi.table import Array, Operand, OperandType
 from converter.formats.nnapi.tflite import HALF, QUANTISED, Lowering, Refused, numbers
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from converter.formats.nnapi.litelift import Lift, Lifting
 
 Lower = Callable[[Lowering, Arguments, LiteOperator], None]
-FLOAT16, FLOAT32 = TensorType.FLOAT16, TensorType.FLOAT32
+FLOAT16, FLOAT32 = schema.TensorType.FLOAT16, schema.TensorType.FLOAT32
 SAME, VALID = 0, 1
 LSH_SPARSE, LSH_DENSE = 1, 2
 _SIGNED = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
