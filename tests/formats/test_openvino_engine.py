@@ -52,6 +52,9 @@ CASES: dict[str, Case] = {
     "unused input beside integers": (lambda b, x, u: b.op("Add", x, x), {"x": WHOLE, "u": STRANGE}, lambda x, u: 2 * x),
     "constant output": (lambda b, x: (b.op("Relu", x), b.op("Identity", b.const(STRANGE))), {"x": F}, lambda x: (np.maximum(x, 0), STRANGE)),
     "shape as output": (lambda b, x: b.op("Shape", x), {"x": F}, lambda x: np.array(x.shape)),
+    "two networks in one, reshaped at the end": (
+        lambda b, x, y: (b.op("Reshape", b.op("Abs", x), list(F.shape)), b.op("Exp", y)), {"x": F.reshape(-1), "y": F[0, 0]},
+        lambda x, y: (np.abs(x).reshape(F.shape), np.exp(y))),
     "two networks in one": (lambda b, x, y: (b.op("Relu", x), b.op("Exp", y)), {"x": F, "y": IMAGE}, lambda x, y: (np.maximum(x, 0), np.exp(y))),
     "input as output": (lambda b, x, y: (b.op("Identity", x), b.op("Add", x, y)), {"x": WHOLE, "y": OTHER}, lambda x, y: (x, x + y)),
     "bytes divided": (lambda b, x, y: b.op("Div", x, y), {"x": BYTES, "y": np.full_like(BYTES, 2)}, lambda x, y: x // y),

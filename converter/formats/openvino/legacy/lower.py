@@ -127,6 +127,8 @@ class NetWriter:
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
         refuse(self.problems)
+        # what an output was made of may not be needed where its own layer takes a shortcut
+        layers = alive(layers, [o for la in self.outputs for o in la.outputs] + [v for v in graph.outputs if public_name(v) in states])
         in_order(layers, [la for v in graph.outputs for la in layers if la in self.outputs and la.name == public_name(v)])
         for value in graph.inputs:
             name = public_name(value)
