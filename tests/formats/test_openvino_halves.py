@@ -130,3 +130,16 @@ def test_the_quantisation_of_weights_is_computed_in_float32(tmp_path: Path) -> N
     got = next(iter(converter.load(source).run({converter.load(source).inputs[0].name: feed}).values()))
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
     np.testing.assert_allclose(ov.Core().compile_model(source, "CPU", PRECISE)(feed)[0], wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("like", [np.float16, np.float32])
+def test_converted_like_something_in_half_precision(like: Any, tmp_path: Path) -> None:
+    """The numbers are rounded as numpy rounds them, though all is computed in float32."""
+    x = opset16.parameter([4], np.float32)
+    x.output(0).set_names({"x"})
+    y = opset16.convert(opset16.convert_like(x, opset16.constant(np.ones(1, like))), "f32")
+    feed = np.array([1.0001, 1 / 3, 1e5, -3], np.float32)
+    with np.errstate(over="ignore"):
+        wanted = feed.astype(like).astype(np.float32)
+    (found,) = converter.load(save(tmp_path / "like.xml", [y], x)).run({"x": feed}).values()
+    np.testing.assert_array_equal(found, wanted)

@@ -31,17 +31,19 @@ def lift_convert_like(layer: Layer, b: Builder) -> ir.Value:
     like = operand(layer, 1)
     if like.dtype is None:
         raise MappingError("the type of input 1 is unknown")
-    x = operand(layer, 0)
-    return x if x.dtype == like.dtype else b.op("Cast", x, to=int(like.dtype))
+    return _converted(b, operand(layer, 0), like.meta.get(HALF, like.dtype))
 
 
 @lifts("Convert")
 def lift_convert(layer: Layer, b: Builder) -> ir.Value:
-    """Between types of computation. Half precision is computed in floats: to it, numbers are rounded that are not half already, from it is nothing."""
     attributes(layer, "no_clamp", "use_rounding", destination_type=str)
     if (name := str(layer.attrs["destination_type"]).strip().lower()) in CODES:
         raise MappingError(f"a conversion to {name} cannot be expressed")
-    x, to = operand(layer, 0), T(element_type.lift(name))
+    return _converted(b, operand(layer, 0), T(element_type.lift(name)))
+
+
+def _converted(b: Builder, x: ir.Value, to: ir.DataType) -> ir.Value:
+    """Between types of computation. Half precision is computed in floats: to it, numbers are rounded that are not half already, from it is nothing."""
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:
         x = b.op("Cast", x, to=int(to))
     return x if x.dtype == computed(to) else b.op("Cast", x, to=int(computed(to)))
