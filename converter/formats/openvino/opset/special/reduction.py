@@ -92,8 +92,8 @@ def lower_reduce(node: Node, low: Lowering) -> None:
     e = Emit(node, low)
     if values is not None:
         e.out(kind, x, values.astype(np.int64), keep_dims=bool(a["keepdims"]))
-    elif a["keepdims"]:
-        e.out(kind, x, axes, keep_dims=True)
+    elif a["keepdims"] or rank_of(given(node, 1)) == 0 or dim(given(node, 1), 0) is not None:  # how many there are says the rank of the result
+        e.out(kind, x, axes, keep_dims=bool(a["keepdims"]))
     elif (shape := shape_of(node.outputs[0])) is not None:
         e.out("Reshape", e.op(kind, x, axes, keep_dims=True), list(shape), special_zero=False)
     else:

@@ -129,10 +129,11 @@ def lower_squeeze(node: Node, low: Lowering) -> None:
         raise MappingError("which axes have one entry depends on the data", "X203", help="fix the shapes with --inputs")
     if axes is not None and known(axes) is None:
         sizes = None if after is None else _sizes_behind(None, after, None)
-        if sizes is None:
+        if sizes is not None:
+            e.out("Reshape", x, sizes, special_zero=False)
+            return
+        if rank_of(axes) != 0 and dim(axes, 0) is None:
             raise MappingError("the axes are computed: the runtime does not know the rank of the result", "X203", "make the axes constant")
-        e.out("Reshape", x, sizes, special_zero=False)
-        return
     if (
         node.op == "Squeeze"
         and low.version < 15
