@@ -48,6 +48,13 @@ NOT_THE_NETWORK = {
     "d2s_CRD",  # the legacy engine mixes up the order of blocks
 }
 
+# files that are known not to run, and the verdict: an entry goes when it is mended
+WANTING = {
+    # behind the executor's own box selection a tensor has fewer axes than its layer says, which a Tile does not take
+    "zhouyi openvino/op-reference/experimental_detectron_detection_output__d3598c0f": "cannot",
+    "zhouyi openvino/op-reference/range__2d858ce1": "wrong",  # of a network of constants the executor gives no outputs
+}
+
 
 def sample(target: str) -> list[Any]:
     """Cases for a target: others for each, always the same."""
@@ -91,7 +98,7 @@ def demand_right(judged: Judged, name: str, case: Path, keep: Path) -> None:
         pytest.skip(f"this judge cannot say: {detail}")
     if verdict == "refused" and name in refusals():
         return
-    if verdict != "right":
+    if verdict != WANTING.get(name, "right"):
         pytest.fail(f"{verdict}: {detail}", pytrace=False)
 
 
