@@ -165,6 +165,13 @@ def test_a_file_without_inputs_is_refused(tmp_path: Path) -> None:
         converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
 
 
+def test_texts_are_refused_by_name(tmp_path: Path) -> None:
+    model, b = new_model()
+    b.output(b.op("Equal", b.input("x", T.STRING, [2]), b.const(ir.StringTensor(np.array([b"a", b"c"], object), shape=ir.Shape([2])))))
+    with pytest.raises(UnsupportedError, match="text is not known to the target"):
+        converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+
+
 def test_an_output_that_is_the_input_of_that_name_is_renamed_aloud(tmp_path: Path) -> None:
     """One layer of that name is the input; a memory would be another network."""
     model, b = new_model()

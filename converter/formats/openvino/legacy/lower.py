@@ -32,7 +32,8 @@ from converter.formats.openvino.legacy.writing import csv
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name, set_public_name
-from converter.mapping.drive import FormatMapping, Lowering, reason_against, refuse
+from converter.graph.walk import all_graphs
+from converter.mapping.drive import FormatMapping, Lowering, reason_against, refusal, refuse
 from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
 from converter.mapping.node import Layer, MappingError
 from converter.model import Model
@@ -60,6 +61,7 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     round_halves(graph)
     legalise(graph, lambda n: unfit(n) or (not needless(n) and reason_against(known, n, version) is not None), REWRITES)
     fold(graph, limit=LARGEST, keep=_grows)
+    refuse([refusal(n, MappingError("text is not known to the target")) for g in all_graphs(graph.graph) for n in g if _of_text(n)])
     wrap_small_integers(graph)
     widen_inputs(graph)
     writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
@@ -79,6 +81,10 @@ def _grows(node: ir.Node) -> bool:
     """Whether a node makes much out of few constants: the engine does that when it loads the file."""
     size = math.prod(shape_of(node.outputs[0]) or ())
     return size > SMALL_ENOUGH and size > sum(math.prod(shape_of(v) or ()) for v in node.inputs if v is not None)
+
+
+def _of_text(node: ir.Node) -> bool:
+    return any(v is not None and v.dtype == D.STRING for v in (*node.inputs, *node.outputs))
 
 
 def needless(node: ir.Node) -> bool:
