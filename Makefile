@@ -29,8 +29,8 @@ help: ## This list
 demo: $(VENV)/.installed-demo ## Convert both sample networks to every format, verify each, print a table (2 minutes the first time)
 	$(BIN)/python samples/demo.py --out out/demo
 
-test: $(VENV)/.installed-test ## The whole test suite, two processes
-	$(BIN)/python -m pytest -n 2 $(TESTS)
+test: $(VENV)/.installed-test ## The whole test suite but the judges from outside, two processes
+	$(BIN)/python -m pytest -n 2 -m "not judges" $(TESTS)
 
 judges: $(VENV)/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
 	$(BIN)/python -m pytest -n 2 -m judges $(TESTS)
