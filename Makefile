@@ -1,6 +1,6 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv (.venv-3.13, where .venv is of another version).
 # PYTHON chooses the interpreter, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x",
-# BENCH the options of benchmarks/bench.py, AGAINST another checkout that it compares with: make bench AGAINST=../before
+# FORMAT the format whose tests `make check` runs, BENCH the options of tests/benchmarks/bench.py, AGAINST another checkout that it compares with: make bench AGAINST=../before
 
 PYTHON ?= python3
 TESTS ?= tests
@@ -19,7 +19,7 @@ EXTRAS_dev := dev
 EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 
-.PHONY: help demo test quick judges test-browser check lint format bench record clean fuzz fuzz-guided
+.PHONY: help demo test quick judges test-browser check lint tables format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -41,19 +41,27 @@ test-browser: $(VENV)/.installed-browser ## The report in a headless Chromium (a
 quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and those of judges from outside
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
-check: lint quick ## Format, lint, types, and the everyday tests
+ifdef FORMAT
+check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format
+	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
+else
+check: lint quick
+endif
 
 lint: $(VENV)/.installed-dev ## Format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+tables: $(VENV)/.installed-test ## How many kinds of layers of each format are rows of its table
+	$(BIN)/python tests/tables.py
+
 format: $(VENV)/.installed-dev ## Reformat the code and apply safe lint fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-bench ## Time and memory against cp, a bare click app and other tools (half an hour, 15 GB; BENCH="--only resnet50")
-	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
+	$(BIN)/python tests/benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
 
 record: $(VENV)/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
 	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from converter import errors as errors
-    from converter.api import convert, inspect, load, run, save, verify
-    from converter.model import Model
+    from converter.api import Model, convert, inspect, load, run, save, verify
 
 __version__ = "0.1.0"
 __all__ = ["Model", "convert", "errors", "inspect", "load", "run", "save", "verify"]
@@ -28,8 +27,6 @@ def __getattr__(name: str) -> Any:
 
     if name == "errors":
         return importlib.import_module("converter.errors")
-    if name == "Model":
-        return importlib.import_module("converter.model").Model
     if name in __all__:
         return getattr(importlib.import_module("converter.api"), name)
     raise AttributeError(f"module 'converter' has no attribute {name!r}")

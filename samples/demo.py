@@ -1,10 +1,12 @@
-"""Converts each sample network to every format, verifies the result, and measures it on the network's own test set.
+"""Converts each sample network to every format, verifies the result, and measures it on the
+network's own test set.
 
     python samples/demo.py [--out FOLDER]
 
-One row per network and format: the largest difference of any probability of any test sample from the original network's, the share of
-test samples that are recognised, the size on disk, and the verdict of `converter.verify`. Exit status 1 when a conversion is refused or
-a verdict is not "same".
+One row per network and format: the largest difference of any probability of any test sample from
+the original network's, the share of test samples that are recognised, the size on disk, and the
+verdict of `converter.verify`. Exit status 1 when a conversion is refused or a verdict is not
+"same".
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from converter.errors import ConverterError
 SAMPLES = Path(__file__).resolve().parent
 NETWORKS = ("digits_cnn", "digits_lstm")
 # what convert is asked for -> the suffix of the main file
-TARGETS = {"openvino": ".xml", "openvino+ir=7": ".xml", "zhouyi": ".txt", "onnx": ".onnx", "nnapi": ".nnapi.json"}
+TARGETS = {
+    "openvino": ".xml",
+    "openvino+ir=7": ".xml",
+    "zhouyi": ".txt",
+    "onnx": ".onnx",
+    "nnapi": ".nnapi.json",
+}
 
 
 @dataclass
@@ -54,7 +62,9 @@ def probabilities(path: Path, samples: np.ndarray) -> np.ndarray:
     """[N, 10]: the network's only output for each of N samples."""
     model = converter.load(path)
     (name,) = (i.name for i in model.inputs)
-    return np.stack([next(iter(model.run({name: sample}).values())).reshape(-1) for sample in samples])
+    return np.stack(
+        [next(iter(model.run({name: sample}).values())).reshape(-1) for sample in samples]
+    )
 
 
 def rows(network: str, out: Path) -> Iterator[Row]:
@@ -63,7 +73,13 @@ def rows(network: str, out: Path) -> Iterator[Row]:
         labels = data["labels"]
         (samples,) = (data[name] for name in data.files if name != "labels")
     reference = probabilities(source, samples)
-    yield Row(network, "coreml", "(original)", accuracy=_accuracy(reference, labels), size=source.stat().st_size)
+    yield Row(
+        network,
+        "coreml",
+        "(original)",
+        accuracy=_accuracy(reference, labels),
+        size=source.stat().st_size,
+    )
     for target, suffix in TARGETS.items():
         folder = out / network / target.replace("=", "")
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +94,14 @@ def rows(network: str, out: Path) -> Iterator[Row]:
             yield Row(network, target, f"refused: {e}")
             continue
         size = sum(f.stat().st_size for f in folder.glob(f"{network}*"))
-        yield Row(network, target, verdict, float(np.abs(got - reference).max()), _accuracy(got, labels), size)
+        yield Row(
+            network,
+            target,
+            verdict,
+            float(np.abs(got - reference).max()),
+            _accuracy(got, labels),
+            size,
+        )
 
 
 def _accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -86,8 +109,15 @@ def _accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where the converted networks go (default: out/demo)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/demo"),
+        help="where the converted networks go (default: out/demo)",
+    )
     out = parser.parse_args().out
     print(HEADER, flush=True)
     bad = 0
@@ -95,7 +125,10 @@ def main() -> int:
         for row in rows(network, out):
             print(row, flush=True)
             bad += row.verdict not in ("same", "(original)")
-    print(f"\nThe converted networks are in {out}. {'Every one is the same network.' if not bad else f'{bad} of them failed.'}")
+    print(
+        f"\nThe converted networks are in {out}. "
+        f"{'Every one is the same network.' if not bad else f'{bad} of them failed.'}"
+    )
     return 1 if bad else 0
 
 

@@ -1,4 +1,5 @@
-"""Trains `digits_cnn.mlmodel`: image f32[1,8,8] -> probabilities f32[10], convolutions on the classic [C,H,W] blobs of Core ML.
+"""Trains `digits_cnn.mlmodel`: image f32[1,8,8] -> probabilities f32[10], convolutions on the
+classic [C,H,W] blobs of Core ML.
 
     pip install torch scikit-learn coremltools && python samples/train_cnn.py        (ten seconds)
 
@@ -19,7 +20,9 @@ from train_common import digits, save, train
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()
+    )
 
 
 class Net(nn.Module):
@@ -36,8 +39,12 @@ class Net(nn.Module):
 
 
 def build(net: Net) -> Any:
-    """The trained network as a Core ML message. Weights change their axes only as the builder's own layout asks."""
-    builder = NeuralNetworkBuilder([("image", datatypes.Array(1, 8, 8))], [("probabilities", datatypes.Array(10))])
+    """The trained network as a Core ML message. Weights change their axes only as the builder's
+    own layout asks.
+    """
+    builder = NeuralNetworkBuilder(
+        [("image", datatypes.Array(1, 8, 8))], [("probabilities", datatypes.Array(10))]
+    )
     blob = "image"
     for number, (conv, norm, _) in enumerate(net.blocks, 1):
         w = conv.weight.detach().numpy()  # [out, in, kh, kw]; the builder takes [kh, kw, in, out]
@@ -45,8 +52,18 @@ def build(net: Net) -> Any:
             f"conv{number}", w.shape[1], w.shape[0], 3, 3, 1, 1, "same", 1, w.transpose(2, 3, 1, 0), conv.bias.detach().numpy(), True,
             input_name=blob, output_name=f"conv{number}",
         )  # fmt: skip
-        values = [t.detach().numpy() for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var)]
-        builder.add_batchnorm(f"norm{number}", w.shape[0], *values, input_name=f"conv{number}", output_name=f"norm{number}", epsilon=norm.eps)
+        values = [
+            t.detach().numpy()
+            for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        ]
+        builder.add_batchnorm(
+            f"norm{number}",
+            w.shape[0],
+            *values,
+            input_name=f"conv{number}",
+            output_name=f"norm{number}",
+            epsilon=norm.eps,
+        )
         blob = f"relu{number}"
         builder.add_activation(blob, "RELU", f"norm{number}", blob)
         if number > 1:
@@ -54,7 +71,16 @@ def build(net: Net) -> Any:
             blob = f"pool{number}"
     builder.add_flatten("flatten", 0, blob, "flatten")
     w = net.dense.weight.detach().numpy()
-    builder.add_inner_product("dense", w, net.dense.bias.detach().numpy(), w.shape[1], w.shape[0], True, "flatten", "dense")
+    builder.add_inner_product(
+        "dense",
+        w,
+        net.dense.bias.detach().numpy(),
+        w.shape[1],
+        w.shape[0],
+        True,
+        "flatten",
+        "dense",
+    )
     builder.add_softmax("probabilities", "dense", "probabilities")
     return builder.spec
 
@@ -66,7 +92,14 @@ def main() -> None:
     net = Net()
     train(net, train_x[:, None], train_y, epochs=40)
     with torch.inference_mode():
-        save(build(net), "digits_cnn", "image", test_x[:, None], test_y, lambda x: torch.softmax(net(torch.from_numpy(x[np.newaxis])), 1).numpy()[0])
+        save(
+            build(net),
+            "digits_cnn",
+            "image",
+            test_x[:, None],
+            test_y,
+            lambda x: torch.softmax(net(torch.from_numpy(x[np.newaxis])), 1).numpy()[0],
+        )
 
 
 if __name__ == "__main__":

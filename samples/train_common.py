@@ -1,7 +1,8 @@
-"""What the two training scripts share: the data, the training loop, a numpy witness for the finished model, and saving.
+"""What the two training scripts share: the data, the training loop, a numpy witness for the
+finished model, and saving.
 
-The witness reads the weights back from the finished Core ML message and computes the network with nothing but numpy,
-so a wrong weight order or a forgotten bias is found before a file is written.
+The witness reads the weights back from the finished Core ML message and computes the network with
+nothing but numpy, so a wrong weight order or a forgotten bias is found before a file is written.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ DATA_NOTE = "handwritten digits, 8 x 8 pixels in 0..1, from scikit-learn (E. Alp
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(train images f32[N,8,8], train labels, test images f32[360,8,8], test labels); the split is stratified and fixed."""
+    """(train images f32[N,8,8], train labels, test images f32[360,8,8], test labels); the split
+    is stratified and fixed.
+    """
     data = load_digits()
     images = (data.images / 16).astype(np.float32)
-    train_x, test_x, train_y, test_y = train_test_split(images, data.target, test_size=TEST_IMAGES, stratify=data.target, random_state=0)
+    train_x, test_x, train_y, test_y = train_test_split(
+        images, data.target, test_size=TEST_IMAGES, stratify=data.target, random_state=0
+    )
     return train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64)
 
 
 def train(net: torch.nn.Module, x: np.ndarray, y: np.ndarray, epochs: int) -> None:
-    """Cross entropy, Adam with a cosine schedule, batches of 32. Leaves the network in evaluation mode."""
+    """Cross entropy, Adam with a cosine schedule, batches of 32. Leaves the network in
+    evaluation mode.
+    """
     images, labels = torch.from_numpy(x), torch.from_numpy(y)
     optimiser = torch.optim.Adam(net.parameters(), lr=3e-3, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
@@ -48,16 +55,28 @@ def train(net: torch.nn.Module, x: np.ndarray, y: np.ndarray, epochs: int) -> No
     net.eval()
 
 
-def save(spec: Any, name: str, input_name: str, inputs: np.ndarray, labels: np.ndarray, expected: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Checks the message against the trained network on every test sample, then writes NAME.mlmodel and NAME.npz.
+def save(
+    spec: Any,
+    name: str,
+    input_name: str,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    expected: Callable[[np.ndarray], np.ndarray],
+) -> None:
+    """Checks the message against the trained network on every test sample, then writes NAME.mlmodel
+    and NAME.npz.
 
-    `inputs` is [N, *declared input shape], `expected(inputs[i])` the trained network's probabilities [10].
+    `inputs` is [N, *declared input shape], `expected(inputs[i])` the trained network's
+    probabilities [10].
     """
     own = np.stack([run_spec(spec, sample) for sample in inputs])
     trained = np.stack([expected(sample) for sample in inputs])
     difference = float(np.abs(own - trained).max())
     accuracy = float((own.argmax(1) == labels).mean())
-    print(f"{name}: accuracy {accuracy:.4f} on {len(labels)} test samples; numpy against torch: max difference {difference:.2g}")
+    print(
+        f"{name}: accuracy {accuracy:.4f} on {len(labels)} test samples; numpy against torch: "
+        f"max difference {difference:.2g}"
+    )
     if difference > 1e-5:
         raise SystemExit("the Core ML message is not the network that was trained")
     if accuracy <= 0.95:
@@ -71,7 +90,8 @@ def save(spec: Any, name: str, input_name: str, inputs: np.ndarray, labels: np.n
 def run_spec(spec: Any, sample: np.ndarray) -> np.ndarray:
     """The network in a Core ML message on one sample, in numpy; the result is flattened to [10].
 
-    Works on the layers that the samples use. Blobs are [C,H,W] in the convolutional network, of any rank in the recurrent one.
+    Works on the layers that the samples use. Blobs are [C,H,W] in the convolutional network, of any
+    rank in the recurrent one.
     """
     blobs = {spec.description.input[0].name: sample.astype(np.float64)}
     for layer in spec.neuralNetwork.layers:
@@ -90,13 +110,17 @@ def _convolution(p: Any, x: np.ndarray) -> tuple[np.ndarray]:
     w = _weights(p.weights, p.outputChannels, p.kernelChannels, *p.kernelSize)
     height, width = x.shape[1:]
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
-    windows = np.stack([padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)], axis=1)  # [C, 9, H, W]
+    windows = np.stack(
+        [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)], axis=1
+    )  # [C, 9, H, W]
     y = np.tensordot(w.reshape(*w.shape[:2], 9), windows, axes=2)
     return (y + (_weights(p.bias, -1, 1, 1) if p.hasBias else 0.0),)
 
 
 def _batchnorm(p: Any, x: np.ndarray) -> tuple[np.ndarray]:
-    gamma, beta, mean, variance = (_weights(b, -1, 1, 1) for b in (p.gamma, p.beta, p.mean, p.variance))
+    gamma, beta, mean, variance = (
+        _weights(b, -1, 1, 1) for b in (p.gamma, p.beta, p.mean, p.variance)
+    )
     return ((x - mean) / np.sqrt(variance + p.epsilon) * gamma + beta,)
 
 
@@ -122,7 +146,9 @@ def _softmax(p: Any, x: np.ndarray) -> tuple[np.ndarray]:
 
 
 def _lstm(p: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x [Seq,1,C,1,1]; only the last hidden state is an output, as Core ML does with sequenceOutput off."""
+    """x [Seq,1,C,1,1]; only the last hidden state is an output, as Core ML does with
+    sequenceOutput off.
+    """
     size, w = p.outputVectorSize, p.weightParams
     h, c = np.zeros(size), np.zeros(size)
 
@@ -134,7 +160,10 @@ def _lstm(p: Any, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
 
     for step in x.reshape(len(x), -1):
-        i, f, o = (1 / (1 + np.exp(-gate(name, step))) for name in ("inputGate", "forgetGate", "outputGate"))
+        i, f, o = (
+            1 / (1 + np.exp(-gate(name, step)))
+            for name in ("inputGate", "forgetGate", "outputGate")
+        )
         c = f * c + i * np.tanh(gate("blockInput", step))
         h = o * np.tanh(c)
     last = h.reshape(1, 1, size, 1, 1)

@@ -1,4 +1,5 @@
-"""Trains `digits_lstm.mlmodel`: rows f32[8,1,8] (row, batch, pixel) -> probabilities f32[1,10]. An LSTM reads a digit row by row.
+"""Trains `digits_lstm.mlmodel`: rows f32[8,1,8] (row, batch, pixel) -> probabilities f32[1,10]. An
+LSTM reads a digit row by row.
 
     pip install torch scikit-learn coremltools && python samples/train_lstm.py       (ten seconds)
 
@@ -34,11 +35,13 @@ class Net(nn.Module):
 def build(net: Net) -> Any:
     """The trained network as a Core ML message with exact array shapes (specification 4).
 
-    torch keeps the gates in the order input, forget, cell, output and two biases for each; Core ML (through the builder) wants
-    input, forget, output, cell and their sum.
+    torch keeps the gates in the order input, forget, cell, output and two biases for each; Core ML
+    (through the builder) wants input, forget, output, cell and their sum.
     """
     outputs = [("probabilities", datatypes.Array(1, 10))]
-    builder = NeuralNetworkBuilder([("rows", datatypes.Array(8, 1, 8))], outputs, disable_rank5_shape_mapping=True)
+    builder = NeuralNetworkBuilder(
+        [("rows", datatypes.Array(8, 1, 8))], outputs, disable_rank5_shape_mapping=True
+    )
     builder.add_expand_dims("to_rank_5", "rows", "rows5", axes=(3, 4))
     i, f, g, o = range(4)
     lstm = {k: v.detach().numpy().reshape(4, HIDDEN, -1) for k, v in net.lstm.named_parameters()}
@@ -53,7 +56,9 @@ def build(net: Net) -> Any:
     )  # fmt: skip
     builder.add_squeeze("hidden", "hidden5", "hidden", axes=(0, 3, 4))
     w = net.dense.weight.detach().numpy()
-    builder.add_inner_product("dense", w, net.dense.bias.detach().numpy(), w.shape[1], w.shape[0], True, "hidden", "dense")
+    builder.add_inner_product(
+        "dense", w, net.dense.bias.detach().numpy(), w.shape[1], w.shape[0], True, "hidden", "dense"
+    )
     builder.add_softmax_nd("probabilities", "dense", "probabilities", axis=-1)
     return builder.spec
 
@@ -65,7 +70,14 @@ def main() -> None:
     net = Net()
     train(net, train_x, train_y, epochs=60)
     with torch.inference_mode():
-        save(build(net), "digits_lstm", "rows", test_x[:, :, None], test_y, lambda x: torch.softmax(net(torch.from_numpy(x[None, :, 0])), 1).numpy()[0])
+        save(
+            build(net),
+            "digits_lstm",
+            "rows",
+            test_x[:, :, None],
+            test_y,
+            lambda x: torch.softmax(net(torch.from_numpy(x[None, :, 0])), 1).numpy()[0],
+        )
 
 
 if __name__ == "__main__":

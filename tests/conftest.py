@@ -3,13 +3,21 @@
 * `--record` rewrites the files that golden tests compare with (the fixture `record` is True then).
 * `corpus` is the folder of real cases; tests that ask for it carry the mark `corpus` and are skipped, with the reason, where there is none.
   For one test per case use `support.corpus_cases`.
+* `@pytest.mark.sampled(n)`: of the parameters of a test each n-th is for every day, the others are slow. With stacked parameters take an n
+  that divides none of their numbers, so that every value comes.
 * hypothesis runs the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 from pathlib import Path
+
+# Read when numpy is imported: its threads wait for each other in loops, at the cost of the other
+# workers.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -18,24 +26,51 @@ from hypothesis import HealthCheck, settings
 import networks
 from support import NO_CORPUS, corpus_folder
 
-settings.register_profile("everyday", deadline=None, derandomize=True, database=None, print_blob=False, suppress_health_check=[HealthCheck.too_slow])
+# Tests start hundreds of processes: they share compiled modules, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+settings.register_profile(
+    "everyday",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", action="store_true", help="rewrite the expected results of golden tests instead of comparing with them")
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="rewrite the expected results of golden tests instead of comparing with them",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    counts: Counter[str] = Counter()
     for item in items:
         if "corpus" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.corpus)
+        sampled = item.get_closest_marker("sampled")
+        if sampled:
+            test = item.nodeid.partition("[")[0]
+            if counts[test] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            counts[test] += 1
+    # the slow ones first: a long one at the end would leave the other workers idle
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
-    """The generators of a module start anew for every test: it sees the same numbers alone, in any order and on any worker."""
+    """The generators of a module start anew for every test: it sees the same numbers alone, in any
+    order and on any worker.
+    """
     for module in (request.module, networks):
         for thing in vars(module).values():
             if isinstance(thing, np.random.Generator):

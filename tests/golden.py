@@ -1,4 +1,6 @@
-"""Commands with their expected output in Markdown: finding, running, comparing, rewriting. The form is described in tests/cli/README.md."""
+"""Commands with their expected output in Markdown: finding, running, comparing, rewriting. The form
+is described in tests/cli/README.md.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A line after `$ ` and what is expected after it: output, `! ` lines, exit code, as they stand in the document."""
+    """A line after `$ ` and what is expected after it: output, `! ` lines, exit code, as they stand
+    in the document.
+    """
 
     line: str
     expected: str
@@ -55,13 +59,17 @@ def commands(body: str) -> list[Command]:
     first, *rest = re.split(r"^\$ ", body, flags=re.M)
     if first.strip() or not rest:
         raise ValueError(f"a console block begins with a command, not with {body.splitlines()[:1]}")
-    return [Command(line, expected) for line, _, expected in (part.partition("\n") for part in rest)]
+    return [
+        Command(line, expected) for line, _, expected in (part.partition("\n") for part in rest)
+    ]
 
 
 def render(stdout: str, stderr: str, exit_code: int) -> str:
     """One result as it is written in a document."""
     lines = stdout.splitlines()
-    if clash := next((line for line in lines if line.startswith(("$ ", "!", "```", "[exit "))), None):
+    if clash := next(
+        (line for line in lines if line.startswith(("$ ", "!", "```", "[exit "))), None
+    ):
         raise ValueError(f"this output cannot be written in a console block: {clash!r}")
     lines += [f"! {line}".rstrip() for line in stderr.splitlines()]
     if exit_code:
@@ -70,7 +78,8 @@ def render(stdout: str, stderr: str, exit_code: int) -> str:
 
 
 def matches(expected: str, actual: str) -> bool:
-    """Equal, where `...` is any number of lines of standard output, `! ...` of standard error, and `...` within a line anything on that line.
+    """Equal, where `...` is any number of lines of standard output, `! ...` of standard error, and
+    `...` within a line anything on that line.
 
     An exit code is never covered by dots.
     """
@@ -94,23 +103,48 @@ def normalise(text: str, folder: Path) -> str:
 
 def environment(folder: Path) -> dict[str, str]:
     """The same for everyone: no colour, fixed width, UTF-8, none of the user's settings."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NETCONV_", "PYTHON", "FORCE_COLOR", "COLORTERM", "CI", "GITHUB_"))}
-    fixed = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("NETCONV_", "PYTHON", "FORCE_COLOR", "COLORTERM", "CI", "GITHUB_"))
+    }
+    fixed = {
+        "NO_COLOR": "1",
+        "TERM": "dumb",
+        "COLUMNS": "120",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUTF8": "1",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(folder),
+    }
     return kept | fixed
 
 
 def run(line: str, folder: Path) -> str:
-    """One command in `folder`, in a process of its own, as it is written in a document. Only netconv can be called: there is no shell."""
+    """One command in `folder`, in a process of its own, as it is written in a document. Only
+    netconv can be called: there is no shell.
+    """
     program, *arguments = shlex.split(line)
     if program != "netconv":
         raise ValueError(f"only netconv can be called, not {program!r}")
     call = [sys.executable, "-m", "converter.cli", *arguments]
-    done = subprocess.run(call, cwd=folder, env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="utf-8", timeout=HANG)
+    done = subprocess.run(
+        call,
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=HANG,
+    )
     return render(normalise(done.stdout, folder), normalise(done.stderr, folder), done.returncode)
 
 
 def play(document: str, folder: Path, runner: Callable[[str, Path], str] = run) -> str:
-    """The document with every command run in `folder` and every expectation that does not match replaced."""
+    """The document with every command run in `folder` and every expectation that does not match
+    replaced.
+    """
     if not (folder / "samples").exists():
         shutil.copytree(SAMPLES, folder / "samples")
     result, position = "", 0

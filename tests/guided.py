@@ -1,11 +1,13 @@
-"""Coverage-guided damage: one target for each codec, for libFuzzer by way of atheris (`pip install 'netconv[fuzz]'`, `make fuzz-guided`).
+"""Coverage-guided damage: one target for each codec, for libFuzzer by way of atheris (`pip install
+'netconv[fuzz]'`, `make fuzz-guided`).
 
     python tests/guided.py                      every codec, a minute each
     python tests/guided.py onnx --seconds 600   one of them
     python tests/guided.py onnx --file crash-…  one input again
 
-What it starts from is a small network in the codec's own form; the side file is that of the network, undamaged. Inputs that find a fault are
-kept below --out, and so is what has been learnt about each codec: the next run goes on from there.
+What it starts from is a small network in the codec's own form; the side file is that of the
+network, undamaged. Inputs that find a fault are kept below --out, and so is what has been learnt
+about each codec: the next run goes on from there.
 """
 
 from __future__ import annotations
@@ -25,8 +27,17 @@ from converter.errors import ConverterError
 
 # codec -> the form of the network that is damaged, and where a file that is read goes on to
 TARGETS = {
-    **{"onnx": ("onnx", "openvino"), "onnx-external": ("onnx+external", "coreml"), "coreml": ("coreml", "onnx"), "openvino": ("openvino", "onnx")},
-    **{"openvino-legacy": ("openvino+ir=7", "zhouyi"), "zhouyi": ("zhouyi", "openvino+ir=7"), "nnapi": ("nnapi", "onnx")},
+    **{
+        "onnx": ("onnx", "openvino"),
+        "onnx-external": ("onnx+external", "coreml"),
+        "coreml": ("coreml", "onnx"),
+        "openvino": ("openvino", "onnx"),
+    },
+    **{
+        "openvino-legacy": ("openvino+ir=7", "zhouyi"),
+        "zhouyi": ("zhouyi", "openvino+ir=7"),
+        "nnapi": ("nnapi", "onnx"),
+    },
     **{"nnapi-blob": ("nnapi+blob", "coreml"), "tflite": ("tflite", "onnx")},
 }
 LIMIT = 10  # seconds for one input
@@ -45,7 +56,9 @@ def prepared(name: str, folder: Path) -> tuple[Path, Callable[[bytes], None]]:
 
 
 def once(path: Path, source: str, target: str, data: bytes) -> None:
-    """Reads `data` in the place of the model file and writes what was read; a refusal is an answer, everything else is a fault."""
+    """Reads `data` in the place of the model file and writes what was read; a refusal is an answer,
+    everything else is a fault.
+    """
     path.write_bytes(data)
     out = path.with_name("out") / f"out{mutations.FORMS[target]}"
     out.parent.mkdir(exist_ok=True)
@@ -72,10 +85,17 @@ def guide(name: str, out: Path, options: list[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("codec", nargs="?", choices=sorted(TARGETS))
     parser.add_argument("--seconds", type=int, default=60, help="for each codec")
-    parser.add_argument("--out", type=Path, default=Path("out/fuzz"), help="what is learnt, and inputs that find a fault")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/fuzz"),
+        help="what is learnt, and inputs that find a fault",
+    )
     parser.add_argument("--file", type=Path, help="run one input instead")
     given = parser.parse_args()
     if given.file:
@@ -84,9 +104,18 @@ def main() -> int:
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
     if given.codec:
-        limits = [f"-max_total_time={given.seconds}", f"-timeout={LIMIT}", "-rss_limit_mb=2048", "-max_len=65536", "-print_final_stats=1"]
+        limits = [
+            f"-max_total_time={given.seconds}",
+            f"-timeout={LIMIT}",
+            "-rss_limit_mb=2048",
+            "-max_len=65536",
+            "-print_final_stats=1",
+        ]
         guide(given.codec, given.out, [*limits, f"-artifact_prefix={given.out}/{given.codec}-"])
-    commands = [[sys.executable, __file__, name, "--seconds", str(given.seconds), "--out", str(given.out)] for name in TARGETS]
+    commands = [
+        [sys.executable, __file__, name, "--seconds", str(given.seconds), "--out", str(given.out)]
+        for name in TARGETS
+    ]
     failed = [c[2] for c in commands if subprocess.run(c).returncode != 0]
     print(f"faults in {', '.join(failed)}: see {given.out}" if failed else "no faults")
     return 1 if failed else 0

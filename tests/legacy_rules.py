@@ -1,4 +1,6 @@
-"""What the inference engine of 2020 asks of a legacy IR beyond the format: found by files made by hand that it refuses or computes wrongly."""
+"""What the inference engine of 2020 asks of a legacy IR beyond the format: found by files made by
+hand that it refuses or computes wrongly.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,22 @@ def layers_of(path: Path) -> list[Layer]:
     ports: dict[tuple[str, str], tuple[int, str]] = {}
     for e in net.findall("layers/layer"):
         sides = [e.findall(f"{side}/port") for side in ("input", "output")]
-        ins, outs = ([tuple(int(d.text or 0) for d in p.findall("dim")) for p in side] for side in sides)
+        ins, outs = (
+            [tuple(int(d.text or 0) for d in p.findall("dim")) for p in side] for side in sides
+        )
         kinds = [p.get("precision", e.get("precision", "FP32")) for p in sides[1]]
         data = e.find("data")
         layers[e.get("id", "")] = Layer(
-            e.get("id", ""), e.get("name", ""), e.get("type", ""), dict(data.attrib) if data is not None else {}, ins, list(zip(kinds, outs, strict=True))
+            e.get("id", ""),
+            e.get("name", ""),
+            e.get("type", ""),
+            dict(data.attrib) if data is not None else {},
+            ins,
+            list(zip(kinds, outs, strict=True)),
         )
-        ports.update({(e.get("id", ""), p.get("id", "")): (i, kinds[i]) for i, p in enumerate(sides[1])})
+        ports.update(
+            {(e.get("id", ""), p.get("id", "")): (i, kinds[i]) for i, p in enumerate(sides[1])}
+        )
     for e in sorted(net.findall("edges/edge"), key=lambda e: int(e.get("to-port", "0"))):
         source, target = layers[e.get("from-layer", "")], layers[e.get("to-layer", "")]
         place, kind = ports[source.id, e.get("from-port", "")]
@@ -56,8 +67,16 @@ def types_of(path: Path) -> Counter[str]:
 def troubles(path: Path) -> list[str]:
     """Every rule of the engine that a file breaks."""
     layers = layers_of(path)
-    found = [f"{layer.name} ({layer.type}): {text}" for layer in layers for text in (*_ranks(layer), *_types(layer))]
-    names = Counter(f"{layer.name}.{i}" if len(layer.outs) > 1 else layer.name for layer in layers for i in range(len(layer.outs)))
+    found = [
+        f"{layer.name} ({layer.type}): {text}"
+        for layer in layers
+        for text in (*_ranks(layer), *_types(layer))
+    ]
+    names = Counter(
+        f"{layer.name}.{i}" if len(layer.outs) > 1 else layer.name
+        for layer in layers
+        for i in range(len(layer.outs))
+    )
     found += [f"two layers write {name}" for name, count in names.items() if count > 1]
     return found + _whole(layers)
 
@@ -80,14 +99,33 @@ def _types(layer: Layer) -> list[str]:
     given = set(layer.given)
     behind = layer.sources[0].type if layer.sources else ""
     rules = [
-        (layer.type not in ("Input", "Memory") and not outs <= {"FP32", "I32", "FP16"}, f"writes {outs}"),
-        (layer.type == "Eltwise" and layer.data.get("operation") in COMPARISONS and given != outs, f"compares {given} and answers in {outs}"),
-        (layer.type == "Eltwise" and layer.data.get("operation") == "floor_mod" and given != {"I32"}, "knows integers only"),
+        (
+            layer.type not in ("Input", "Memory") and not outs <= {"FP32", "I32", "FP16"},
+            f"writes {outs}",
+        ),
+        (
+            layer.type == "Eltwise"
+            and layer.data.get("operation") in COMPARISONS
+            and given != outs,
+            f"compares {given} and answers in {outs}",
+        ),
+        (
+            layer.type == "Eltwise"
+            and layer.data.get("operation") == "floor_mod"
+            and given != {"I32"},
+            "knows integers only",
+        ),
         (layer.type == "Select" and layer.given[:1] != ["I32"], "asks an integer"),
         (layer.type == "OneHot" and outs != {"FP32"}, "writes floats"),
-        (layer.type in (*FLOATS_ONLY, "TopK", "GEMM") and layer.given[:1] != ["FP32"], "takes floats"),
+        (
+            layer.type in (*FLOATS_ONLY, "TopK", "GEMM") and layer.given[:1] != ["FP32"],
+            "takes floats",
+        ),
         (layer.type == "SparseToDense" and layer.given[2:3] != ["I32"], "takes integers"),
-        (layer.type == "Permute" and behind in CARRIERS and outs == {"I32"}, f"integers behind {behind}"),
+        (
+            layer.type == "Permute" and behind in CARRIERS and outs == {"I32"},
+            f"integers behind {behind}",
+        ),
     ]
     return [text for broken, text in rules if broken]
 
@@ -96,8 +134,14 @@ def _whole(layers: list[Layer]) -> list[str]:
     """One network, from the inputs to the outputs."""
     inputs = [layer for layer in layers if layer.type == "Input"]
     found = [] if inputs else ["there is no input"]
-    found += [f"the input {layer.name} is not read" for layer in layers if layer.type in ("Input", "Memory") and layer.outs and not layer.read]
-    part: dict[str, str] = {layer.id: layer.id for layer in layers if layer.type in ("Input", "Memory") and layer.outs}
+    found += [
+        f"the input {layer.name} is not read"
+        for layer in layers
+        if layer.type in ("Input", "Memory") and layer.outs and not layer.read
+    ]
+    part: dict[str, str] = {
+        layer.id: layer.id for layer in layers if layer.type in ("Input", "Memory") and layer.outs
+    }
 
     def top(id: str) -> str:
         while part[id] != id:

@@ -1,7 +1,8 @@
 """Damaged model files: small networks in every format, and seeded ways to break them.
 
-`outcome` reads a damaged file and converts it; the answer is "right" (it was read, and written where it could be) or "refused". A traceback,
-more than `LIMIT` seconds, or a file left behind after a refusal is a fault and raises.
+`outcome` reads a damaged file and converts it; the answer is "right" (it was read, and written
+where it could be) or "refused". A traceback, more than `LIMIT` seconds, or a file left behind after
+a refusal is a fault and raises.
 """
 
 from __future__ import annotations
@@ -15,17 +16,50 @@ import numpy as np
 import onnx_ir as ir
 
 import converter
+from converter.api import Model
 from converter.errors import ConverterError
 from converter.graph.build import new_model
-from converter.model import Model
 
 # every form that is written; those of SUFFIXES are one for each codec
 FORMS = {
-    **{"onnx": ".onnx", "onnx+external": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=10": ".xml", "openvino+ir=7": ".xml"},
-    **{"openvino+ir=5": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json", "nnapi+blob": ".nnapi", "nnapi+c": ".nnapi.c", "tflite": ".tflite"},
+    **{
+        "onnx": ".onnx",
+        "onnx+external": ".onnx",
+        "coreml": ".mlmodel",
+        "openvino": ".xml",
+        "openvino+ir=10": ".xml",
+        "openvino+ir=7": ".xml",
+    },
+    **{
+        "openvino+ir=5": ".xml",
+        "zhouyi": ".txt",
+        "nnapi": ".nnapi.json",
+        "nnapi+blob": ".nnapi",
+        "nnapi+c": ".nnapi.c",
+        "tflite": ".tflite",
+    },
 }
-SUFFIXES = {"onnx": ".onnx", "coreml": ".mlmodel", "openvino": ".xml", "openvino+ir=7": ".xml", "zhouyi": ".txt", "nnapi": ".nnapi.json"}
-NUMBERS = ("0", "-1", "1", "4294967296", "9223372036854775807", "-9223372036854775808", "1e999", "nan", "65536,65536,65536", "", "x")
+SUFFIXES = {
+    "onnx": ".onnx",
+    "coreml": ".mlmodel",
+    "openvino": ".xml",
+    "openvino+ir=7": ".xml",
+    "zhouyi": ".txt",
+    "nnapi": ".nnapi.json",
+}
+NUMBERS = (
+    "0",
+    "-1",
+    "1",
+    "4294967296",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1e999",
+    "nan",
+    "65536,65536,65536",
+    "",
+    "x",
+)
 
 
 def network() -> Model:
@@ -33,7 +67,14 @@ def network() -> Model:
     rng = np.random.default_rng(0)
     model, b = new_model("small")
     x = b.input("x", ir.DataType.FLOAT, [1, 4, 6, 6])
-    y = b.op("Conv", x, rng.normal(size=(8, 4, 3, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    y = b.op(
+        "Conv",
+        x,
+        rng.normal(size=(8, 4, 3, 3)).astype(np.float32),
+        rng.normal(size=8).astype(np.float32),
+        pads=[1, 1, 1, 1],
+        kernel_shape=[3, 3],
+    )
     y = b.op("MaxPool", b.op("Relu", y), kernel_shape=[2, 2], strides=[2, 2])
     y = b.op("Concat", y, b.op("Sigmoid", y), axis=1)
     y = b.op("MatMul", b.op("Reshape", y, [1, 144]), rng.normal(size=(144, 5)).astype(np.float32))
@@ -41,8 +82,12 @@ def network() -> Model:
     return Model(model, "onnx")
 
 
-def seeds(folder: Path, model: Model | None = None, forms: Iterable[str] = tuple(FORMS)) -> dict[str, Path]:
-    """A network, the small one unless another is given, in every form (or `forms`) that can express it and that is read; by target."""
+def seeds(
+    folder: Path, model: Model | None = None, forms: Iterable[str] = tuple(FORMS)
+) -> dict[str, Path]:
+    """A network, the small one unless another is given, in every form (or `forms`) that can express
+    it and that is read; by target.
+    """
     made = {}
     for target, suffix in ((t, FORMS[t]) for t in forms):
         path = folder / target.replace("+", "_").replace("=", "") / f"net{suffix}"
@@ -85,7 +130,9 @@ def repeat(data: bytes, rng: random.Random) -> bytes:
 
 def renumber(data: bytes, rng: random.Random) -> bytes:
     """One run of digits becomes a number that nobody expects."""
-    digits = [i for i, c in enumerate(data[:200_000]) if 48 <= c <= 57 and not 48 <= data[i - 1] <= 57]
+    digits = [
+        i for i, c in enumerate(data[:200_000]) if 48 <= c <= 57 and not 48 <= data[i - 1] <= 57
+    ]
     if not digits:
         return flip(data, rng)
     start = end = rng.choice(digits)
@@ -121,7 +168,10 @@ def recode(data: bytes, rng: random.Random) -> bytes:
 WORDS = (
     *(np.float32(v).tobytes() for v in (np.nan, np.inf, -np.inf, 0, -0.0, 1e-42, 3e38)),
     *(n.to_bytes(4, "little", signed=True) for n in (-1, 1 << 16, (1 << 31) - 1, -(1 << 31))),
-    *(n.to_bytes(8, "little", signed=True) for n in (0, -1, 1 << 16, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))),
+    *(
+        n.to_bytes(8, "little", signed=True)
+        for n in (0, -1, 1 << 16, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
+    ),
 )
 INSERTED = (
     b"\xef\xbb\xbf",
@@ -168,7 +218,9 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 
 
 def mutants(path: Path, count: int, seed: int) -> Iterator[dict[str, bytes]]:
-    """`count` damaged copies: the bytes of the model and its side files, one of which is damaged, by name."""
+    """`count` damaged copies: the bytes of the model and its side files, one of which is damaged,
+    by name.
+    """
     rng = random.Random(f"{path.parent.name} {path.name} {seed}")
     originals = {p.name: p.read_bytes() for p in files_of(path)}
     others = [name for name, data in originals.items() if name != path.name and data]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.api import Model
 from converter.graph.build import Builder, new_model
 from converter.graph.invariants import violations
-from converter.model import Model
 
 T = ir.DataType
 RNG = np.random.default_rng(7)
@@ -20,15 +20,28 @@ def w(*shape: int) -> np.ndarray:
     return (RNG.standard_normal(shape) * 0.3).astype(np.float32)
 
 
-def conv(b: Builder, x: ir.Value, channels: int, kernel: int = 3, *, group: int = 1, stride: int = 1) -> ir.Value:
+def conv(
+    b: Builder, x: ir.Value, channels: int, kernel: int = 3, *, group: int = 1, stride: int = 1
+) -> ir.Value:
     rank = x.shape.rank()
     inside = x.shape[1] // group
     pad = [kernel // 2] * (2 * (rank - 2))
     spatial = [kernel] * (rank - 2)
-    return b.op("Conv", x, w(channels, inside, *spatial), w(channels), kernel_shape=spatial, pads=pad, group=group, strides=[stride] * (rank - 2))
+    return b.op(
+        "Conv",
+        x,
+        w(channels, inside, *spatial),
+        w(channels),
+        kernel_shape=spatial,
+        pads=pad,
+        group=group,
+        strides=[stride] * (rank - 2),
+    )
 
 
-def network(write: Callable[[Builder, ir.Value], Any], shape: tuple[int | str, ...] = (2, 3, 8, 8)) -> ir.Model:
+def network(
+    write: Callable[[Builder, ir.Value], Any], shape: tuple[int | str, ...] = (2, 3, 8, 8)
+) -> ir.Model:
     model, b = new_model()
     x = b.input("x", T.FLOAT, shape)
     results = write(b, x)
@@ -38,7 +51,12 @@ def network(write: Callable[[Builder, ir.Value], Any], shape: tuple[int | str, .
 
 def feeds_of(model: ir.Model) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
-    return {v.name: rng.standard_normal([d if isinstance(d, int) else 2 for d in v.shape]).astype(v.dtype.numpy()) for v in model.graph.inputs}
+    return {
+        v.name: rng.standard_normal([d if isinstance(d, int) else 2 for d in v.shape]).astype(
+            v.dtype.numpy()
+        )
+        for v in model.graph.inputs
+    }
 
 
 def run(model: ir.Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -61,18 +79,38 @@ def batch_norm(b: Builder, x: ir.Value) -> ir.Value:
 def residual(b: Builder, x: ir.Value, channels: int, stride: int = 1) -> ir.Value:
     y = b.op("Relu", batch_norm(b, conv(b, x, channels, stride=stride)))
     y = batch_norm(b, conv(b, y, channels))
-    return b.op("Relu", b.op("Add", y, x if x.shape[1] == channels and stride == 1 else conv(b, x, channels, 1, stride=stride)))
+    return b.op(
+        "Relu",
+        b.op(
+            "Add",
+            y,
+            x if x.shape[1] == channels and stride == 1 else conv(b, x, channels, 1, stride=stride),
+        ),
+    )
 
 
 def resnet(b: Builder, x: ir.Value) -> ir.Value:
-    x = b.op("MaxPool", b.op("Relu", conv(b, x, 8, 3)), kernel_shape=[2, 2], strides=[2, 2], pads=[0, 0, 0, 0])
+    x = b.op(
+        "MaxPool",
+        b.op("Relu", conv(b, x, 8, 3)),
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+        pads=[0, 0, 0, 0],
+    )
     x = residual(b, residual(b, residual(b, x, 8), 16, 2), 16)
-    return b.op("Softmax", b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", x)), w(16, 5), w(5)))
+    return b.op(
+        "Softmax", b.op("Gemm", b.op("Flatten", b.op("GlobalAveragePool", x)), w(16, 5), w(5))
+    )
 
 
 def mobilenet(b: Builder, x: ir.Value) -> ir.Value:
     for channels, stride in ((8, 2), (8, 1), (12, 1)):
-        y = b.op("Clip", batch_norm(b, conv(b, x, 8 if x.shape[1] == 3 else x.shape[1], 1)), np.float32(0), np.float32(6))
+        y = b.op(
+            "Clip",
+            batch_norm(b, conv(b, x, 8 if x.shape[1] == 3 else x.shape[1], 1)),
+            np.float32(0),
+            np.float32(6),
+        )
         y = b.op("HardSwish", conv(b, y, y.shape[1], 3, group=y.shape[1], stride=stride))
         y = conv(b, y, channels, 1)
         x = b.op("Add", x, y) if x.shape[1] == channels and stride == 1 else y
@@ -84,23 +122,38 @@ def unet(b: Builder, x: ir.Value) -> ir.Value:
     c = b.op("Relu", conv(b, b.op("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2]), 8))
     up = b.op("ConvTranspose", c, w(8, 6, 2, 2), w(6), kernel_shape=[2, 2], strides=[2, 2])
     joined = b.op("Concat", up, a, axis=1)
-    bigger = b.op("Resize", conv(b, joined, 4), None, np.array([1, 1, 2, 2], np.float32), mode="linear")
+    bigger = b.op(
+        "Resize", conv(b, joined, 4), None, np.array([1, 1, 2, 2], np.float32), mode="linear"
+    )
     return b.op("Sigmoid", conv(b, bigger, 2, 1))
 
 
 def squeezenet(b: Builder, x: ir.Value) -> ir.Value:
     for squeeze, expand in ((4, 8), (4, 8)):
         s = b.op("Relu", conv(b, x, squeeze, 1))
-        x = b.op("Concat", b.op("Relu", conv(b, s, expand, 1)), b.op("Relu", conv(b, s, expand, 3)), axis=1)
+        x = b.op(
+            "Concat",
+            b.op("Relu", conv(b, s, expand, 1)),
+            b.op("Relu", conv(b, s, expand, 3)),
+            axis=1,
+        )
     x = b.op("GlobalAveragePool", conv(b, b.op("Dropout", x, np.float32(0.5)), 5, 1))
     return b.op("Softmax", b.op("Reshape", x, [0, -1]), axis=1)
 
 
 def yolo(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     y = conv(b, b.op("LeakyRelu", conv(b, x, 8, stride=2)), 3 * 7, 1)
-    y = b.op("Sigmoid", b.op("Transpose", b.op("Reshape", y, [2, 3, 7, 4, 4]), perm=[0, 1, 3, 4, 2]))
+    y = b.op(
+        "Sigmoid", b.op("Transpose", b.op("Reshape", y, [2, 3, 7, 4, 4]), perm=[0, 1, 3, 4, 2])
+    )
     xy, wh, rest = b.ops("Split", y, [2, 2, 3], axis=4, outputs=3)
-    return (b.op("Reshape", b.op("Concat", b.op("Mul", xy, np.float32(2)), b.op("Exp", wh), rest, axis=-1), [2, -1, 7]),)
+    return (
+        b.op(
+            "Reshape",
+            b.op("Concat", b.op("Mul", xy, np.float32(2)), b.op("Exp", wh), rest, axis=-1),
+            [2, -1, 7],
+        ),
+    )
 
 
 def squeeze_excite(b: Builder, x: ir.Value) -> ir.Value:
@@ -114,7 +167,9 @@ def squeeze_excite(b: Builder, x: ir.Value) -> ir.Value:
 def shuffle(b: Builder, x: ir.Value) -> ir.Value:
     x = conv(b, x, 8)
     left, right = b.ops("Split", x, axis=1, num_outputs=2, outputs=2)
-    return conv(b, b.ext("ShuffleChannels", b.op("Concat", left, conv(b, right, 4), axis=1), group=2), 4)
+    return conv(
+        b, b.ext("ShuffleChannels", b.op("Concat", left, conv(b, right, 4), axis=1), group=2), 4
+    )
 
 
 def shuffle_by_hand(b: Builder, x: ir.Value) -> ir.Value:
@@ -126,13 +181,26 @@ def shuffle_by_hand(b: Builder, x: ir.Value) -> ir.Value:
 def dense(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     x = conv(b, x, 4, stride=2)
     flat = b.op("Relu", b.op("Dropout", b.op("Flatten", x)))
-    return b.op("Gemm", flat, w(5, 64), w(5), transB=1), b.op("MatMul", b.op("Tanh", flat), w(64, 3))
+    return b.op("Gemm", flat, w(5, 64), w(5), transB=1), b.op(
+        "MatMul", b.op("Tanh", flat), w(64, 3)
+    )
 
 
 def dense_quantised(b: Builder, x: ir.Value) -> ir.Value:
     x = b.op("Reshape", conv(b, x, 4, stride=2), [2, -1])
-    x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, np.float32(0.05), np.uint8(128)), np.float32(0.05), np.uint8(128))
-    weights = b.op("DequantizeLinear", RNG.integers(-90, 90, (64, 3), np.int8), np.array([0.1, 0.2, 0.3], np.float32), np.zeros(3, np.int8), axis=1)
+    x = b.op(
+        "DequantizeLinear",
+        b.op("QuantizeLinear", x, np.float32(0.05), np.uint8(128)),
+        np.float32(0.05),
+        np.uint8(128),
+    )
+    weights = b.op(
+        "DequantizeLinear",
+        RNG.integers(-90, 90, (64, 3), np.int8),
+        np.array([0.1, 0.2, 0.3], np.float32),
+        np.zeros(3, np.int8),
+        axis=1,
+    )
     return b.op("MatMul", x, weights)
 
 
@@ -152,8 +220,13 @@ def keras(b: Builder, x: ir.Value) -> ir.Value:
 def detector(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     a = conv(b, x, 8, stride=2)
     c = conv(b, a, 8, stride=2)
-    parts = [b.op("Reshape", b.op("Transpose", conv(b, v, 6), perm=[0, 2, 3, 1]), [2, -1, 3]) for v in (a, c)]
-    return b.op("Concat", *parts, axis=1), b.op("Softmax", b.op("Concat", *[b.op("Reshape", p, [2, -1]) for p in parts], axis=1))
+    parts = [
+        b.op("Reshape", b.op("Transpose", conv(b, v, 6), perm=[0, 2, 3, 1]), [2, -1, 3])
+        for v in (a, c)
+    ]
+    return b.op("Concat", *parts, axis=1), b.op(
+        "Softmax", b.op("Concat", *[b.op("Reshape", p, [2, -1]) for p in parts], axis=1)
+    )
 
 
 def per_axis(b: Builder, x: ir.Value) -> ir.Value:
@@ -166,7 +239,12 @@ def per_axis(b: Builder, x: ir.Value) -> ir.Value:
     x = b.op("Gather", b.op("Tile", x, [1, 2, 1, 1]), [0, 2, 4, 5], axis=1)
     x = b.op("Where", b.op("Greater", x, w(4, 1, 1)), x, b.op("Expand", np.float32(0.25), [1]))
     x = b.op("Sub", x, b.op("ReduceMax", x, [1], keepdims=1))
-    x = b.op("DequantizeLinear", b.op("QuantizeLinear", x, np.full(4, 0.05, np.float32), np.zeros(4, np.int8), axis=1), np.full(4, 0.05, np.float32), axis=1)
+    x = b.op(
+        "DequantizeLinear",
+        b.op("QuantizeLinear", x, np.full(4, 0.05, np.float32), np.zeros(4, np.int8), axis=1),
+        np.full(4, 0.05, np.float32),
+        axis=1,
+    )
     values, _ = b.ops("TopK", x, [2], axis=1, outputs=2)
     return conv(b, b.op("Expand", values, [1, 2, 1, 1]), 3)
 
@@ -208,7 +286,9 @@ def attention(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def signal(b: Builder, x: ir.Value) -> ir.Value:
-    """Channels and time alone, as Core ML has them: the batch axis comes in front for the convolutions."""
+    """Channels and time alone, as Core ML has them: the batch axis comes in front for the
+    convolutions.
+    """
     y = b.op("Unsqueeze", b.op("Mul", x, np.float32(2)), [0])
     return b.op("Squeeze", conv(b, b.op("Tanh", conv(b, y, 4)), 2), [0])
 

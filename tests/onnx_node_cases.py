@@ -1,8 +1,12 @@
-"""The operator tests that the onnx package carries (`onnx.backend.test`), and what of them is out of reach, with the reason."""
+"""The operator tests that the onnx package carries (`onnx.backend.test`), and what of them is out
+of reach, with the reason.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 import re
 import warnings
 from typing import Any
@@ -20,7 +24,8 @@ REFUSED = {
 DIFFERENT = {
     r"image_decoder_.*": "onnxruntime has no image decoder",
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",
-    r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime leaves them out too)",
+    r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime "
+    "leaves them out too)",
 }
 
 
@@ -32,13 +37,47 @@ def expected_difference(name: str) -> str | None:
     return next((why for p, why in DIFFERENT.items() if re.fullmatch(p, name)), None)
 
 
+# modules of the package whose expected results take seconds to compute (windows of three
+# dimensions)
+TAKE_LONG = {"averagepool", "lppool", "maxpool"}
+
+
 @functools.cache
 def node_cases() -> dict[str, Any]:
+    """Every operator test. All are computed first: nothing may ask while tests are collected."""
+    return _made(everything=True)
+
+
+@functools.cache
+def quick_node_cases() -> dict[str, Any]:
+    """The operator tests that are made in a moment: everyday samples are drawn from them."""
+    return _made(everything=False)
+
+
+def node_case(name: str) -> Any:
+    return quick_node_cases().get(name) or node_cases()[name]
+
+
+def _made(everything: bool) -> dict[str, Any]:
+    from onnx.backend.test.case import node
+
+    modules = [m.name for m in pkgutil.walk_packages(node.__path__, f"{node.__name__}.")]
+    if not everything:
+        modules = [m for m in modules if m.rpartition(".")[2] not in TAKE_LONG]
+    made = [case for module in modules for case in _made_by(module)]
+    return {c.name.removeprefix("test_"): c for c in made}
+
+
+@functools.cache
+def _made_by(module: str) -> list[Any]:
+    """The cases that a module of the package adds to its list when it is imported."""
+    from onnx.backend.test.case import node
+
+    before = len(node._NodeTestCases)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        return {c.name.removeprefix("test_"): c for c in collect_testcases(None)}
+        importlib.import_module(module)
+    return list(node._NodeTestCases[before:])
 
 
 def as_arrays(value: Any) -> Any:
@@ -50,18 +89,40 @@ def as_arrays(value: Any) -> Any:
 def differences(name: str, expected: Any, found: Any, rtol: float, atol: float) -> list[str]:
     """What is different between two results (arrays, sequences, None), as sentences."""
     if isinstance(expected, list) or expected is None or isinstance(found, list):
-        if not isinstance(found, list) or not isinstance(expected, list) or len(found) != len(expected):
-            return [] if expected is None and found is None else [f"{name}: {type(found)} for {type(expected)}"]
-        return [d for i, (a, b) in enumerate(zip(expected, found, strict=True)) for d in differences(f"{name}[{i}]", a, b, rtol, atol)]
+        if (
+            not isinstance(found, list)
+            or not isinstance(expected, list)
+            or len(found) != len(expected)
+        ):
+            return (
+                []
+                if expected is None and found is None
+                else [f"{name}: {type(found)} for {type(expected)}"]
+            )
+        return [
+            d
+            for i, (a, b) in enumerate(zip(expected, found, strict=True))
+            for d in differences(f"{name}[{i}]", a, b, rtol, atol)
+        ]
     expected, found = np.asarray(expected), np.asarray(found)
     if expected.dtype.kind in "OUS":
-        same = expected.shape == found.shape and bool(np.all(expected.astype(str) == found.astype(str)))
+        same = expected.shape == found.shape and bool(
+            np.all(expected.astype(str) == found.astype(str))
+        )
         return [] if same else [f"{name}: other texts"]
     if expected.dtype != found.dtype or expected.shape != found.shape:
         return [f"{name}: {found.dtype}{found.shape} for {expected.dtype}{expected.shape}"]
     if expected.dtype.kind not in "iufbc":
-        rtol = max(rtol, 0.02 if expected.dtype.name == "bfloat16" else rtol)  # two steps of the type
+        rtol = max(
+            rtol, 0.02 if expected.dtype.name == "bfloat16" else rtol
+        )  # two steps of the type
         expected, found = expected.astype(np.float32), found.astype(np.float32)
-    if expected.dtype.kind in "fc" and expected.size and np.any(np.isfinite(expected)):  # a sum of large terms (DFT) is near zero only so far
+    if (
+        expected.dtype.kind in "fc" and expected.size and np.any(np.isfinite(expected))
+    ):  # a sum of large terms (DFT) is near zero only so far
         atol = max(atol, 2e-6 * float(np.max(np.abs(expected[np.isfinite(expected)]))))
-    return [] if np.allclose(found, expected, rtol, atol, equal_nan=True) else [f"{name}: other numbers"]
+    return (
+        []
+        if np.allclose(found, expected, rtol, atol, equal_nan=True)
+        else [f"{name}: other numbers"]
+    )

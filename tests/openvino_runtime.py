@@ -1,7 +1,10 @@
-"""Single operations in the openvino runtime, against which reading, running and writing again are compared."""
+"""Single operations in the openvino runtime, against which reading, running and writing again are
+compared.
+"""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,21 @@ def corners(rng: Any, *lead: int, size: float = 1.0) -> Any:
     return np.concatenate([middle - half, middle + half], -1).astype(np.float32)
 
 
-def built(path: Path, opset: int, kind: str, feeds: list[Any], attributes: dict[str, Any], constants: tuple[int, ...] = ()) -> Path:
+def built(
+    path: Path,
+    opset: int,
+    kind: str,
+    feeds: list[Any],
+    attributes: dict[str, Any],
+    constants: tuple[int, ...] = (),
+) -> Path:
     from openvino.utils.node_factory import NodeFactory  # type: ignore[import-not-found, unused-ignore]
 
-    inputs = {i: ov.op.Parameter(ov.Type(x.dtype), ov.Shape(x.shape)) for i, x in enumerate(feeds) if i not in constants}
+    inputs = {
+        i: ov.op.Parameter(ov.Type(x.dtype), ov.Shape(x.shape))
+        for i, x in enumerate(feeds)
+        if i not in constants
+    }
     operands = [inputs[i] if i in inputs else ov.op.Constant(x) for i, x in enumerate(feeds)]
     node = NodeFactory(f"opset{opset}").create(kind, [n.output(0) for n in operands], attributes)
     model = ov.Model(node.outputs(), list(inputs.values()), "one")
@@ -33,9 +47,14 @@ def built(path: Path, opset: int, kind: str, feeds: list[Any], attributes: dict[
     return path
 
 
+@functools.cache
+def core() -> Any:
+    """One for all: its plugins are loaded once."""
+    return ov.Core()
+
+
 def infer(path: Path, feeds: list[Any]) -> Results:
-    core = ov.Core()
-    compiled = core.compile_model(core.read_model(path), "CPU", PRECISE)
+    compiled = core().compile_model(core().read_model(path), "CPU", PRECISE)
     found = compiled(feeds)
     return [np.array(found[o]) for o in compiled.outputs]
 
@@ -43,14 +62,27 @@ def infer(path: Path, feeds: list[Any]) -> Results:
 def close(got: Results, wanted: Results, tolerance: float) -> None:
     assert [(g.shape, g.dtype) for g in got] == [(w.shape, w.dtype) for w in wanted]
     for g, w in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=1e-3, atol=tolerance)
+        np.testing.assert_allclose(
+            g.astype(np.float64), w.astype(np.float64), rtol=1e-3, atol=tolerance
+        )
 
 
 def check(
-    folder: Path, opset: int, kind: str, feeds: list[Any], attributes: dict[str, Any], constants: tuple[int, ...] = (), tolerance: float = 1e-4
+    folder: Path,
+    opset: int,
+    kind: str,
+    feeds: list[Any],
+    attributes: dict[str, Any],
+    constants: tuple[int, ...] = (),
+    tolerance: float = 1e-4,
 ) -> Results:
-    """Our results; the same as the runtime's, as are the runtime's own of the file that is written again."""
-    path, again = built(folder / "one.xml", opset, kind, feeds, attributes, constants), folder / "again.xml"
+    """Our results; the same as the runtime's, as are the runtime's own of the file that is written
+    again.
+    """
+    path, again = (
+        built(folder / "one.xml", opset, kind, feeds, attributes, constants),
+        folder / "again.xml",
+    )
     live = [x for i, x in enumerate(feeds) if i not in constants]
     wanted, model = infer(path, live), converter.load(path)
     got = list(model.run({f"in{i}": x for i, x in enumerate(feeds) if i not in constants}).values())

@@ -1,8 +1,9 @@
 """Random small networks of canonical operators, and what each format makes of them.
 
-`STEPS` holds one writer per operator: it is given the builder, a seeded generator and a value, and returns the new value, or
-None when the operator does not take such a value. Parameters are drawn from all that the operator allows, odd ones included.
-`outcome` takes a network through a format and back: "same", or the code of the refusal. Everything else raises.
+`STEPS` holds one writer per operator: it is given the builder, a seeded generator and a value, and
+returns the new value, or None when the operator does not take such a value. Parameters are drawn
+from all that the operator allows, odd ones included. `outcome` takes a network through a format and
+back: "same", or the code of the refusal. Everything else raises.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import numpy as np
 import onnx_ir as ir
 
 import converter
-from converter.errors import ConverterError
+from converter.api import Model
+from converter.errors import ConverterError, MappingError
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import InferenceError
-from converter.mapping.node import MappingError
-from converter.model import Model
 from mutations import SUFFIXES
 from support import processor_time
 
@@ -61,7 +61,9 @@ class Draw:
         return self.b.input("x", dtype, shape)
 
     def other(self, x: ir.Value) -> ir.Value | np.ndarray:
-        """A second operand that broadcasts with `x`: a constant or an input, of equal or lower or higher rank."""
+        """A second operand that broadcasts with `x`: a constant or an input, of equal or lower or
+        higher rank.
+        """
         shape = [d if self.flag(0.7) else 1 for d in dims(x)]
         shape = shape[self.number(0, len(shape)) :] if self.flag(0.4) else shape
         if len(dims(x)) < 5 and self.flag(0.15):
@@ -70,7 +72,11 @@ class Draw:
             return self.input(shape, x.dtype)
         if x.dtype == T.BOOL:
             return self.rng.integers(0, 2, shape).astype(bool)
-        return self.weights(*shape) if x.dtype == T.FLOAT else self.rng.integers(-4, 5, shape).astype(x.dtype.numpy())
+        return (
+            self.weights(*shape)
+            if x.dtype == T.FLOAT
+            else self.rng.integers(-4, 5, shape).astype(x.dtype.numpy())
+        )
 
 
 def dims(x: ir.Value) -> list[int]:
@@ -86,7 +92,11 @@ def step(dtypes: str = "f", low: int = 1, high: int = 6, name: str = "") -> Call
     def enter(write: Step) -> Step:
         def guarded(d: Draw, x: ir.Value) -> ir.Value | None:
             static = x.shape is not None and all(isinstance(n, int) for n in x.shape)
-            return write(d, x) if static and x.dtype in allowed and low <= len(dims(x)) <= high else None
+            return (
+                write(d, x)
+                if static and x.dtype in allowed and low <= len(dims(x)) <= high
+                else None
+            )
 
         STEPS[name or write.__name__] = guarded
         return guarded
@@ -99,7 +109,13 @@ def _unary(op: str, prepare: str = "", **attributes: object) -> None:
         if prepare:
             x = d.b.op("Add", d.b.op("Abs", x), np.float32(0.5))
         drawn = {k: v(d) if callable(v) else v for k, v in attributes.items()}
-        return d.b.op(op, d.b.op("Clip", x, np.float32(-0.9), np.float32(0.9)) if op in ("Asin", "Acos", "Atanh", "Tan") else x, **drawn)
+        return d.b.op(
+            op,
+            d.b.op("Clip", x, np.float32(-0.9), np.float32(0.9))
+            if op in ("Asin", "Acos", "Atanh", "Tan")
+            else x,
+            **drawn,
+        )
 
     step(low=0, name=op)(write)
 
@@ -152,14 +168,31 @@ def _binary(op: str, dtypes: str) -> None:
         elif op in ("Div", "Mod"):
             y = d.b.op("Add", d.b.op("Abs", y), d.b.like(y, 1))
         if op == "Pow":
-            return d.b.op(op, d.b.op("Abs", x), y) if d.flag() else d.b.op(op, x, np.float32(d.one(2, 3, 1, 0)))
+            return (
+                d.b.op(op, d.b.op("Abs", x), y)
+                if d.flag()
+                else d.b.op(op, x, np.float32(d.one(2, 3, 1, 0)))
+            )
         extra = {"fmod": 1} if op == "Mod" and (x.dtype == T.FLOAT or d.flag()) else {}
-        return d.b.op(op, y, x, **extra) if d.flag(0.4) and op != "Div" and op != "Mod" else d.b.op(op, x, y, **extra)
+        return (
+            d.b.op(op, y, x, **extra)
+            if d.flag(0.4) and op != "Div" and op != "Mod"
+            else d.b.op(op, x, y, **extra)
+        )
 
     step(dtypes, low=0, name=op)(write)
 
 
-for _op, _types in {"Add": "fi", "Sub": "fi", "Mul": "fi", "Div": "fi", "Max": "fi", "Min": "fi", "Pow": "f", "Mod": "fi"}.items():
+for _op, _types in {
+    "Add": "fi",
+    "Sub": "fi",
+    "Mul": "fi",
+    "Div": "fi",
+    "Max": "fi",
+    "Min": "fi",
+    "Pow": "f",
+    "Mod": "fi",
+}.items():
     _binary(_op, _types)
 for _op in ["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"]:
     _binary(_op, "fi")
@@ -174,25 +207,44 @@ def Not(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", name="Sum")
 def _sum(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op(d.one("Sum", "Mean", "Max", "Min"), x, *[d.other(x) for _ in range(d.number(0, 2))])
+    return d.b.op(
+        d.one("Sum", "Mean", "Max", "Min"), x, *[d.other(x) for _ in range(d.number(0, 2))]
+    )
 
 
 @step("f", name="PRelu")
 def _prelu(d: Draw, x: ir.Value) -> ir.Value:
-    shape = d.one([1], [dims(x)[1] if len(dims(x)) > 1 else 1, *[1] * max(0, len(dims(x)) - 2)], dims(x)[-1:], dims(x))
+    shape = d.one(
+        [1],
+        [dims(x)[1] if len(dims(x)) > 1 else 1, *[1] * max(0, len(dims(x)) - 2)],
+        dims(x)[-1:],
+        dims(x),
+    )
     return d.b.op("PRelu", x, np.abs(d.weights(*shape)))
 
 
 @step("fi", 0, name="Clip")
 def _clip(d: Draw, x: ir.Value) -> ir.Value:
     low, high = d.one((-0.5, 0.5), (0, 6), (None, 1), (-1, None), (-1, 1))
-    return d.b.op("Clip", x, None if low is None else d.b.like(x, low), None if high is None else d.b.like(x, high))
+    return d.b.op(
+        "Clip",
+        x,
+        None if low is None else d.b.like(x, low),
+        None if high is None else d.b.like(x, high),
+    )
 
 
 @step("b", name="Where")
 def _where(d: Draw, x: ir.Value) -> ir.Value:
     shape = dims(x)
-    parts = [d.input([s if d.flag(0.7) else 1 for s in shape][d.number(0, len(shape)) if d.flag(0.3) else 0 :]) for _ in range(2)]
+    parts = [
+        d.input(
+            [s if d.flag(0.7) else 1 for s in shape][
+                d.number(0, len(shape)) if d.flag(0.3) else 0 :
+            ]
+        )
+        for _ in range(2)
+    ]
     return d.b.op("Where", x, *parts)
 
 
@@ -201,15 +253,24 @@ def _cast(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("Cast", x, to=int(d.one(T.FLOAT, T.INT32, T.INT64, T.BOOL)))
 
 
-def _window(d: Draw, spatial: list[int], dilated: bool = True, ceil: bool = False) -> dict[str, object] | None:
+def _window(
+    d: Draw, spatial: list[int], dilated: bool = True, ceil: bool = False
+) -> dict[str, object] | None:
     """Kernel, strides, pads, dilations that fit."""
     kernel = [d.number(1, min(3, n)) for n in spatial]
     dilations = [d.number(1, 2) if dilated and d.flag(0.4) else 1 for _ in spatial]
     pads = [d.number(0, (k - 1) // 1 if k > 1 else 0) if d.flag() else 0 for k in kernel + kernel]
     n = len(spatial)
-    if any(s + pads[i] + pads[i + n] < (k - 1) * e + 1 for i, (s, k, e) in enumerate(zip(spatial, kernel, dilations, strict=True))):
+    if any(
+        s + pads[i] + pads[i + n] < (k - 1) * e + 1
+        for i, (s, k, e) in enumerate(zip(spatial, kernel, dilations, strict=True))
+    ):
         return None
-    result: dict[str, object] = {"kernel_shape": kernel, "strides": [d.number(1, 3) if d.flag() else 1 for _ in spatial], "pads": pads}
+    result: dict[str, object] = {
+        "kernel_shape": kernel,
+        "strides": [d.number(1, 3) if d.flag() else 1 for _ in spatial],
+        "pads": pads,
+    }
     if dilated:
         result["dilations"] = dilations
     if ceil and d.flag(0.3):
@@ -228,7 +289,14 @@ def _conv(d: Draw, x: ir.Value) -> ir.Value | None:
         return None
     group = d.one(1, 1, *[g for g in range(2, c + 1) if c % g == 0])
     m = group * d.number(1, 3)
-    return d.b.op("Conv", x, d.weights(m, c // group, *window["kernel_shape"]), d.weights(m) if d.flag() else None, group=group, **window)
+    return d.b.op(
+        "Conv",
+        x,
+        d.weights(m, c // group, *window["kernel_shape"]),
+        d.weights(m) if d.flag() else None,
+        group=group,
+        **window,
+    )
 
 
 @step("f", 3, 5, "ConvTranspose")
@@ -239,11 +307,20 @@ def _deconv(d: Draw, x: ir.Value) -> ir.Value | None:
         return None
     group = d.one(1, 1, *[g for g in range(2, c + 1) if c % g == 0])
     m = d.number(1, 3)
-    if "auto_pad" in window and any(k < s for k, s in zip(window["kernel_shape"], window["strides"], strict=True)):
+    if "auto_pad" in window and any(
+        k < s for k, s in zip(window["kernel_shape"], window["strides"], strict=True)
+    ):
         return None  # onnxruntime leaves out the last rows, which the standard has
     if d.flag(0.3):
         window["output_padding"] = [d.number(0, s - 1) for s in window["strides"]]
-    y = d.b.op("ConvTranspose", x, d.weights(c, m, *window["kernel_shape"]), d.weights(m * group) if d.flag() else None, group=group, **window)
+    y = d.b.op(
+        "ConvTranspose",
+        x,
+        d.weights(c, m, *window["kernel_shape"]),
+        d.weights(m * group) if d.flag() else None,
+        group=group,
+        **window,
+    )
     return y if min(dims(y)) > 0 else None
 
 
@@ -256,7 +333,11 @@ def _max_pool(d: Draw, x: ir.Value) -> ir.Value | None:
 @step("f", 3, 5, "AveragePool")
 def _average_pool(d: Draw, x: ir.Value) -> ir.Value | None:
     window = _window(d, dims(x)[2:], dilated=d.flag(0.3), ceil=True)
-    return None if window is None else d.b.op("AveragePool", x, count_include_pad=d.number(0, 1), **window)
+    return (
+        None
+        if window is None
+        else d.b.op("AveragePool", x, count_include_pad=d.number(0, 1), **window)
+    )
 
 
 @step("f", 3, 4, "LpPool")
@@ -275,8 +356,19 @@ def _gemm(d: Draw, x: ir.Value) -> ir.Value:
     ta, tb, n = d.flag(0.3), d.flag(), d.number(1, 4)
     m, k = reversed(dims(x)) if ta else dims(x)
     w = d.weights(n, k) if tb else d.weights(k, n)
-    bias = d.one(None, d.weights(n), d.weights(1, n), d.weights(m, 1), d.weights(m, n), np.float32(0.5))
-    return d.b.op("Gemm", x, w, bias, transA=int(ta), transB=int(tb), alpha=d.one(1.0, 0.5), beta=d.one(1.0, 2.0))
+    bias = d.one(
+        None, d.weights(n), d.weights(1, n), d.weights(m, 1), d.weights(m, n), np.float32(0.5)
+    )
+    return d.b.op(
+        "Gemm",
+        x,
+        w,
+        bias,
+        transA=int(ta),
+        transB=int(tb),
+        alpha=d.one(1.0, 0.5),
+        beta=d.one(1.0, 2.0),
+    )
 
 
 @step("f", 1, 5, "MatMul")
@@ -284,7 +376,11 @@ def _matmul(d: Draw, x: ir.Value) -> ir.Value:
     shape, n = dims(x), d.number(1, 4)
     choices: list[list[int]] = [[shape[-1], n], [shape[-1]]]
     if len(shape) > 2:
-        choices += [[*shape[:-2], shape[-1], n], [*shape[1:-2], shape[-1], n], [1] * (len(shape) - 2) + [shape[-1], n]]
+        choices += [
+            [*shape[:-2], shape[-1], n],
+            [*shape[1:-2], shape[-1], n],
+            [1] * (len(shape) - 2) + [shape[-1], n],
+        ]
     if len(shape) < 4:
         choices.append([2, *([1] * max(0, len(shape) - 2)), shape[-1], n])
     chosen = d.one(*choices)
@@ -320,7 +416,11 @@ def _concat(d: Draw, x: ir.Value) -> ir.Value:
     for _ in range(d.number(0, 2)):
         shape = dims(x)
         shape[axis] = d.number(1, 3)
-        parts.append(d.input(shape, x.dtype) if d.flag() or x.dtype != T.FLOAT else d.b.const(d.weights(*shape)))
+        parts.append(
+            d.input(shape, x.dtype)
+            if d.flag() or x.dtype != T.FLOAT
+            else d.b.const(d.weights(*shape))
+        )
     d.r.shuffle(parts)
     return d.b.op("Concat", *parts, axis=axis)
 
@@ -364,7 +464,13 @@ def _pad(d: Draw, x: ir.Value) -> ir.Value | None:
     pads = [d.number(0, m) if d.flag(0.6) else 0 for m in limit + limit]
     if mode == "constant" and d.flag(0.2):
         pads = [-1 if p and n > 2 else p for p, n in zip(pads, shape + shape, strict=True)]
-    return d.b.op("Pad", x, pads, d.one(None, np.float32(0.5), np.float32(0)) if mode == "constant" else None, mode=mode)
+    return d.b.op(
+        "Pad",
+        x,
+        pads,
+        d.one(None, np.float32(0.5), np.float32(0)) if mode == "constant" else None,
+        mode=mode,
+    )
 
 
 @step("fi", name="Gather")
@@ -380,7 +486,9 @@ def _gather(d: Draw, x: ir.Value) -> ir.Value | None:
 @step("fi", name="GatherElements")
 def _gather_elements(d: Draw, x: ir.Value) -> ir.Value:
     axis = d.axis(len(dims(x)))
-    return d.b.op("GatherElements", x, d.rng.integers(0, dims(x)[axis], dims(x)).astype(np.int64), axis=axis)
+    return d.b.op(
+        "GatherElements", x, d.rng.integers(0, dims(x)[axis], dims(x)).astype(np.int64), axis=axis
+    )
 
 
 @step("f", 2, 4, name="GatherND")
@@ -395,7 +503,14 @@ def _gather_nd(d: Draw, x: ir.Value) -> ir.Value:
 def _reshape(d: Draw, x: ir.Value) -> ir.Value:
     shape = dims(x)
     total = int(np.prod(shape))
-    choices = [[-1], [1, -1], [*shape[:1], -1], [0, -1] if len(shape) > 1 else [-1], [*shape[::-1]], [1, *shape][:5] if len(shape) < 5 else [-1]]
+    choices = [
+        [-1],
+        [1, -1],
+        [*shape[:1], -1],
+        [0, -1] if len(shape) > 1 else [-1],
+        [*shape[::-1]],
+        [1, *shape][:5] if len(shape) < 5 else [-1],
+    ]
     choices += [[f, -1] for f in (2, 3, 4) if total % f == 0]
     return d.b.op("Reshape", x, d.one(*choices))
 
@@ -437,13 +552,21 @@ def _tile(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", name="ArgMax")
 def _argmax(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op(d.one("ArgMax", "ArgMin"), x, axis=d.axis(len(dims(x))), keepdims=d.number(0, 1), select_last_index=int(d.flag(0.2)))
+    return d.b.op(
+        d.one("ArgMax", "ArgMin"),
+        x,
+        axis=d.axis(len(dims(x))),
+        keepdims=d.number(0, 1),
+        select_last_index=int(d.flag(0.2)),
+    )
 
 
 @step("f", name="TopK")
 def _topk(d: Draw, x: ir.Value) -> ir.Value:
     axis = d.axis(len(dims(x)))
-    values, indices = d.b.ops("TopK", x, [d.number(1, dims(x)[axis])], axis=axis, largest=d.number(0, 1), outputs=2)
+    values, indices = d.b.ops(
+        "TopK", x, [d.number(1, dims(x)[axis])], axis=axis, largest=d.number(0, 1), outputs=2
+    )
     if d.flag():
         d.b.output(indices)
     return values
@@ -451,14 +574,22 @@ def _topk(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("fi", name="CumSum")
 def _cumsum(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op("CumSum", x, np.array(d.axis(len(dims(x)))), exclusive=d.number(0, 1), reverse=d.number(0, 1))
+    return d.b.op(
+        "CumSum",
+        x,
+        np.array(d.axis(len(dims(x)))),
+        exclusive=d.number(0, 1),
+        reverse=d.number(0, 1),
+    )
 
 
 @step("f", 3, 5, "Resize")
 def _resize(d: Draw, x: ir.Value) -> ir.Value | None:
     shape = dims(x)
     mode = d.one("nearest", "linear", "nearest", "linear", "cubic")
-    if (mode == "cubic" and len(shape) != 4) or (mode == "linear" and len(shape) == 5 and d.flag(0.5)):
+    if (mode == "cubic" and len(shape) != 4) or (
+        mode == "linear" and len(shape) == 5 and d.flag(0.5)
+    ):
         return None
     coordinates = d.one("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
     extra: dict[str, object] = {"mode": mode, "coordinate_transformation_mode": coordinates}
@@ -467,8 +598,19 @@ def _resize(d: Draw, x: ir.Value) -> ir.Value | None:
     if mode == "cubic":
         extra["cubic_coeff_a"] = d.one(-0.75, -0.5)
     if d.flag():
-        return d.b.op("Resize", x, None, np.array([1, 1, *[d.one(0.5, 1, 2, 3) if n > 1 else d.one(1, 2) for n in shape[2:]]], np.float32), **extra)
-    return d.b.op("Resize", x, None, None, [*shape[:2], *[d.number(1, 2 * n) for n in shape[2:]]], **extra)
+        return d.b.op(
+            "Resize",
+            x,
+            None,
+            np.array(
+                [1, 1, *[d.one(0.5, 1, 2, 3) if n > 1 else d.one(1, 2) for n in shape[2:]]],
+                np.float32,
+            ),
+            **extra,
+        )
+    return d.b.op(
+        "Resize", x, None, None, [*shape[:2], *[d.number(1, 2 * n) for n in shape[2:]]], **extra
+    )
 
 
 @step("f", 4, 4, "DepthToSpace")
@@ -481,13 +623,28 @@ def _depth_to_space(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 3, 5, "LRN")
 def _lrn(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op("LRN", x, size=d.one(1, 3, 5), alpha=d.one(0.0001, 0.5), beta=d.one(0.75, 0.5), bias=d.one(1.0, 2.0))
+    return d.b.op(
+        "LRN",
+        x,
+        size=d.one(1, 3, 5),
+        alpha=d.one(0.0001, 0.5),
+        beta=d.one(0.75, 0.5),
+        bias=d.one(1.0, 2.0),
+    )
 
 
 @step("f", 2, 5, "BatchNormalization")
 def _batch_norm(d: Draw, x: ir.Value) -> ir.Value:
     c = dims(x)[1]
-    return d.b.op("BatchNormalization", x, d.weights(c), d.weights(c), d.weights(c), np.abs(d.weights(c)) + 0.5, epsilon=d.one(1e-5, 0.01))
+    return d.b.op(
+        "BatchNormalization",
+        x,
+        d.weights(c),
+        d.weights(c),
+        d.weights(c),
+        np.abs(d.weights(c)) + 0.5,
+        epsilon=d.one(1e-5, 0.01),
+    )
 
 
 @step("f", 3, 5, "InstanceNormalization")
@@ -500,7 +657,14 @@ def _instance_norm(d: Draw, x: ir.Value) -> ir.Value:
 def _layer_norm(d: Draw, x: ir.Value) -> ir.Value:
     axis = d.axis(len(dims(x)))
     shape = dims(x)[axis:]
-    return d.b.op("LayerNormalization", x, d.weights(*shape), d.weights(*shape) if d.flag() else None, axis=axis, epsilon=d.one(1e-5, 0.01))
+    return d.b.op(
+        "LayerNormalization",
+        x,
+        d.weights(*shape),
+        d.weights(*shape) if d.flag() else None,
+        axis=axis,
+        epsilon=d.one(1e-5, 0.01),
+    )
 
 
 @step("f", 3, 4, "GroupNormalization")
@@ -512,7 +676,12 @@ def _group_norm(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("f", 1, 5, "LpNormalization")
 def _lp_norm(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op("LpNormalization", d.b.op("Add", d.b.op("Abs", x), np.float32(0.5)), axis=d.axis(len(dims(x))), p=d.number(1, 2))
+    return d.b.op(
+        "LpNormalization",
+        d.b.op("Add", d.b.op("Abs", x), np.float32(0.5)),
+        axis=d.axis(len(dims(x))),
+        p=d.number(1, 2),
+    )
 
 
 @step("f", 3, 3, "Recurrent")
@@ -527,9 +696,19 @@ def _recurrent(d: Draw, x: ir.Value) -> ir.Value:
     extra: dict[str, object] = {"hidden_size": h, "direction": direction}
     if op == "GRU":
         extra["linear_before_reset"] = d.number(0, 1)
-    operands = [x, d.weights(ways, gates * h, c), d.weights(ways, gates * h, h), bias, lengths, state]
+    operands = [
+        x,
+        d.weights(ways, gates * h, c),
+        d.weights(ways, gates * h, h),
+        bias,
+        lengths,
+        state,
+    ]
     if op == "LSTM":
-        operands += [d.weights(ways, n, h) if d.flag(0.4) else None, d.weights(ways, 3 * h) if d.flag(0.2) else None]
+        operands += [
+            d.weights(ways, n, h) if d.flag(0.4) else None,
+            d.weights(ways, 3 * h) if d.flag(0.2) else None,
+        ]
     results = d.b.ops(op, *operands, outputs=3 if op == "LSTM" else 2, **extra)
     if d.flag():
         d.b.output(results[1])
@@ -548,7 +727,12 @@ def _scatter(d: Draw, x: ir.Value) -> ir.Value | None:
 @step("f", 2, 4, "Einsum")
 def _einsum(d: Draw, x: ir.Value) -> ir.Value:
     letters = "abcd"[: len(dims(x))]
-    return d.b.op("Einsum", x, d.weights(dims(x)[-1], 3), equation=f"{letters},{letters[-1]}z->{letters[:-1]}z")
+    return d.b.op(
+        "Einsum",
+        x,
+        d.weights(dims(x)[-1], 3),
+        equation=f"{letters},{letters[-1]}z->{letters[:-1]}z",
+    )
 
 
 @step("f", name="Dropout")
@@ -616,7 +800,9 @@ KINDS = (T.FLOAT,) * 6 + (T.INT64, T.INT32, T.BOOL)
 
 
 def network(seed: str, size: int = 1, only: str = "") -> Model | None:
-    """A network of `size` operators (`only` this one) as a reader gives it; None when none of the drawn operators takes what there is."""
+    """A network of `size` operators (`only` this one) as a reader gives it; None when none of the
+    drawn operators takes what there is.
+    """
     model = drawn(seed, size, only)
     return None if model is None else canonical(model)
 
@@ -630,7 +816,9 @@ def drawn(seed: str, size: int = 1, only: str = "") -> Model | None:
         if made == size:
             break
         name = only or d.r.choice(list(STEPS))
-        fresh = not values or name in EXACT or d.flag(0.25)  # what jumps is computed from inputs alone: the rounding before it would matter
+        fresh = (
+            not values or name in EXACT or d.flag(0.25)
+        )  # what jumps is computed from inputs alone: the rounding before it would matter
         x = _fresh(d, name) if fresh else d.r.choice(values)
         mark = _mark(b)
         try:
@@ -688,23 +876,33 @@ def _undo(b: Builder, mark: tuple[int, int, int]) -> None:
     del b.graph.inputs[mark[2] :]
 
 
-def feeds_of(model: Model, seed: int = 0, bindings: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Numbers that every type of a format holds exactly; no two equal neighbours matter more than any other."""
+def feeds_of(
+    model: Model, seed: int = 0, bindings: Mapping[str, int] | None = None
+) -> dict[str, np.ndarray]:
+    """Numbers that every type of a format holds exactly; no two equal neighbours matter more than
+    any other.
+    """
     rng = np.random.default_rng(seed)
     result = {}
     for info in model.inputs:
-        shape = [n if isinstance(n, int) else (bindings or {}).get(str(n), 2) for n in info.shape or ()]
+        shape = [
+            n if isinstance(n, int) else (bindings or {}).get(str(n), 2) for n in info.shape or ()
+        ]
         if info.dtype == np.bool_:
             result[info.name] = rng.integers(0, 2, shape).astype(bool)
         elif info.dtype.kind in "iu":
             result[info.name] = rng.integers(-9, 10, shape).astype(info.dtype)
         else:
             count = int(np.prod(shape))
-            result[info.name] = (rng.permutation(2 * count + 3)[:count].reshape(shape) * (4 / (2 * count + 3)) - 1.93).astype(np.float32)
+            result[info.name] = (
+                rng.permutation(2 * count + 3)[:count].reshape(shape) * (4 / (2 * count + 3)) - 1.93
+            ).astype(np.float32)
     return result
 
 
-def expected(model: Model, feeds: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray] | None:
+def expected(
+    model: Model, feeds: Mapping[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray] | None:
     """What onnxruntime computes; None when it has no kernel for this network."""
     try:
         return model.run(dict(feeds) if feeds is not None else feeds_of(model))
@@ -712,8 +910,15 @@ def expected(model: Model, feeds: Mapping[str, np.ndarray] | None = None) -> dic
         return None
 
 
-def outcome(model: Model, reference: dict[str, np.ndarray], target: str, feeds: dict[str, np.ndarray] | None = None, engine: str = "onnxruntime") -> str:
-    """ "same", or the code of the refusal on writing; raises when the network came back as another one, or did not come back.
+def outcome(
+    model: Model,
+    reference: dict[str, np.ndarray],
+    target: str,
+    feeds: dict[str, np.ndarray] | None = None,
+    engine: str = "onnxruntime",
+) -> str:
+    """ "same", or the code of the refusal on writing; raises when the network came back as another
+    one, or did not come back.
 
     With another `engine` what comes back is executed there; "not executed" when that engine cannot.
     """
@@ -730,7 +935,11 @@ def outcome(model: Model, reference: dict[str, np.ndarray], target: str, feeds: 
         try:
             compare(back, feeds, reference, engine)
         except AssertionError:
-            if engine != "onnxruntime" or not _halves(reference) or not converter.verify(model, back, feeds, native="off").passed:
+            if (
+                engine != "onnxruntime"
+                or not _halves(reference)
+                or not converter.verify(model, back, feeds, native="off").passed
+            ):
                 raise
         except ConverterError:
             if engine == "onnxruntime":
@@ -745,20 +954,49 @@ def _halves(reference: dict[str, np.ndarray]) -> bool:
 
 
 def suffix_of(target: str) -> str:
-    return ".nnapi" if target == "nnapi+blob" else ".tflite" if target == "tflite" else SUFFIXES.get(target) or SUFFIXES[target.partition("+")[0]]
+    return (
+        ".nnapi"
+        if target == "nnapi+blob"
+        else ".tflite"
+        if target == "tflite"
+        else SUFFIXES.get(target) or SUFFIXES[target.partition("+")[0]]
+    )
 
 
-def compare(back: Model, feeds: dict[str, np.ndarray], reference: dict[str, np.ndarray], engine: str = "onnxruntime") -> None:
+def compare(
+    back: Model,
+    feeds: dict[str, np.ndarray],
+    reference: dict[str, np.ndarray],
+    engine: str = "onnxruntime",
+) -> None:
     names = [i.name for i in back.inputs]
-    results = back.run(feeds if set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=True)), engine)
+    results = back.run(
+        feeds if set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=True)), engine
+    )
     if set(results) == set(reference):  # legacy IR keeps names but not the order
         results = {name: results[name] for name in reference}
     assert len(results) == len(reference), f"{len(results)} outputs instead of {len(reference)}"
     for (name, want), got in zip(reference.items(), results.values(), strict=True):
-        got = got.reshape(want.shape) if {got.shape, want.shape} == {(), (1,)} else got  # the targets without scalars say [1] of both
+        got = (
+            got.reshape(want.shape) if {got.shape, want.shape} == {(), (1,)} else got
+        )  # the targets without scalars say [1] of both
         assert got.shape == want.shape, f"{name}: shape {got.shape} instead of {want.shape}"
         with np.errstate(over="ignore"):
-            got = got.astype(want.dtype) if want.dtype == np.float16 else got  # what is computed in single still overflows where half does
-        scale = float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0)) if want.dtype.kind == "f" else 1.0
-        close = (1e-2, 4e-3 * scale) if want.dtype == np.float16 else (1e-3, 2e-4 * scale)  # half precision rounds at every step, single at none
-        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=close[0], atol=close[1], err_msg=name)
+            got = (
+                got.astype(want.dtype) if want.dtype == np.float16 else got
+            )  # what is computed in single still overflows where half does
+        scale = (
+            float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0))
+            if want.dtype.kind == "f"
+            else 1.0
+        )
+        close = (
+            (1e-2, 4e-3 * scale) if want.dtype == np.float16 else (1e-3, 2e-4 * scale)
+        )  # half precision rounds at every step, single at none
+        np.testing.assert_allclose(
+            got.astype(np.float64),
+            want.astype(np.float64),
+            rtol=close[0],
+            atol=close[1],
+            err_msg=name,
+        )

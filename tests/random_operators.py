@@ -1,4 +1,5 @@
-"""More writers of operators for random_graphs: the rarer standard operators, control flow, quantisation, and the extension catalogue.
+"""More writers of operators for random_graphs: the rarer standard operators, control flow,
+quantisation, and the extension catalogue.
 
 Importing this enters them into `random_graphs.STEPS`.
 """
@@ -17,7 +18,8 @@ def indices(d: Draw, high: int, *shape: int, negative: bool = True) -> np.ndarra
     return d.rng.integers(-high if negative else 0, high, shape).astype(INDEX)
 
 
-# --- element by element -------------------------------------------------------------------------------------------------------------------
+# --- element by element
+# -------------------------------------------------------------------------------------------------
 
 for _op in ("IsNaN", "Identity"):
     _unary(_op)
@@ -60,12 +62,18 @@ def _where_pick(d: Draw, x: ir.Value) -> ir.Value:
 
 @step("fi", 0, 5, "Extremes")
 def _extremes(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op(d.one("Max", "Min"), *[x if i == 1 else d.other(x) for i in range(d.number(1, 3))])
+    return d.b.op(
+        d.one("Max", "Min"), *[x if i == 1 else d.other(x) for i in range(d.number(1, 3))]
+    )
 
 
 @step("f", 0, 6, "Power")
 def _power(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op("Pow", x, d.one(np.int64(2), np.int32(3), np.float32(2), np.float32(-2), np.array([2.0], np.float32)))
+    return d.b.op(
+        "Pow",
+        x,
+        d.one(np.int64(2), np.int32(3), np.float32(2), np.float32(-2), np.array([2.0], np.float32)),
+    )
 
 
 @step("f", 0, 5, "RoundTrip")
@@ -75,7 +83,8 @@ def _narrowed(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("Cast", d.b.op(d.one("Add", "Mul"), y, d.b.like(y, 1.5)), to=int(T.FLOAT))
 
 
-# --- shapes, movement ---------------------------------------------------------------------------------------------------------------------
+# --- shapes, movement
+# -------------------------------------------------------------------------------------------------
 
 
 @step("fib", 0, 5, "ShapeOf")
@@ -83,7 +92,11 @@ def _shape(d: Draw, x: ir.Value) -> ir.Value:
     if d.flag(0.3):
         return d.b.op("Size", x)
     rank = len(dims(x))
-    return d.b.op("Shape", x, start=d.number(-rank, max(0, rank - 1)), end=d.one(None, rank, -1)) if rank else d.b.op("Shape", x)
+    return (
+        d.b.op("Shape", x, start=d.number(-rank, max(0, rank - 1)), end=d.one(None, rank, -1))
+        if rank
+        else d.b.op("Shape", x)
+    )
 
 
 @step("f", 1, 4, "SameShape")
@@ -91,13 +104,23 @@ def _same_shape(d: Draw, x: ir.Value) -> ir.Value:
     """Shape arithmetic: a Reshape or Expand by what Shape says."""
     shape = d.b.op("Shape", x)
     if d.flag():
-        return d.b.op("Reshape", x, d.b.op("Concat", d.b.op("Slice", shape, [0], [1]), [-1], axis=0))
+        return d.b.op(
+            "Reshape", x, d.b.op("Concat", d.b.op("Slice", shape, [0], [1]), [-1], axis=0)
+        )
     return d.b.op("Expand", d.weights(*[1] * len(dims(x))), shape)
 
 
 @step("f", 1, 4, "FilledLike")
 def _filled(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.op("Add", x, d.b.op("ConstantOfShape", d.b.op("Shape", x), value=ir.Tensor(np.array([d.one(0.0, 1.5)], np.float32))))
+    return d.b.op(
+        "Add",
+        x,
+        d.b.op(
+            "ConstantOfShape",
+            d.b.op("Shape", x),
+            value=ir.Tensor(np.array([d.one(0.0, 1.5)], np.float32)),
+        ),
+    )
 
 
 @step("fib", 1, 5, "GatherOdd")
@@ -131,23 +154,48 @@ def _scatter_elements(d: Draw, x: ir.Value) -> ir.Value:
     shape = [d.number(1, m) for m in dims(x)]
     row = np.array(d.r.sample(range(n), shape[axis]), INDEX)
     row = np.where(d.rng.integers(0, 2, row.shape) > 0, row, row - n)
-    index = np.broadcast_to(row.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))]), shape)
+    index = np.broadcast_to(
+        row.reshape([-1 if i == axis % len(shape) else 1 for i in range(len(shape))]), shape
+    )
     reduction = d.one("none", "none", "add", "mul", "max", "min")
-    return d.b.op("ScatterElements", x, np.ascontiguousarray(index), d.weights(*shape), axis=axis, reduction=reduction)
+    return d.b.op(
+        "ScatterElements",
+        x,
+        np.ascontiguousarray(index),
+        d.weights(*shape),
+        axis=axis,
+        reduction=reduction,
+    )
 
 
 @step("f", 1, 4, "ScatterReduce")
 def _scatter_reduce(d: Draw, x: ir.Value) -> ir.Value:
     shape = dims(x)
     k = d.number(1, len(shape))
-    places = np.unique(np.stack([indices(d, n, 3, negative=False) for n in shape[:k]], axis=-1), axis=0)
-    return d.b.op("ScatterND", x, places, d.weights(len(places), *shape[k:]), reduction=d.one("none", "add", "mul", "max", "min"))
+    places = np.unique(
+        np.stack([indices(d, n, 3, negative=False) for n in shape[:k]], axis=-1), axis=0
+    )
+    return d.b.op(
+        "ScatterND",
+        x,
+        places,
+        d.weights(len(places), *shape[k:]),
+        reduction=d.one("none", "add", "mul", "max", "min"),
+    )
 
 
 @step("i", 0, 3, "OneHot")
 def _one_hot(d: Draw, x: ir.Value) -> ir.Value:
-    values = d.one(np.array([0, 1], np.float32), np.array([-1, 2.5], np.float32), np.array([3, 7], INDEX))
-    return d.b.op("OneHot", x, np.array(d.number(1, 12), INDEX), values, axis=d.r.randrange(-len(dims(x)) - 1, len(dims(x)) + 1))
+    values = d.one(
+        np.array([0, 1], np.float32), np.array([-1, 2.5], np.float32), np.array([3, 7], INDEX)
+    )
+    return d.b.op(
+        "OneHot",
+        x,
+        np.array(d.number(1, 12), INDEX),
+        values,
+        axis=d.r.randrange(-len(dims(x)) - 1, len(dims(x)) + 1),
+    )
 
 
 @step("f", 2, 2, "EyeLike")
@@ -164,7 +212,9 @@ def _center(d: Draw, x: ir.Value) -> ir.Value:
 @step("f", 2, 4, "ReverseSequence")
 def _reverse_sequence(d: Draw, x: ir.Value) -> ir.Value:
     time, batch = d.one((0, 1), (1, 0))
-    lengths = d.rng.integers(0 if d.flag(0.2) else 1, dims(x)[time] + 1, dims(x)[batch]).astype(INDEX)
+    lengths = d.rng.integers(0 if d.flag(0.2) else 1, dims(x)[time] + 1, dims(x)[batch]).astype(
+        INDEX
+    )
     return d.b.op("ReverseSequence", x, lengths, time_axis=time, batch_axis=batch)
 
 
@@ -189,7 +239,14 @@ def _unique(d: Draw, x: ir.Value) -> ir.Value:
 @step("f", 4, 4, "PadAxes")
 def _pad_axes(d: Draw, x: ir.Value) -> ir.Value:
     axes = d.axes(4)
-    return d.b.op("Pad", x, [d.number(0, 2) for _ in axes + axes], np.float32(d.one(0, -1, 0.25)), axes, mode="constant")
+    return d.b.op(
+        "Pad",
+        x,
+        [d.number(0, 2) for _ in axes + axes],
+        np.float32(d.one(0, -1, 0.25)),
+        axes,
+        mode="constant",
+    )
 
 
 @step("fi", 1, 6, "SplitMany")
@@ -207,7 +264,7 @@ def _split_many(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 4, 4, "ChannelMix")
 def _channel_mix(d: Draw, x: ir.Value) -> ir.Value:
-    """Flatten, matrix and back: hinges of the layout pass."""
+    """Flatten, matrix and back: what the layout pass reassociates."""
     n, c, h, w = dims(x)
     y = d.b.op("Transpose", x, perm=d.one([0, 2, 3, 1], [0, 3, 1, 2], [0, 2, 1, 3]))
     if d.flag():
@@ -216,14 +273,29 @@ def _channel_mix(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("MatMul", flat, d.weights(dims(flat)[-1], 3))
 
 
-# --- reductions ---------------------------------------------------------------------------------------------------------------------------
+# --- reductions
+# -------------------------------------------------------------------------------------------------
 
 
 @step("f", 0, 5, "ReduceOdd")
 def _reduce_odd(d: Draw, x: ir.Value) -> ir.Value:
     """Empty axes, with and without meaning all."""
-    op = d.one("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd", "ReduceSumSquare")
-    return d.b.op(op, x, d.one(np.zeros(0, INDEX), None), keepdims=d.number(0, 1), noop_with_empty_axes=d.number(0, 1))
+    op = d.one(
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceL2",
+        "ReduceProd",
+        "ReduceSumSquare",
+    )
+    return d.b.op(
+        op,
+        x,
+        d.one(np.zeros(0, INDEX), None),
+        keepdims=d.number(0, 1),
+        noop_with_empty_axes=d.number(0, 1),
+    )
 
 
 @step("b", 1, 4, "ReduceBool")
@@ -235,7 +307,11 @@ def _reduce_bool(d: Draw, x: ir.Value) -> ir.Value:
 def _mvn(d: Draw, x: ir.Value) -> ir.Value | None:
     """Not of one number: its deviation is rounding alone."""
     axes = sorted({a % len(dims(x)) for a in d.axes(len(dims(x)))})
-    return d.b.op("MeanVarianceNormalization", x, axes=axes) if max(dims(x)[a] for a in axes) > 1 else None
+    return (
+        d.b.op("MeanVarianceNormalization", x, axes=axes)
+        if max(dims(x)[a] for a in axes) > 1
+        else None
+    )
 
 
 @step("f", 3, 4, "GlobalLpPool")
@@ -247,32 +323,59 @@ def _global_lp(d: Draw, x: ir.Value) -> ir.Value:
 def _topk_integers(d: Draw, x: ir.Value) -> ir.Value:
     """The values alone: which of two equal numbers comes first is open."""
     axis = d.axis(len(dims(x)))
-    return d.b.ops("TopK", x, [d.number(1, dims(x)[axis])], axis=axis, largest=d.number(0, 1), sorted=1, outputs=2)[0]
+    return d.b.ops(
+        "TopK",
+        x,
+        [d.number(1, dims(x)[axis])],
+        axis=axis,
+        largest=d.number(0, 1),
+        sorted=1,
+        outputs=2,
+    )[0]
 
 
-# --- images -------------------------------------------------------------------------------------------------------------------------------
+# --- images
+# -------------------------------------------------------------------------------------------------
 
 
 @step("f", 4, 4, "ResizeOdd")
 def _resize_odd(d: Draw, x: ir.Value) -> ir.Value:
-    """Axes, antialias, policies, half pixels in a symmetric frame, cubic without what lies outside."""
+    """Axes, antialias, policies, half pixels in a symmetric frame, cubic without what lies
+    outside.
+    """
     extra: dict[str, object] = {"mode": d.one("nearest", "linear", "cubic")}
-    extra["coordinate_transformation_mode"] = d.one("half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel")
+    extra["coordinate_transformation_mode"] = d.one(
+        "half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel"
+    )
     if extra["mode"] == "cubic":
         extra["exclude_outside"] = d.number(0, 1)
     if extra["mode"] != "nearest" and d.flag(0.2):
         extra["antialias"] = 1
     h, w = dims(x)[2:]
     if d.flag():
-        return d.b.op("Resize", x, None, None, [d.number(1, 2 * h), d.number(1, 2 * w)], axes=[2, 3], **extra)
-    return d.b.op("Resize", x, None, np.array([d.one(1, 2, 1.5), d.one(1, 2, 0.6)], np.float32), axes=d.one([2, 3], [-2, -1]), **extra)
+        return d.b.op(
+            "Resize", x, None, None, [d.number(1, 2 * h), d.number(1, 2 * w)], axes=[2, 3], **extra
+        )
+    return d.b.op(
+        "Resize",
+        x,
+        None,
+        np.array([d.one(1, 2, 1.5), d.one(1, 2, 0.6)], np.float32),
+        axes=d.one([2, 3], [-2, -1]),
+        **extra,
+    )
 
 
 @step("f", 4, 4, "GridSample")
 def _grid_sample(d: Draw, x: ir.Value) -> ir.Value:
     grid = d.rng.uniform(-1.2, 1.2, (dims(x)[0], 3, 4, 2)).astype(np.float32)
     return d.b.op(
-        "GridSample", x, grid, mode=d.one("linear", "nearest", "cubic"), padding_mode=d.one("zeros", "border", "reflection"), align_corners=d.number(0, 1)
+        "GridSample",
+        x,
+        grid,
+        mode=d.one("linear", "nearest", "cubic"),
+        padding_mode=d.one("zeros", "border", "reflection"),
+        align_corners=d.number(0, 1),
     )
 
 
@@ -282,10 +385,23 @@ def _roi_align(d: Draw, x: ir.Value) -> ir.Value:
     corners = np.sort(d.rng.uniform(0, 1, (2, 2, 2)), axis=1) * np.array([w, h])
     rois = corners.reshape(2, 4).astype(np.float32)
     mode = d.one("avg", "max")  # onnxruntime takes the maximum of several samples wrongly
-    attributes = {"mode": mode, "sampling_ratio": 1 if mode == "max" else d.number(0, 2), "spatial_scale": d.one(1.0, 0.5)}
+    attributes = {
+        "mode": mode,
+        "sampling_ratio": 1 if mode == "max" else d.number(0, 2),
+        "spatial_scale": d.one(1.0, 0.5),
+    }
     rule = d.one("half_pixel", "output_half_pixel")
     entry = indices(d, n, 2, negative=False)
-    return d.b.op("RoiAlign", x, rois, entry, output_height=2, output_width=3, coordinate_transformation_mode=rule, **attributes)
+    return d.b.op(
+        "RoiAlign",
+        x,
+        rois,
+        entry,
+        output_height=2,
+        output_width=3,
+        coordinate_transformation_mode=rule,
+        **attributes,
+    )
 
 
 @step("f", 4, 4, "DeformConv")
@@ -294,7 +410,15 @@ def _deform(d: Draw, x: ir.Value) -> ir.Value | None:
     if h < 3 or w < 3:
         return None
     offset = d.weights(n, 8, h - 1, w - 1) / 4 + np.float32(0.03)
-    return d.b.op("DeformConv", x, d.weights(2, c, 2, 2), offset, d.weights(2) if d.flag() else None, kernel_shape=[2, 2], pads=[0, 0, 0, 0])
+    return d.b.op(
+        "DeformConv",
+        x,
+        d.weights(2, c, 2, 2),
+        offset,
+        d.weights(2) if d.flag() else None,
+        kernel_shape=[2, 2],
+        pads=[0, 0, 0, 0],
+    )
 
 
 @step("f", 4, 4, "ConvShared")
@@ -337,7 +461,11 @@ def _unpool(d: Draw, x: ir.Value) -> ir.Value | None:
 @step("f", 3, 3, "Col2Im")
 def _col2im(d: Draw, x: ir.Value) -> ir.Value | None:
     _n, _c, length = dims(x)
-    return d.b.op("Col2Im", d.b.op("Tile", x, [1, 4, 1]), [2, length + 1], [2, 2]) if length > 1 else None
+    return (
+        d.b.op("Col2Im", d.b.op("Tile", x, [1, 4, 1]), [2, length + 1], [2, 2])
+        if length > 1
+        else None
+    )
 
 
 @step("f", 2, 3, "Det")
@@ -347,10 +475,13 @@ def _det(d: Draw, x: ir.Value) -> ir.Value | None:
 
 @step("f", 3, 3, "DFT")
 def _dft(d: Draw, x: ir.Value) -> ir.Value | None:
-    return d.b.op("DFT", d.b.op("Slice", x, [0], [1], [2]), None, np.array(1, INDEX), onesided=d.number(0, 1))
+    return d.b.op(
+        "DFT", d.b.op("Slice", x, [0], [1], [2]), None, np.array(1, INDEX), onesided=d.number(0, 1)
+    )
 
 
-# --- matrices, control flow, quantisation -------------------------------------------------------------------------------------------------
+# --- matrices, control flow, quantisation
+# -------------------------------------------------------------------------------------------------
 
 
 @step("f", 2, 5, "MatMulOdd")
@@ -358,8 +489,14 @@ def _matmul_odd(d: Draw, x: ir.Value) -> ir.Value:
     """The value on the right, or against itself turned."""
     shape = dims(x)
     if d.flag():
-        return d.b.op("MatMul", d.weights(*d.one([2, shape[-2]], [shape[-2]], [*shape[:-2], 3, shape[-2]])), x)
-    return d.b.op("MatMul", x, d.b.op("Transpose", x, perm=[*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]))
+        return d.b.op(
+            "MatMul", d.weights(*d.one([2, shape[-2]], [shape[-2]], [*shape[:-2], 3, shape[-2]])), x
+        )
+    return d.b.op(
+        "MatMul",
+        x,
+        d.b.op("Transpose", x, perm=[*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]),
+    )
 
 
 @step("f", 2, 4, "EinsumOdd")
@@ -372,13 +509,19 @@ def _einsum_odd(d: Draw, x: ir.Value) -> ir.Value:
 
 
 class Inside(Draw):
-    """Draws in a body: a second operand is a constant there, for a body has no inputs of its own."""
+    """Draws in a body: a second operand is a constant there, for a body has no inputs of its
+    own.
+    """
 
     def __init__(self, outer: Draw, name: str) -> None:
         self.b, self.r, self.rng = outer.b.body(name), outer.r, outer.rng
 
     def input(self, shape: list[int], dtype: ir.DataType = T.FLOAT) -> ir.Value:
-        array = self.weights(*shape) if dtype == T.FLOAT else self.rng.integers(0, 2, shape).astype(dtype.numpy())
+        array = (
+            self.weights(*shape)
+            if dtype == T.FLOAT
+            else self.rng.integers(0, 2, shape).astype(dtype.numpy())
+        )
         return self.b.const(array)
 
 
@@ -418,7 +561,14 @@ def _loop(d: Draw, x: ir.Value) -> ir.Value:
     stacked = d.flag()
     inner.b.output(inner.b.op("Identity", again), y, *([inner.b.op("Neg", y)] if stacked else []))
     start = d.one(x, d.b.const(d.weights(*dims(x))))
-    results = d.b.ops("Loop", d.b.const(np.array(d.number(1, 4), INDEX)), d.b.const(np.array(True)), start, body=inner.b.graph, outputs=1 + stacked)
+    results = d.b.ops(
+        "Loop",
+        d.b.const(np.array(d.number(1, 4), INDEX)),
+        d.b.const(np.array(True)),
+        start,
+        body=inner.b.graph,
+        outputs=1 + stacked,
+    )
     if stacked and d.flag():
         d.b.output(results[1])
     return results[0] if not stacked or d.flag() else results[-1]
@@ -433,7 +583,14 @@ def _scan(d: Draw, x: ir.Value) -> ir.Value:
     inner.b.output(y, inner.b.op("Mul", y, row))
     start = d.b.const(d.weights(*dims(x)[1:]))
     results = d.b.ops(
-        "Scan", start, x, body=inner.b.graph, num_scan_inputs=1, scan_input_directions=[d.number(0, 1)], scan_output_directions=[d.number(0, 1)], outputs=2
+        "Scan",
+        start,
+        x,
+        body=inner.b.graph,
+        num_scan_inputs=1,
+        scan_input_directions=[d.number(0, 1)],
+        scan_output_directions=[d.number(0, 1)],
+        outputs=2,
     )
     return results[d.number(0, 1)]
 
@@ -449,7 +606,13 @@ def _quantised(d: Draw, x: ir.Value) -> ir.Value:
         axis = d.axis(len(dims(x)))
         scale = ((d.rng.integers(1, 5, dims(x)[axis])) / 64).astype(np.float32)
         offset = np.full(dims(x)[axis], zero if d.flag() else 0, kind)
-    return d.b.op("DequantizeLinear", d.b.op("QuantizeLinear", x, scale, offset, axis=axis), scale, offset, axis=axis)
+    return d.b.op(
+        "DequantizeLinear",
+        d.b.op("QuantizeLinear", x, scale, offset, axis=axis),
+        scale,
+        offset,
+        axis=axis,
+    )
 
 
 @step("f", 4, 4, "QuantisedConv")
@@ -463,7 +626,8 @@ def _quantised_conv(d: Draw, x: ir.Value) -> ir.Value:
     return d.b.op("Conv", x, w)
 
 
-# --- the extension catalogue --------------------------------------------------------------------------------------------------------------
+# --- the extension catalogue
+# -------------------------------------------------------------------------------------------------
 
 
 @step("f", 3, 5, "ShuffleChannels")
@@ -475,13 +639,22 @@ def _shuffle(d: Draw, x: ir.Value) -> ir.Value:
 @step("f", 2, 5, "NormalizeL2")
 def _normalize(d: Draw, x: ir.Value) -> ir.Value:
     axes = sorted({a % len(dims(x)) for a in d.axes(len(dims(x)))})
-    return d.b.ext("NormalizeL2", x, axes=axes, eps=d.one(1e-10, 1e-3), eps_mode=d.one("add", "max"))
+    return d.b.ext(
+        "NormalizeL2", x, axes=axes, eps=d.one(1e-10, 1e-3), eps_mode=d.one("add", "max")
+    )
 
 
 @step("f", 3, 5, "MVN")
 def _mvn_extension(d: Draw, x: ir.Value) -> ir.Value:
     axes = sorted({a % len(dims(x)) for a in d.axes(len(dims(x)))})
-    return d.b.ext("MVN", x, axes=axes, normalize_variance=d.number(0, 1), eps=d.one(1e-2, 1e-4), eps_mode=d.one("inside_sqrt", "outside_sqrt"))
+    return d.b.ext(
+        "MVN",
+        x,
+        axes=axes,
+        normalize_variance=d.number(0, 1),
+        eps=d.one(1e-2, 1e-4),
+        eps_mode=d.one("inside_sqrt", "outside_sqrt"),
+    )
 
 
 @step("f", 4, 4, "GRN")
@@ -508,19 +681,36 @@ def _blocks(d: Draw, x: ir.Value) -> ir.Value | None:
 @step("f", 4, 4, "ReorgYolo")
 def _reorg(d: Draw, x: ir.Value) -> ir.Value | None:
     _n, _c, h, w = dims(x)
-    return d.b.ext("ReorgYolo", d.b.op("Tile", x, [1, 4, 1, 1]), stride=2) if h % 2 == 0 and w % 2 == 0 else None
+    return (
+        d.b.ext("ReorgYolo", d.b.op("Tile", x, [1, 4, 1, 1]), stride=2)
+        if h % 2 == 0 and w % 2 == 0
+        else None
+    )
 
 
 @step("f", 1, 5, "CumProd")
 def _cumprod(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.ext("CumProd", x, axis=d.axis(len(dims(x))) % len(dims(x)), exclusive=d.number(0, 1), reverse=d.number(0, 1))
+    return d.b.ext(
+        "CumProd",
+        x,
+        axis=d.axis(len(dims(x))) % len(dims(x)),
+        exclusive=d.number(0, 1),
+        reverse=d.number(0, 1),
+    )
 
 
 @step("f", 1, 5, "FakeQuantize")
 def _fake_quantize(d: Draw, x: ir.Value) -> ir.Value:
     shape = d.one([], [dims(x)[1] if len(dims(x)) > 1 else 1, *[1] * max(0, len(dims(x)) - 2)])
     low, high = np.full(shape, -1.01, np.float32), np.full(shape, 0.99, np.float32)
-    return d.b.ext("FakeQuantize", x, low, high, *d.one((low, high), (low * 2, high * 3)), levels=d.one(256, 255, 16, 2))
+    return d.b.ext(
+        "FakeQuantize",
+        x,
+        low,
+        high,
+        *d.one((low, high), (low * 2, high * 3)),
+        levels=d.one(256, 255, 16, 2),
+    )
 
 
 @step("f", 4, 4, "Morphology")
@@ -528,14 +718,23 @@ def _morphology(d: Draw, x: ir.Value) -> ir.Value | None:
     if min(dims(x)[2:]) < 3:
         return None
     name = d.one("Dilation2D", "Erosion2D")
-    return d.b.ext(name, x, d.weights(dims(x)[1], 2, 2), strides=d.one([1, 1], [2, 1]), pads=d.one([0, 0, 0, 0], [0, 0, 1, 1]), dilations=d.one([1, 1], [2, 2]))
+    return d.b.ext(
+        name,
+        x,
+        d.weights(dims(x)[1], 2, 2),
+        strides=d.one([1, 1], [2, 1]),
+        pads=d.one([0, 0, 0, 0], [0, 0, 1, 1]),
+        dilations=d.one([1, 1], [2, 2]),
+    )
 
 
 @step("f", 4, 4, "RegionYolo")
 def _region(d: Draw, x: ir.Value) -> ir.Value:
     y = d.b.op("Conv", x, d.weights(14, dims(x)[1], 1, 1))
     if d.flag():
-        return d.b.ext("RegionYolo", y, coords=4, classes=2, num=2, do_softmax=1, axis=1, end_axis=3)
+        return d.b.ext(
+            "RegionYolo", y, coords=4, classes=2, num=2, do_softmax=1, axis=1, end_axis=3
+        )
     return d.b.ext("RegionYolo", y, coords=4, classes=2, num=3, do_softmax=0, mask=[0, 2])
 
 
@@ -544,7 +743,15 @@ def _region_pools(d: Draw, x: ir.Value) -> ir.Value:
     n, _c, h, w = dims(x)
     if d.flag():
         rois = np.array([[0, 0.4, 0.6, w - 0.7, h - 0.6], [n - 1, 0.2, 0.1, 1.2, 0.9]], np.float32)
-        return d.b.ext("ROIPooling", x, rois, pooled_h=2, pooled_w=d.number(1, 3), spatial_scale=1.0, method="max")
+        return d.b.ext(
+            "ROIPooling",
+            x,
+            rois,
+            pooled_h=2,
+            pooled_w=d.number(1, 3),
+            spatial_scale=1.0,
+            method="max",
+        )
     rois = np.array([[0, 0.1, 0.2, 0.7, 0.95]], np.float32)
     return d.b.ext("ROIPooling", x, rois, pooled_h=2, pooled_w=2, method="bilinear")
 
@@ -553,7 +760,15 @@ def _region_pools(d: Draw, x: ir.Value) -> ir.Value:
 def _crop(d: Draw, x: ir.Value) -> ir.Value:
     boxes = np.array([[0.1, 0.15, 0.8, 0.95], [0.3, -0.2, 1.1, 0.55]], np.float32)
     entry = d.rng.integers(0, dims(x)[0], 2).astype(np.int32)
-    return d.b.ext("CropAndResize", x, boxes, entry, crop_size=[2, d.number(1, 3)], method="BILINEAR", extrapolation_value=d.one(0.0, 0.5))
+    return d.b.ext(
+        "CropAndResize",
+        x,
+        boxes,
+        entry,
+        crop_size=[2, d.number(1, 3)],
+        method="BILINEAR",
+        extrapolation_value=d.one(0.0, 0.5),
+    )
 
 
 @step("f", 2, 3, "MatrixInverse")
@@ -561,20 +776,33 @@ def _inverse(d: Draw, x: ir.Value) -> ir.Value | None:
     n = dims(x)[-1]
     if dims(x)[-2] != n:
         return None
-    return d.b.ext("MatrixInverse", d.b.op("Add", x, (8 * np.eye(n)).astype(np.float32)), adjoint=d.number(0, 1))
+    return d.b.ext(
+        "MatrixInverse",
+        d.b.op("Add", x, (8 * np.eye(n)).astype(np.float32)),
+        adjoint=d.number(0, 1),
+    )
 
 
 @step("f", 2, 2, "SegmentSum")
 def _segment(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.ext("SegmentSum", x, np.sort(d.rng.integers(0, 3, dims(x)[0])).astype(np.int32), rows=3)
+    return d.b.ext(
+        "SegmentSum", x, np.sort(d.rng.integers(0, 3, dims(x)[0])).astype(np.int32), rows=3
+    )
 
 
 @step("f", 2, 2, "InTopK")
 def _in_topk(d: Draw, x: ir.Value) -> ir.Value:
-    return d.b.ext("InTopK", x, d.rng.integers(0, dims(x)[1], dims(x)[0]).astype(np.int32), k=d.number(1, dims(x)[1]))
+    return d.b.ext(
+        "InTopK",
+        x,
+        d.rng.integers(0, dims(x)[1], dims(x)[0]).astype(np.int32),
+        k=d.number(1, dims(x)[1]),
+    )
 
 
 @step("f", 3, 3, "CTCGreedyDecoder")
 def _ctc(d: Draw, x: ir.Value) -> ir.Value:
     t, n, _ = dims(x)
-    return d.b.ext("CTCGreedyDecoder", x, np.ones((t, n), np.float32), ctc_merge_repeated=d.number(0, 1))
+    return d.b.ext(
+        "CTCGreedyDecoder", x, np.ones((t, n), np.float32), ctc_merge_repeated=d.number(0, 1)
+    )

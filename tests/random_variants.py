@@ -1,6 +1,8 @@
-"""Random networks made odd: other types, names that no format has, shared weights, outputs of every kind, sizes that are not stated.
+"""Random networks made odd: other types, names that no format has, shared weights, outputs of every
+kind, sizes that are not stated.
 
-`variant(seed)` gives a network as it was built, its feeds and what was done to it; importing this module enters all writers of operators.
+`variant(seed)` gives a network as it was built, its feeds and what was done to it; importing this
+module enters all writers of operators.
 """
 
 from __future__ import annotations
@@ -14,18 +16,40 @@ import numpy as np
 import onnx_ir as ir
 
 import random_operators
+from converter.api import Model
+from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import InferenceError, infer, set_type
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
-from converter.mapping.node import MappingError
-from converter.model import Model
 from random_graphs import STEPS, T, drawn, feeds_of
 
 assert random_operators.INDEX and STEPS
-ODD_NAMES = ("a b", "a_b", "a/b", "a.b", "a:0", "a,b", "é", "网络", "<&>'\"", "0", "-1", "x" * 300, "%s", "{}", "a\tb", "ﬀ", "a=b;c", "|", "Input", "None")
+ODD_NAMES = (
+    "a b",
+    "a_b",
+    "a/b",
+    "a.b",
+    "a:0",
+    "a,b",
+    "é",
+    "网络",
+    "<&>'\"",
+    "0",
+    "-1",
+    "x" * 300,
+    "%s",
+    "{}",
+    "a\tb",
+    "ﬀ",
+    "a=b;c",
+    "|",
+    "Input",
+    "None",
+)
 SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 0.0, 1e-40, -1e-45, 3e38, 65504.0, 1e-7)
-# where a number that is none goes is open: sums of products, orders, comparisons of what cannot be compared
+# where a number that is none goes is open: sums of products, orders, comparisons of what cannot be
+# compared
 OPEN = frozenset(
     [
         "Conv",
@@ -92,7 +116,11 @@ def variant(seed: str, size: int = 1, only: str = "") -> Variant | None:
             except (InferenceError, MappingError):
                 return None
     feeds = feeds_of(model, bindings={"N": r.randint(1, 3), "M": r.randint(1, 5)})
-    if r.random() < 0.08 and "half" not in done and not OPEN & {n.op_type for n in all_nodes(model.ir.graph)}:
+    if (
+        r.random() < 0.08
+        and "half" not in done
+        and not OPEN & {n.op_type for n in all_nodes(model.ir.graph)}
+    ):
         special(feeds, r)
         done.append("special")
     return Variant(model, feeds, tuple(done))
@@ -124,12 +152,28 @@ def again(model: Model) -> None:
 def retyped(dtype: ir.DataType) -> Callable[[Model, random.Random], bool]:
     def change(model: Model, r: random.Random) -> bool:
         nodes = list(all_nodes(model.ir.graph))
-        if any(n.op_type in ("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "ConstantOfShape", "EyeLike") or any(subgraphs(n)) for n in nodes):
+        if any(
+            n.op_type
+            in (
+                "Cast",
+                "CastLike",
+                "QuantizeLinear",
+                "DequantizeLinear",
+                "ConstantOfShape",
+                "EyeLike",
+            )
+            or any(subgraphs(n))
+            for n in nodes
+        ):
             return False
         for value in [*model.ir.graph.inputs, *model.ir.graph.initializers.values()]:
             if value.dtype == T.FLOAT:
                 set_type(value, dtype, None)
-                if value.const_value is not None and not (value.uses() and value.uses()[0].node.op_type in ("Resize",) and value.uses()[0].idx > 0):
+                if value.const_value is not None and not (
+                    value.uses()
+                    and value.uses()[0].node.op_type in ("Resize",)
+                    and value.uses()[0].idx > 0
+                ):
                     value.const_value = ir.Tensor(value.const_value.numpy().astype(dtype.numpy()))
         again(model)
         return True
@@ -154,7 +198,9 @@ def dynamic(model: Model, r: random.Random) -> bool:
 
 
 def odd_names(model: Model, r: random.Random) -> bool:
-    values = [v for g in all_graphs(model.ir.graph) for n in g for v in n.outputs] + list(model.ir.graph.inputs)
+    values = [v for g in all_graphs(model.ir.graph) for n in g for v in n.outputs] + list(
+        model.ir.graph.inputs
+    )
     chosen = r.sample(ODD_NAMES, min(len(values), r.randint(1, 6)))
     for value, name in zip(r.sample(values, len(chosen)), chosen, strict=True):
         value.name = name
@@ -178,7 +224,12 @@ def shared(model: Model, r: random.Random) -> bool:
 
 def inner_outputs(model: Model, r: random.Random) -> bool:
     """Values that are used inside are outputs as well."""
-    values = [v for n in model.ir.graph for v in n.outputs if v not in model.ir.graph.outputs and isinstance(v.type, ir.TensorType)]
+    values = [
+        v
+        for n in model.ir.graph
+        for v in n.outputs
+        if v not in model.ir.graph.outputs and isinstance(v.type, ir.TensorType)
+    ]
     for v in r.sample(values, min(len(values), r.randint(1, 2))):
         model.ir.graph.outputs.append(v)
     return bool(values)
@@ -201,7 +252,11 @@ def passed(model: Model, r: random.Random) -> bool:
 def fixed(model: Model, r: random.Random) -> bool:
     """A constant is an output."""
     b = _builder(model)
-    constant = b.const(np.arange(6, dtype=r.choice([np.float32, np.int64, np.int32])).reshape(r.choice([(6,), (2, 3), (1, 2, 3, 1)])))
+    constant = b.const(
+        np.arange(6, dtype=r.choice([np.float32, np.int64, np.int32])).reshape(
+            r.choice([(6,), (2, 3), (1, 2, 3, 1)])
+        )
+    )
     if r.random() < 0.5:
         model.ir.graph.outputs.append(constant)
     else:
@@ -216,7 +271,9 @@ def twice(model: Model, r: random.Random) -> bool:
 
 
 def unused(model: Model, r: random.Random) -> bool:
-    _builder(model).input("spare", r.choice([T.FLOAT, T.INT64]), r.choice([[2, 3], [1, 2, 3, 4], [5]]))
+    _builder(model).input(
+        "spare", r.choice([T.FLOAT, T.INT64]), r.choice([[2, 3], [1, 2, 3, 4], [5]])
+    )
     return True
 
 

@@ -1,4 +1,6 @@
-"""What several test modules use: the folders of the checkout, the corpus of real cases, fresh processes."""
+"""What several test modules use: the folders of the checkout, the corpus of real cases, fresh
+processes.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "samples"
 CONVERTER = ROOT / "converter"
 
-HANG = 600  # seconds after which a process has hung; nothing that works comes near, however slow the machine
+# seconds after which a process has hung; nothing that works comes near, however slow the machine
+HANG = 600
 
 NO_CORPUS = "the corpus of real cases is not here: set NETCONV_CORPUS, or put it in ../shared/corpus beside the checkout"
 
 
 def corpus_folder() -> Path | None:
-    """The corpus named by NETCONV_CORPUS, or the one beside the checkout; None when there is none."""
+    """The corpus named by NETCONV_CORPUS, or the one beside the checkout; None when there is
+    none.
+    """
     named = os.environ.get("NETCONV_CORPUS")
     folder = Path(named) if named else ROOT.parent / "shared" / "corpus"
     if named and not folder.is_dir():
@@ -33,18 +38,25 @@ def corpus_folder() -> Path | None:
 
 
 def corpus_cases(suite: str, only: str = "*", every: int = 1) -> list[object]:
-    """Parameters for pytest.mark.parametrize: the case folders of a suite such as "openvino/nets", marked `corpus`.
+    """Parameters for pytest.mark.parametrize: the case folders of a suite such as "openvino/nets",
+    marked `corpus`.
 
-    `only` is a glob over the case names; `every` takes each n-th case. Without a corpus it is one skipped case that says why;
-    an empty selection in a corpus that is there is an error.
+    `only` is a glob over the case names; `every` takes each n-th case. Without a corpus it is one
+    skipped case that says why; an empty selection in a corpus that is there is an error.
     """
     corpus = corpus_folder()
     if corpus is None:
-        return [pytest.param(None, id=suite, marks=(pytest.mark.corpus, pytest.mark.skip(reason=NO_CORPUS)))]
+        return [
+            pytest.param(
+                None, id=suite, marks=(pytest.mark.corpus, pytest.mark.skip(reason=NO_CORPUS))
+            )
+        ]
     cases = [p for p in sorted((corpus / suite).glob(only)) if p.is_dir()][::every]
     if not cases:
         raise pytest.UsageError(f"no case {only!r} in {corpus / suite}")
-    return [pytest.param(case, id=f"{suite}/{case.name}", marks=pytest.mark.corpus) for case in cases]
+    return [
+        pytest.param(case, id=f"{suite}/{case.name}", marks=pytest.mark.corpus) for case in cases
+    ]
 
 
 def until(reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -57,7 +69,9 @@ def until(reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> None
 
 @contextmanager
 def processor_time(limit: float) -> Iterator[None]:
-    """TimeoutError when this process itself computes for more than `limit` seconds; what others do to the machine does not count."""
+    """TimeoutError when this process itself computes for more than `limit` seconds; what others do
+    to the machine does not count.
+    """
 
     def late(signum: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"more than {limit:g} s")
@@ -72,8 +86,17 @@ def processor_time(limit: float) -> Iterator[None]:
 
 
 def run_python(code: str, *arguments: str, cwd: Path = ROOT) -> str:
-    """Standard output of a fresh interpreter that finds this checkout's converter; fails the test with its stderr otherwise."""
+    """Standard output of a fresh interpreter that finds this checkout's converter; fails the test
+    with its stderr otherwise.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=HANG)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,4 +1,6 @@
-"""`converter.convert` says what `netconv convert` can say: the same files byte for byte, the same refusals."""
+"""`converter.convert` says what `netconv convert` can say: the same files byte for byte, the same
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.cli import app, console
 from converter.errors import UsageError, WriteError
 from converter.graph.build import new_model
-from converter.model import Model
 from support import corpus_cases
 
 
@@ -23,7 +25,13 @@ from support import corpus_cases
 def net(tmp_path: Path) -> Path:
     """net.xml with net.bin: an image of unknown batch, and two outputs."""
     model, b = new_model()
-    y = b.op("Conv", b.input("x", ir.DataType.FLOAT, ["n", 3, 8, 8]), np.ones((4, 3, 3, 3), np.float32), pads=[1, 1, 1, 1], name="conv")
+    y = b.op(
+        "Conv",
+        b.input("x", ir.DataType.FLOAT, ["n", 3, 8, 8]),
+        np.ones((4, 3, 3, 3), np.float32),
+        pads=[1, 1, 1, 1],
+        name="conv",
+    )
     b.output(b.op("Sigmoid", y, name="act"), b.op("Exp", b.op("Neg", y, name="minus"), name="exp"))
     converter.save(Model(model, "onnx"), tmp_path / "net.xml")
     return tmp_path / "net.xml"
@@ -32,25 +40,52 @@ def net(tmp_path: Path) -> Path:
 SHAPE = {"x": [2, 3, 8, 8]}
 CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("out.onnx", {}, []),
-    ("out.xml", {"source": "openvino", "target": "openvino+ir=10+fp16"}, ["-f", "openvino", "-t", "openvino+ir=10+fp16"]),
+    (
+        "out.xml",
+        {"source": "openvino", "target": "openvino+ir=10+fp16"},
+        ["-f", "openvino", "-t", "openvino+ir=10+fp16"],
+    ),
     ("out.txt", {"inputs": SHAPE}, ["--inputs", "x:2,3,8,8"]),
     ("out.onnx", {"outputs": ["exp", "act"]}, ["--outputs", "exp", "--outputs", "act"]),
     ("out.onnx", {"outputs": "act"}, ["--outputs", "act"]),
-    ("out.nnapi.json", {"inputs": {"x": (2, np.int64(3), 8, 8)}, "io_layout": "keep"}, ["--inputs", "x:2,3,8,8", "--io-layout", "keep"]),
-    ("out.nnapi.json", {"inputs": SHAPE, "io_layout": "native"}, ["--inputs", "x:2,3,8,8", "--io-layout", "native"]),
+    (
+        "out.nnapi.json",
+        {"inputs": {"x": (2, np.int64(3), 8, 8)}, "io_layout": "keep"},
+        ["--inputs", "x:2,3,8,8", "--io-layout", "keep"],
+    ),
+    (
+        "out.nnapi.json",
+        {"inputs": SHAPE, "io_layout": "native"},
+        ["--inputs", "x:2,3,8,8", "--io-layout", "native"],
+    ),
     ("out.onnx", {"weights": "moved.data"}, ["--weights", "moved.data"]),
 ]
 
 
-@pytest.mark.parametrize(("name", "said", "typed"), CALLS, ids=lambda v: "" if isinstance(v, dict) else v if isinstance(v, str) else " ".join(v))
-def test_a_call_is_the_command(net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: dict[str, Any], typed: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "said", "typed"),
+    CALLS,
+    ids=lambda v: "" if isinstance(v, dict) else v if isinstance(v, str) else " ".join(v),
+)
+def test_a_call_is_the_command(
+    net: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    said: dict[str, Any],
+    typed: list[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     if "weights" in said:
         net.with_suffix(".bin").rename("moved.data")
     (tmp_path / "called").mkdir()
     (tmp_path / "typed").mkdir()
     notes = converter.convert(net.name, f"called/{name}", **said)
-    monkeypatch.setattr(sys, "argv", ["netconv", "convert", net.name, "-o", f"typed/{name}", *typed, "--log", "log.jsonl"])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["netconv", "convert", net.name, "-o", f"typed/{name}", *typed, "--log", "log.jsonl"],
+    )
     console.use(console.Console())
     assert app._guarded() == 0
     called = {p.name: p.read_bytes() for p in (tmp_path / "called").iterdir()}
@@ -92,7 +127,9 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
         ({"target": "onnx+opset=21+fp16"}, "no flavour 'fp16'"),
     ],
 )
-def test_what_the_model_does_not_have_is_refused(net: Path, tmp_path: Path, said: dict[str, Any], reason: str) -> None:
+def test_what_the_model_does_not_have_is_refused(
+    net: Path, tmp_path: Path, said: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         converter.convert(net, tmp_path / "out.onnx", **said)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.bin", "net.xml"]

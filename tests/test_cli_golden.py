@@ -1,4 +1,6 @@
-"""Every file in tests/cli is a test (see the README there); and the tests of the machinery that runs them."""
+"""Every file in tests/cli is a test (see the README there); and the tests of the machinery that
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ $ netconv inspect missing
 def answer(line: str, folder: Path) -> str:
     """Stands for netconv: knows the files of the folder."""
     name = line.split()[-1]
-    return golden.render("one layer\n", "a warning\n", 0) if (folder / name).exists() else golden.render("", "", 4)
+    return (
+        golden.render("one layer\n", "a warning\n", 0)
+        if (folder / name).exists()
+        else golden.render("", "", 4)
+    )
 
 
 def test_a_document_that_is_right_stays(tmp_path: Path) -> None:
@@ -51,7 +57,16 @@ def test_a_document_that_is_right_stays(tmp_path: Path) -> None:
     assert (tmp_path / "samples" / "digits_cnn.mlmodel").is_file()
 
 
-@pytest.mark.parametrize("change", [("one layer", "two layers"), ("! a warning\n", ""), ("[exit 4]\n", ""), ("[exit 4]", "[exit 3]"), ("! a", "a")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("one layer", "two layers"),
+        ("! a warning\n", ""),
+        ("[exit 4]\n", ""),
+        ("[exit 4]", "[exit 3]"),
+        ("! a", "a"),
+    ],
+)
 def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str, str]) -> None:
     wrong = DOCUMENT.replace(*change)
     assert wrong != DOCUMENT
@@ -88,7 +103,10 @@ def test_an_ellipsis_that_still_matches_survives_recording(tmp_path: Path) -> No
 
 
 def test_what_depends_on_the_machine_is_taken_out(tmp_path: Path) -> None:
-    assert golden.normalise(f"{tmp_path}/a.xml from netconv 0.1.0, version 2.0.0", tmp_path) == "HERE/a.xml from netconv VERSION version 2.0.0"
+    assert (
+        golden.normalise(f"{tmp_path}/a.xml from netconv 0.1.0, version 2.0.0", tmp_path)
+        == "HERE/a.xml from netconv VERSION version 2.0.0"
+    )
     assert golden.normalise("netconv, version 12.3.4.dev1", tmp_path) == "netconv, version VERSION"
 
 

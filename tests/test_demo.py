@@ -15,7 +15,13 @@ from support import HANG, ROOT, SAMPLES
 @pytest.mark.slow
 def test_the_demo_shows_the_same_accuracy_everywhere(tmp_path: Path) -> None:
     command = [sys.executable, str(SAMPLES / "demo.py"), "--out", str(tmp_path)]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=HANG)
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("digits_")]
     assert len(rows) == 12

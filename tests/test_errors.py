@@ -9,11 +9,15 @@ import re
 import pytest
 
 from converter import errors
-from converter.diagnostics import CODES, Diagnostic, Where
-from converter.errors import ConverterError, ExitCode, ReadError, unreadable
+from converter.commands.explain import CODES
+from converter.errors import ConverterError, Diagnostic, ExitCode, ReadError, Where, unreadable
 from support import CONVERTER
 
-KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ConverterError)]
+KINDS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, ConverterError)
+]
 EXIT_CODES = {
     "UsageError": ExitCode.USAGE,
     "UnsupportedError": ExitCode.UNSUPPORTED,
@@ -25,13 +29,17 @@ WHERE = Where("net.xml", 12, "net/layers[3]", "pool1", "MaxPool")
 
 
 def test_every_refusal_has_its_own_exit_code() -> None:
-    assert {kind.__name__: kind.exit_code for kind in KINDS if kind is not ConverterError} == EXIT_CODES
+    assert {
+        kind.__name__: kind.exit_code for kind in KINDS if kind is not ConverterError
+    } == EXIT_CODES
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
 
 def test_the_drawn_tree_is_the_tree() -> None:
     drawn = re.findall(r"[├└]── (\w+) .*exit (\d+)", inspect.getdoc(errors) or "")
-    assert {name: int(code) for name, code in drawn} == {name: int(code) for name, code in EXIT_CODES.items()}
+    assert {name: int(code) for name, code in drawn} == {
+        name: int(code) for name, code in EXIT_CODES.items()
+    }
 
 
 def test_exit_codes_are_the_documented_numbers() -> None:
@@ -41,7 +49,14 @@ def test_exit_codes_are_the_documented_numbers() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
 def test_refusals_survive_the_way_between_processes(kind: type[ConverterError]) -> None:
-    error = kind([Diagnostic("R110", "kernel is -1", where=WHERE, evidence=('kernel="-1"',), help="write 1"), Diagnostic("R103", "truncated", level="warning")])
+    error = kind(
+        [
+            Diagnostic(
+                "R110", "kernel is -1", where=WHERE, evidence=('kernel="-1"',), help="write 1"
+            ),
+            Diagnostic("R103", "truncated", level="warning"),
+        ]
+    )
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert copy.diagnostics == error.diagnostics
@@ -50,7 +65,16 @@ def test_refusals_survive_the_way_between_processes(kind: type[ConverterError]) 
 
 
 def test_a_refusal_says_code_what_where_and_help() -> None:
-    text = str(ReadError(Diagnostic("R111", 'unknown attribute "rouding_type"', where=WHERE, help='did you mean "rounding_type"?')))
+    text = str(
+        ReadError(
+            Diagnostic(
+                "R111",
+                'unknown attribute "rouding_type"',
+                where=WHERE,
+                help='did you mean "rounding_type"?',
+            )
+        )
+    )
     expected = 'error[R111] unknown attribute "rouding_type" at net.xml:12  net/layers[3]  layer "pool1" (MaxPool) (help: did you mean "rounding_type"?)'
     assert text == expected
 
@@ -73,7 +97,9 @@ def test_a_place_prints_what_is_known_of_it(where: Where, text: str) -> None:
 def test_unreadable_makes_a_read_error() -> None:
     error = unreadable("R102", "the weights file is missing", WHERE, help="--weights")
     assert isinstance(error, ReadError)
-    assert error.diagnostics == (Diagnostic("R102", "the weights file is missing", where=WHERE, help="--weights"),)
+    assert error.diagnostics == (
+        Diagnostic("R102", "the weights file is missing", where=WHERE, help="--weights"),
+    )
 
 
 def test_a_diagnostic_is_plain_data() -> None:
@@ -83,7 +109,11 @@ def test_a_diagnostic_is_plain_data() -> None:
 
 
 def test_every_code_in_the_source_has_a_page() -> None:
-    used = {code for file in CONVERTER.rglob("*.py") for code in re.findall(r'"([RXWNBU]\d{3})"', file.read_text(encoding="utf-8"))}
+    used = {
+        code
+        for file in CONVERTER.rglob("*.py")
+        for code in re.findall(r'"([RXWNBU]\d{3})"', file.read_text(encoding="utf-8"))
+    }
     assert used
     assert used - set(CODES) == set()
 

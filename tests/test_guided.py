@@ -1,4 +1,6 @@
-"""The targets of coverage-guided damage (tests/guided.py) do what they say, also where atheris is not installed."""
+"""The targets of coverage-guided damage (tests/guided.py) do what they say, also where atheris is
+not installed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from mutations import FORMS
 def test_a_target_takes_anything(name: str, tmp_path: Path) -> None:
     seed, call = prepared(name, tmp_path)
     whole = seed.read_bytes()
-    for data in (whole, b"", b"\0", b"\xff" * 100, whole[: len(whole) // 2], whole[1:], whole + whole, bytes(len(whole)), whole.replace(b"1", b"-1")):
+    for data in (
+        whole,
+        b"",
+        b"\0",
+        b"\xff" * 100,
+        whole[: len(whole) // 2],
+        whole[1:],
+        whole + whole,
+        bytes(len(whole)),
+        whole.replace(b"1", b"-1"),
+    ):
         call(data)
 
 
@@ -31,4 +43,6 @@ def test_a_target_notices_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_codec_has_a_target() -> None:
-    assert {form.partition("+")[0] for form, _ in TARGETS.values()} == {form.partition("+")[0] for form in FORMS}
+    assert {form.partition("+")[0] for form, _ in TARGETS.values()} == {
+        form.partition("+")[0] for form in FORMS
+    }

@@ -1,4 +1,6 @@
-"""Files made to harm: bombs, depths, numbers, and names that lead elsewhere. Each is judged in a process with little time and memory."""
+"""Files made to harm: bombs, depths, numbers, and names that lead elsewhere. Each is judged in a
+process with little time and memory.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def judged(path: Path, *actions: str) -> list[str]:
     """The answers of some actions; a fault fails the test."""
-    chosen = actions or ("-> onnx" if path.suffix != ".onnx" else "-> openvino", "inspect", "check", "batch")
+    chosen = actions or (
+        "-> onnx" if path.suffix != ".onnx" else "-> openvino",
+        "inspect",
+        "check",
+        "batch",
+    )
     found = list(supervised([lambda a=a: ACTIONS[a](path) for a in chosen]))
     assert [detail for _, answer, detail in found if answer == "fault"] == []
     return [answer for _, answer, _ in found]
@@ -50,7 +57,9 @@ def put(folder: Path, name: str, data: bytes | str) -> Path:
     return path
 
 
-def test_a_process_that_does_nothing_hangs_and_one_that_others_slow_down_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_nothing_hangs_and_one_that_others_slow_down_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(supervise, "LIMIT", 0)
     monkeypatch.setattr(supervise, "GRACE", 1)
 
@@ -66,21 +75,35 @@ def test_a_process_that_does_nothing_hangs_and_one_that_others_slow_down_does_no
 
 # --- text that grows, or goes deep
 
-LAUGHS = "<!DOCTYPE net [<!ENTITY l0 'lol'>" + "".join(f"<!ENTITY l{i} '{f'&l{i - 1};' * 10}'>" for i in range(1, 12)) + "]>"
+LAUGHS = (
+    "<!DOCTYPE net [<!ENTITY l0 'lol'>"
+    + "".join(f"<!ENTITY l{i} '{f'&l{i - 1};' * 10}'>" for i in range(1, 12))
+    + "]>"
+)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-32"])
 @pytest.mark.parametrize("version", ["7", "11"])
 def test_entities_are_not_expanded(tmp_path: Path, encoding: str, version: str) -> None:
     body = NET.format(version=version, layers="").replace('name="n"', 'name="&l11;"')
-    declared = encoding.removesuffix("-le").removesuffix("-32") if encoding != "utf-32" else "utf-32"
-    refused(put(tmp_path, "net.xml", (f'<?xml version="1.0" encoding="{declared}"?>' + LAUGHS + body).encode(encoding)))
+    declared = (
+        encoding.removesuffix("-le").removesuffix("-32") if encoding != "utf-32" else "utf-32"
+    )
+    refused(
+        put(
+            tmp_path,
+            "net.xml",
+            (f'<?xml version="1.0" encoding="{declared}"?>' + LAUGHS + body).encode(encoding),
+        )
+    )
 
 
 def test_entities_of_other_files_are_not_read(tmp_path: Path) -> None:
     put(tmp_path, "secret", "1,4")
     declared = f'<!DOCTYPE net [<!ENTITY s SYSTEM "file://{tmp_path}/secret">]>'
-    text = declared + NET.format(version="11", layers='<layer id="0" name="&s;" type="x" version="opset1"/>')
+    text = declared + NET.format(
+        version="11", layers='<layer id="0" name="&s;" type="x" version="opset1"/>'
+    )
     refused(put(tmp_path, "net.xml", text))
 
 
@@ -88,41 +111,87 @@ def test_entities_of_other_files_are_not_read(tmp_path: Path) -> None:
     "text",
     [
         "<net>" * DEEP,
-        NET.format(version="11", layers="<layer id='0' name='a' type='If' version='opset8'><then_body><layers>" * DEEP),
-        NET.format(version="7", layers="<layer id='0' name='a' type='TensorIterator'><body><layers>" * 2000 + "</layers></body></layer>" * 2000),
+        NET.format(
+            version="11",
+            layers="<layer id='0' name='a' type='If' version='opset8'><then_body><layers>" * DEEP,
+        ),
+        NET.format(
+            version="7",
+            layers="<layer id='0' name='a' type='TensorIterator'><body><layers>" * 2000
+            + "</layers></body></layer>" * 2000,
+        ),
         NET.format(version="11", layers="<rt_info>" * 200 + "</rt_info>" * 200),
         "<net name='n' version='11'>" + "<!-- -->" * DEEP + "<layers/></net>",
         "<net name='n' version='" + "1" * DEEP + "'><layers/></net>",
-        "<net " + " ".join(f"a{i}=''" for i in range(20_000)) + " name='n' version='11'><layers/><edges/></net>",
-        "<net " + " ".join(f"a{i}=''" for i in range(DEEP)) + " name='n' version='11'><layers/><edges/></net>",
-        NET.format(version="7", layers="<layer id='0' name='a' type='Input'><output><port id='0'>" + "<dim>1</dim>" * DEEP + "</port></output></layer>"),
+        "<net "
+        + " ".join(f"a{i}=''" for i in range(20_000))
+        + " name='n' version='11'><layers/><edges/></net>",
+        "<net "
+        + " ".join(f"a{i}=''" for i in range(DEEP))
+        + " name='n' version='11'><layers/><edges/></net>",
+        NET.format(
+            version="7",
+            layers="<layer id='0' name='a' type='Input'><output><port id='0'>"
+            + "<dim>1</dim>" * DEEP
+            + "</port></output></layer>",
+        ),
     ],
-    ids=["unclosed", "bodies", "iterators", "info", "comments", "version", "attributes", "more attributes", "dimensions"],
+    ids=[
+        "unclosed",
+        "bodies",
+        "iterators",
+        "info",
+        "comments",
+        "version",
+        "attributes",
+        "more attributes",
+        "dimensions",
+    ],
 )
+@pytest.mark.sampled(4)
 def test_xml_that_goes_deep_or_wide(tmp_path: Path, text: str) -> None:
     refused(put(tmp_path, "net.xml", text))
 
 
 @pytest.mark.parametrize(
     "value",
-    ["[" * DEEP, '{"a":' * DEEP, "9" * 5000, "1e999999", "[" * 900 + "]" * 900, '"' + "\\u0000" * DEEP + '"'],
+    [
+        "[" * DEEP,
+        '{"a":' * DEEP,
+        "9" * 5000,
+        "1e999999",
+        "[" * 900 + "]" * 900,
+        '"' + "\\u0000" * DEEP + '"',
+    ],
     ids=["lists", "objects", "digits", "exponent", "closed", "text"],
 )
 @pytest.mark.parametrize("key", ["operands", "version", "outputIndexes"])
-def test_json_that_goes_deep_or_wide(models: dict[str, Path], tmp_path: Path, key: str, value: str) -> None:
+def test_json_that_goes_deep_or_wide(
+    models: dict[str, Path], tmp_path: Path, key: str, value: str
+) -> None:
     table = json.loads(models["nnapi"].read_text())
     table[key] = "HERE"
     refused(put(tmp_path, "net.nnapi.json", json.dumps(table).replace('"HERE"', value)))
 
 
 @pytest.mark.parametrize(
-    "value", ["[" * DEEP, "[" * DEEP + "]" * DEEP, "9" * 5000, "[1," * DEEP, "\t" * DEEP + "=" * DEEP], ids=["open", "closed", "digits", "commas", "blanks"]
+    "value",
+    ["[" * DEEP, "[" * DEEP + "]" * DEEP, "9" * 5000, "[1," * DEEP, "\t" * DEEP + "=" * DEEP],
+    ids=["open", "closed", "digits", "commas", "blanks"],
 )
-@pytest.mark.parametrize("key", ["layer_top_shape", "layer_id", "kernel_x", "weights_offset", "layer_bottom"])
-def test_lines_that_go_deep_or_wide(models: dict[str, Path], tmp_path: Path, key: str, value: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["layer_top_shape", "layer_id", "kernel_x", "weights_offset", "layer_bottom"]
+)
+@pytest.mark.sampled(4)
+def test_lines_that_go_deep_or_wide(
+    models: dict[str, Path], tmp_path: Path, key: str, value: str
+) -> None:
     for p in files_of(models["zhouyi"]):
         shutil.copy(p, tmp_path)
-    lines = [f"{key}={value}" if line.startswith(f"{key}=") else line for line in models["zhouyi"].read_text().splitlines()]
+    lines = [
+        f"{key}={value}" if line.startswith(f"{key}=") else line
+        for line in models["zhouyi"].read_text().splitlines()
+    ]
     refused(put(tmp_path, models["zhouyi"].name, "\n".join(lines)))
 
 
@@ -131,8 +200,14 @@ def test_graphs_within_graphs_within_graphs(tmp_path: Path) -> None:
     inner = b""
     for _ in range(20_000):  # GraphProto.node (1) . NodeProto.attribute (5) . AttributeProto.g (6)
         for field in (6, 5, 1):
-            inner = bytes([field << 3 | 2]) + length(len(inner)) + inner if len(inner) < 1 << 21 else inner
-    refused(put(tmp_path, "net.onnx", b"\x08\x08" + bytes([7 << 3 | 2]) + length(len(inner)) + inner))
+            inner = (
+                bytes([field << 3 | 2]) + length(len(inner)) + inner
+                if len(inner) < 1 << 21
+                else inner
+            )
+    refused(
+        put(tmp_path, "net.onnx", b"\x08\x08" + bytes([7 << 3 | 2]) + length(len(inner)) + inner)
+    )
 
 
 def length(n: int) -> bytes:
@@ -145,11 +220,18 @@ def length(n: int) -> bytes:
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "nnapi+c"])
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "latin-1"])
+@pytest.mark.sampled(5)
 def test_wrong_encodings(models: dict[str, Path], tmp_path: Path, form: str, encoding: str) -> None:
     for p in files_of(models[form]):
         shutil.copy(p, tmp_path)
     judged(
-        put(tmp_path, models[form].name, models[form].read_bytes().decode("latin-1").encode(encoding)), "-> onnx" if form != "onnx" else "-> coreml", "check"
+        put(
+            tmp_path,
+            models[form].name,
+            models[form].read_bytes().decode("latin-1").encode(encoding),
+        ),
+        "-> onnx" if form != "onnx" else "-> coreml",
+        "check",
     )
 
 
@@ -189,12 +271,27 @@ def set_nnapi(path: Path, name: str) -> None:
 
 def set_zhouyi(path: Path, name: str) -> None:
     lines = path.read_text().splitlines()
-    path.write_text("\n".join(f"model_bin={name}" if line.startswith("model_bin=") else line for line in lines))
+    path.write_text(
+        "\n".join(f"model_bin={name}" if line.startswith("model_bin=") else line for line in lines)
+    )
 
 
-@pytest.mark.parametrize("name", AWAY, ids=[n[:12].encode("unicode_escape").decode() or "empty" for n in AWAY])
-@pytest.mark.parametrize(("form", "change"), [("onnx+external", set_onnx), ("nnapi", set_nnapi), ("zhouyi", set_zhouyi)], ids=["onnx", "nnapi", "zhouyi"])
-def test_side_files_lead_nowhere_else(models: dict[str, Path], tmp_path: Path, form: str, change: Callable[[Path, str], None], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", AWAY, ids=[n[:12].encode("unicode_escape").decode() or "empty" for n in AWAY]
+)
+@pytest.mark.parametrize(
+    ("form", "change"),
+    [("onnx+external", set_onnx), ("nnapi", set_nnapi), ("zhouyi", set_zhouyi)],
+    ids=["onnx", "nnapi", "zhouyi"],
+)
+@pytest.mark.sampled(5)
+def test_side_files_lead_nowhere_else(
+    models: dict[str, Path],
+    tmp_path: Path,
+    form: str,
+    change: Callable[[Path, str], None],
+    name: str,
+) -> None:
     folder = tmp_path / "inner"
     folder.mkdir()
     shutil.copy(models[form], folder)
@@ -209,8 +306,12 @@ def test_side_files_lead_nowhere_else(models: dict[str, Path], tmp_path: Path, f
     refused(folder / models[form].name)
 
 
-@pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi", "nnapi", "nnapi+blob", "onnx+external"])
-def test_a_side_file_that_is_a_link_out_of_the_folder(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(
+    "form", ["openvino", "openvino+ir=7", "zhouyi", "nnapi", "nnapi+blob", "onnx+external"]
+)
+def test_a_side_file_that_is_a_link_out_of_the_folder(
+    models: dict[str, Path], tmp_path: Path, form: str
+) -> None:
     folder = tmp_path / "inner"
     folder.mkdir()
     shutil.copy(models[form], folder)
@@ -238,7 +339,9 @@ def test_a_model_in_a_cache_of_the_hub(models: dict[str, Path], tmp_path: Path, 
 
 
 @pytest.mark.parametrize("form", ["openvino", "openvino+ir=7", "zhouyi"])
-def test_weights_beside_a_model_that_are_no_file(models: dict[str, Path], tmp_path: Path, form: str) -> None:
+def test_weights_beside_a_model_that_are_no_file(
+    models: dict[str, Path], tmp_path: Path, form: str
+) -> None:
     shutil.copy(models[form], tmp_path)
     os.mkfifo(tmp_path / f"{models[form].stem}.bin")
     refused(tmp_path / models[form].name)
@@ -267,10 +370,13 @@ def test_what_is_no_file_is_refused_in_a_named_format_too(tmp_path: Path, form: 
 # numbers that ask for memory, and bodies that are not whole
 
 IR = (
-    '<net name="n" version="11"><layers><layer id="0" name="x" type="Parameter" version="opset1"><data shape="2,4" element_type="f32"/><output>'
+    '<net name="n" version="11"><layers><layer id="0" name="x" type="Parameter" '
+    'version="opset1"><data shape="2,4" element_type="f32"/><output>'
     '<port id="0" precision="FP32"/></output></layer>{layers}'
-    '<layer id="9" name="y" type="Result" version="opset1"><input><port id="0"/></input></layer></layers>'
-    '<edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/><edge from-layer="0" from-port="0" to-layer="2" to-port="1"/>'
+    '<layer id="9" name="y" type="Result" version="opset1"><input><port '
+    'id="0"/></input></layer></layers>'
+    '<edges><edge from-layer="0" from-port="0" to-layer="2" to-port="0"/><edge '
+    'from-layer="0" from-port="0" to-layer="2" to-port="1"/>'
     '<edge from-layer="2" from-port="2" to-layer="9" to-port="0"/></edges></net>'
 )
 AXES = '<data shape="?" element_type="i64"/><output><port id="0" precision="I64"/></output>'
@@ -280,7 +386,14 @@ AXES = '<data shape="?" element_type="i64"/><output><port id="0" precision="I64"
 def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> None:
     ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
     data = f'<data output_dim="1" group_size="{size}" spatial_bins_x="1" spatial_bins_y="1" spatial_scale="1" mode="average"/>'
-    path = put(tmp_path, "net.xml", IR.format(layers=f'<layer id="2" name="p" type="PSROIPooling" version="opset1">{data}{ports}</layer>'))
+    path = put(
+        tmp_path,
+        "net.xml",
+        IR.format(
+            layers='<layer id="2" name="p" type="PSROIPooling" '
+            f'version="opset1">{data}{ports}</layer>'
+        ),
+    )
     assert judged(path, "-> onnx", "-> coreml") == ["refused", "refused"]
 
 
@@ -289,7 +402,9 @@ def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
     path = put(
         tmp_path,
         "net.xml",
-        IR.format(layers=f'<layer id="2" name="a" type="Add" version="opset1">{ports}</layer>').replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'),
+        IR.format(
+            layers=f'<layer id="2" name="a" type="Add" version="opset1">{ports}</layer>'
+        ).replace('shape="2,4"', f'shape="{",".join("1" * 65)}"'),
     )
     assert judged(path, "-> onnx", "check") == ["refused", "exit 4"]
 
@@ -298,9 +413,21 @@ def test_ports_that_say_what_cannot_be(tmp_path: Path) -> None:
     """Nothing is known of axes that are data but that they add no elements."""
     ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"><dim>2</dim><dim>{}</dim><dim>1</dim></port></output>'
     for size, answer in ((5, "refused"), (4, "right")):
-        layer = f'<layer id="2" name="a" type="Unsqueeze" version="opset1">{ports.format(size)}</layer>'
-        text = IR.format(layers=f'<layer id="1" name="axes" type="Parameter" version="opset1">{AXES}</layer>{layer}')
-        path = put(tmp_path, "net.xml", text.replace('0" from-port="0" to-layer="2" to-port="1"', '1" from-port="0" to-layer="2" to-port="1"'))
+        layer = (
+            f'<layer id="2" name="a" type="Unsqueeze" version="opset1">{ports.format(size)}</layer>'
+        )
+        text = IR.format(
+            layers='<layer id="1" name="axes" type="Parameter" '
+            f'version="opset1">{AXES}</layer>{layer}'
+        )
+        path = put(
+            tmp_path,
+            "net.xml",
+            text.replace(
+                '0" from-port="0" to-layer="2" to-port="1"',
+                '1" from-port="0" to-layer="2" to-port="1"',
+            ),
+        )
         assert judged(path, "-> onnx")[0].startswith(answer), size
 
 
@@ -309,15 +436,25 @@ def test_a_body_that_is_carried_is_whole(tmp_path: Path) -> None:
     items = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, [2])
     made = onnx.helper.make_tensor_sequence_value_info("t", onnx.TensorProto.FLOAT, [2])
     one, two = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "ab")
-    body = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "x"], ["b"])], "body", [one], [two])
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["a", "x"], ["b"])], "body", [one], [two]
+    )
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("SequenceMap", ["s"], ["t"], body=body)], "g", [items, x], [made])
-    data = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)]).SerializeToString()
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("SequenceMap", ["s"], ["t"], body=body)], "g", [items, x], [made]
+    )
+    data = onnx.helper.make_model(
+        graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", 21)]
+    ).SerializeToString()
     refused(put(tmp_path, "net.onnx", data))
 
 
 def test_arrays_that_a_file_asks_for_have_a_limit() -> None:
-    assert sizes.arange(3).tolist() == [0, 1, 2] and sizes.arange(4, 0, -2).tolist() == [4, 2] and sizes.arange(2.0, dtype="f4").dtype == "f4"
+    assert (
+        sizes.arange(3).tolist() == [0, 1, 2]
+        and sizes.arange(4, 0, -2).tolist() == [4, 2]
+        and sizes.arange(2.0, dtype="f4").dtype == "f4"
+    )
     for bounds in ((1 << 40,), (0, 1 << 40, 1)):
         with pytest.raises(InferenceError, match="too large"):
             sizes.arange(*bounds)

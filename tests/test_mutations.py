@@ -1,4 +1,6 @@
-"""Hostile files: whatever is done to a model file, the answer is a right file or one clear refusal."""
+"""Hostile files: whatever is done to a model file, the answer is a right file or one clear
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import fuzz
 from hostile.judge import ACTIONS, conversion
 from mutations import FORMS, SUFFIXES, files_of, seeds
 
-EACH = 150
+SAMPLE, EACH = 10, 80
 ALL = [a for a in ACTIONS if a != "outside"]
 
 
@@ -21,13 +23,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return seeds(tmp_path_factory.mktemp("models"))
 
 
+@pytest.mark.parametrize("number", [SAMPLE, pytest.param(EACH, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "nnapi+c"])
-def test_damaged_files_are_refused_or_right(form: str, tmp_path: Path) -> None:
-    """Half of them damaged in their bytes, half in one place of their structure; converted, or given to a command."""
-    _, answers, faults = fuzz.damaged(form, 0, EACH, ALL, tmp_path)
+def test_damaged_files_are_refused_or_right(form: str, number: int, tmp_path: Path) -> None:
+    """Half of them damaged in their bytes, half in one place of their structure; converted, or
+    given to a command.
+    """
+    _, answers, faults = fuzz.damaged(form, 0, number, ALL, tmp_path)
     assert not faults, "\n".join(faults.values())
-    assert sum(answers.values()) == EACH
-    assert answers["refused"] + answers["exit 4"] > EACH // 4, answers  # most damage must be noticed
+    assert sum(answers.values()) == number
+    assert answers["refused"] + answers["exit 4"] > number // 4, (
+        answers
+    )  # most damage must be noticed
 
 
 @pytest.fixture
@@ -87,7 +94,10 @@ def test_windows_that_cannot_be_are_refused(broken: Broken, form: str, old: str,
 
 
 def test_a_long_text_does_not_make_a_long_message(broken: Broken) -> None:
-    assert conversion(broken("openvino", 'auto_pad="explicit"', f'auto_pad="{"x" * 100_000}"'), "onnx") == "refused"
+    assert (
+        conversion(broken("openvino", 'auto_pad="explicit"', f'auto_pad="{"x" * 100_000}"'), "onnx")
+        == "refused"
+    )
 
 
 def test_forms_are_one_for_each_codec() -> None:

@@ -1,4 +1,6 @@
-"""JSON that stands in files or beside them: whatever it says, it is taken as a whole, refused by name, or ignored."""
+"""JSON that stands in files or beside them: whatever it says, it is taken as a whole, refused by
+name, or ignored.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from onnx import TensorProto, helper
 
 from converter import api
 from converter.cli import app, console
-from converter.notes import has_form, note, parse
+from converter.io.strict_json import has_form, note, parse
 from test_repository import CONVERTER, found
 
 Call = Callable[..., int]
@@ -23,7 +25,22 @@ DEEP = "[" * 100_000
 LESS_DEEP = "[" * 500 + "]" * 500
 
 
-@pytest.mark.parametrize("text", ["", "{", DEEP, LESS_DEEP, '"\\ud800"', '["\\udc00\\ud800"]', '{"a": 1, "a": 2}', b'"\xff"', "9" * 5000, "nul", "{1: 2}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        DEEP,
+        LESS_DEEP,
+        '"\\ud800"',
+        '["\\udc00\\ud800"]',
+        '{"a": 1, "a": 2}',
+        b'"\xff"',
+        "9" * 5000,
+        "nul",
+        "{1: 2}",
+    ],
+)
 def test_what_is_no_note(text: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse(text)
@@ -80,33 +97,80 @@ STRANGE = [
 
 @pytest.mark.parametrize("text", STRANGE, ids=[s[:30] for s in STRANGE])
 def test_notes_in_a_network_that_are_not_ours(tmp_path: Path, text: str) -> None:
-    file = network(tmp_path / "n.onnx", **{"netconv.coreml": text, "netconv.defaults": text, "openvino.statistics": text})
+    file = network(
+        tmp_path / "n.onnx",
+        **{"netconv.coreml": text, "netconv.defaults": text, "openvino.statistics": text},
+    )
     for target in ("n.mlmodel", "n7.xml", "n.txt", "n.tflite", "m.onnx"):
         api.save(api.load(file), tmp_path / target)
-    assert api.load(tmp_path / "n.mlmodel").run({"x": [[[[1.0] * 4] * 4] * 3]})["y"].shape == (1, 3, 4, 4)
+    assert api.load(tmp_path / "n.mlmodel").run({"x": [[[[1.0] * 4] * 4] * 3]})["y"].shape == (
+        1,
+        3,
+        4,
+        4,
+    )
 
 
 def test_notes_of_ours_are_kept(tmp_path: Path) -> None:
-    said = {"metadata": {"author": "A", "userDefined": {"k": "v"}}, "images": {"x": {"colour": "BGR"}}}
-    api.save(api.load(network(tmp_path / "n.onnx", **{"netconv.coreml": json.dumps(said)})), tmp_path / "n.mlmodel")
+    said = {
+        "metadata": {"author": "A", "userDefined": {"k": "v"}},
+        "images": {"x": {"colour": "BGR"}},
+    }
+    api.save(
+        api.load(network(tmp_path / "n.onnx", **{"netconv.coreml": json.dumps(said)})),
+        tmp_path / "n.mlmodel",
+    )
     again = api.load(tmp_path / "n.mlmodel").interface
     assert again["coreml"]["metadata"] == said["metadata"] and again["images"] == said["images"]
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", "5", DEEP, '{"a": 1}', '{"a": {"b": 1}}', '{"a": {"intValue": "b"}}', '{"a": {}}', '{"a": {"intValue": 1, "boolValue": true}}']
+    "text",
+    [
+        "{",
+        "[1]",
+        "5",
+        DEEP,
+        '{"a": 1}',
+        '{"a": {"b": 1}}',
+        '{"a": {"intValue": "b"}}',
+        '{"a": {}}',
+        '{"a": {"intValue": 1, "boolValue": true}}',
+    ],
 )
-def test_parameters_of_a_custom_layer_that_are_none(call: Call, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parameters_of_a_custom_layer_that_are_none(
+    call: Call, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 3, 4, 4]) for n in "xy")
-    node = helper.make_node("CustomLayer", ["x"], ["y"], domain="netconv", class_name="C", parameters=text)
+    node = helper.make_node(
+        "CustomLayer", ["x"], ["y"], domain="netconv", class_name="C", parameters=text
+    )
     graph = helper.make_graph([node], "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("netconv", 1)], ir_version=8), tmp_path / "n.onnx")
+    onnx.save(
+        helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("netconv", 1)],
+            ir_version=8,
+        ),
+        tmp_path / "n.onnx",
+    )
     assert call("convert", tmp_path / "n.onnx", "-o", tmp_path / "n.mlmodel") == 3
     assert "R110" in (said := capsys.readouterr().err) and "parameters" in said
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "5", DEEP, '{"tensors": 5}', '{"tensors": {"x": 5}}', '{"tensors": {"x": "\\ud800"}}', "\udcff"], ids=lambda t: t[:20]
+    "text",
+    [
+        "{",
+        "[]",
+        "5",
+        DEEP,
+        '{"tensors": 5}',
+        '{"tensors": {"x": 5}}',
+        '{"tensors": {"x": "\\ud800"}}',
+        "\udcff",
+    ],
+    ids=lambda t: t[:20],
 )
 def test_a_map_beside_a_model_that_is_none(tmp_path: Path, text: str) -> None:
     api.save(api.load(network(tmp_path / "n.onnx")), tmp_path / "z.txt")
@@ -115,7 +179,18 @@ def test_a_map_beside_a_model_that_is_none(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", "5", DEEP, LESS_DEEP, '{"tensors": {"x": 5}}', '{"schema": "netconv/verify/1"}', '{"schema": ' + LESS_DEEP + "}"], ids=lambda t: t[:20]
+    "text",
+    [
+        "{",
+        "[]",
+        "5",
+        DEEP,
+        LESS_DEEP,
+        '{"tensors": {"x": 5}}',
+        '{"schema": "netconv/verify/1"}',
+        '{"schema": ' + LESS_DEEP + "}",
+    ],
+    ids=lambda t: t[:20],
 )
 def test_results_and_maps_that_are_none(call: Call, tmp_path: Path, text: str) -> None:
     (tmp_path / "deep.json").write_text(text)
@@ -125,27 +200,81 @@ def test_results_and_maps_that_are_none(call: Call, tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize(
-    ("place", "value"), [("exit_code", "x"), ("exit_code", None), ("command", 5), ("code", -1), ("path", {"a": 1}), ("feeds", [5]), ("verdict", [])]
+    ("place", "value"),
+    [
+        ("exit_code", "x"),
+        ("exit_code", None),
+        ("command", 5),
+        ("code", -1),
+        ("path", {"a": 1}),
+        ("feeds", [5]),
+        ("verdict", []),
+    ],
 )
 @pytest.mark.parametrize("form", ["text", "html", "junit", "md"])
-def test_results_with_values_of_other_types(call: Call, tmp_path: Path, place: str, value: Any, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_with_values_of_other_types(
+    call: Call,
+    tmp_path: Path,
+    place: str,
+    value: Any,
+    form: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     network(tmp_path / "n.onnx")
-    call("convert", tmp_path / "n.onnx", "-o", tmp_path / "o.onnx", "--verify", "--native", "off", "--format", "json")
+    call(
+        "convert",
+        tmp_path / "n.onnx",
+        "-o",
+        tmp_path / "o.onnx",
+        "--verify",
+        "--native",
+        "off",
+        "--format",
+        "json",
+    )
     data = json.loads(capsys.readouterr().out)
-    data["diagnostics"].append({"code": "X205", "level": "warning", "message": "m", "help": "", "where": dict.fromkeys(("file", "path", "layer", "kind"), "")})
+    data["diagnostics"].append(
+        {
+            "code": "X205",
+            "level": "warning",
+            "message": "m",
+            "help": "",
+            "where": dict.fromkeys(("file", "path", "layer", "kind"), ""),
+        }
+    )
 
     def changed(at: Any) -> Any:
         if isinstance(at, list):
             return [changed(v) for v in at]
-        return {k: value if k == place else changed(v) for k, v in at.items()} if isinstance(at, dict) else at
+        return (
+            {k: value if k == place else changed(v) for k, v in at.items()}
+            if isinstance(at, dict)
+            else at
+        )
 
     (tmp_path / "r.json").write_text(json.dumps(changed(data)))
     assert call("report", tmp_path / "r.json", "--to", form) in (0, 4)
 
 
 def test_nothing_else_reads_json_of_others() -> None:
-    """What netconv's own processes say to each other, what lies in the package, and the journal, which takes damaged lines for jobs not done."""
-    places = {line.split(":")[0] for line in found(r"\bjson\.loads?\(", sorted(CONVERTER.rglob("*.py")))}
-    own = {"batch/cluster.py", "batch/journal.py", "batch/pool.py", "batch/worker.py", "engines/file.py", "engines/kernels.py", "formats/nnapi/operations.py"}
-    own |= {"formats/openvino/opset/revisions.py", "formats/zhouyi/operators.py", "notes.py"}
+    """What netconv's own processes say to each other, what lies in the package, and the journal,
+    which takes damaged lines for jobs not done.
+    """
+    places = {
+        line.split(":")[0] for line in found(r"\bjson\.loads?\(", sorted(CONVERTER.rglob("*.py")))
+    }
+    own = {
+        "commands/batch/cluster.py",
+        "commands/batch/journal.py",
+        "commands/batch/pool.py",
+        "commands/batch/worker.py",
+        "engines/file.py",
+        "formats/onnx/onnxruntime_kernels.py",
+        "formats/nnapi/operations.py",
+    }
+    own |= {
+        "formats/openvino/opset/revisions.py",
+        "formats/zhouyi/operators.py",
+        "io/strict_json.py",
+    }
     assert places == {f"converter/{p}" for p in own}

@@ -1,4 +1,6 @@
-"""converter/publish.py: whatever ends a writer, at whatever moment: the old files or the new ones, complete."""
+"""converter/io/atomic.py: whatever ends a writer, at whatever moment: the old files or the new
+ones, complete.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,21 @@ import numpy as np
 import pytest
 
 import converter
-from converter import files, pieces, publish
 from converter.errors import ConverterError
-from converter.files import Output
+from converter.io import atomic, chunks, files
+from converter.io.files import Output
+from converter.io.signals import REQUESTS
 from mutations import network
 from support import run_python
 
-SETS = {"openvino": "net.xml", "zhouyi": "net.txt", "nnapi": "net.nnapi.json", "onnx+external": "net.onnx", "onnx": "net.onnx", "coreml": "net.mlmodel"}
+SETS = {
+    "openvino": "net.xml",
+    "zhouyi": "net.txt",
+    "nnapi": "net.nnapi.json",
+    "onnx+external": "net.onnx",
+    "onnx": "net.onnx",
+    "coreml": "net.mlmodel",
+}
 Listing = dict[str, bytes]
 
 
@@ -52,40 +62,68 @@ def both(tmp_path: Path) -> tuple[Listing, Listing]:
 
 # --- interruptions: Ctrl-C before each line of the writer
 
+INTERRUPTED = """if True:
+    import signal, sys
+    from pathlib import Path
+    sys.path[:0] = sys.argv[4:]
+    from test_publish import interrupt_at_lines
 
+    number, first, every = (int(a) for a in sys.argv[1:4])
+    signal.signal(number, signal.default_int_handler)
+    interrupt_at_lines(Path(), number, bool(first), every)
+"""
+
+
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("first", [True, False], ids=["nothing before", "old files before"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_at_any_line_leaves_the_old_files_or_the_new(tmp_path: Path, number: int, first: bool) -> None:
-    old, new = both(tmp_path)
-    before = signal.signal(number, signal.default_int_handler)
-    answers = []
-    try:
-        for step in range(1000):
-            folder = tmp_path / str(step)
-            folder.mkdir()
-            if not first:
-                write(folder / "net.xml", b"old")
-            finished = interrupted_at(step, number, lambda folder=folder: write(folder / "net.xml", b"new"))
-            publish.remove_all()  # as at the end of the process
-            left = {p.name for p in folder.iterdir()}
-            assert seen(folder) in ({} if first else old, new), f"line event {step}: {sorted(left)}"
-            assert left == set(seen(folder)), f"line event {step}: {sorted(left)}"
-            answers.append(seen(folder) == new)
-            shutil.rmtree(folder)
-            if finished:
-                break
-    finally:
-        signal.signal(number, before)
-    assert len(answers) > 100 and answers[-1] and not answers[0]
+def test_an_interruption_at_any_line_leaves_the_old_files_or_the_new(
+    tmp_path: Path, number: int, first: bool, every: int
+) -> None:
+    """In a process of its own: signals and tracing are the whole process's."""
+    here = str(Path(__file__).parent)
+    run_python(INTERRUPTED, *(str(int(n)) for n in (number, first, every)), here, cwd=tmp_path)
+
+
+def interrupt_at_lines(folder: Path, number: int, first: bool, every: int) -> None:
+    """Writes a set of files again and again, interrupted before each `every`-th line event, until a
+    run ends before its interruption.
+    """
+    old, new = both(folder)
+    answers, kept = [], handlers()
+    for step in range(0, 1000, every):
+        place = folder / str(step)
+        place.mkdir()
+        if not first:
+            write(place / "net.xml", b"old")
+        finished = interrupted_at(
+            step, number, lambda place=place: write(place / "net.xml", b"new")
+        )
+        assert handlers() == kept, f"line event {step}"
+        atomic.remove_all()  # as at the end of the process
+        left = {p.name for p in place.iterdir()}
+        assert seen(place) in ({} if first else old, new), f"line event {step}: {sorted(left)}"
+        assert left == set(seen(place)), f"line event {step}: {sorted(left)}"
+        answers.append(seen(place) == new)
+        shutil.rmtree(place)
+        if finished:
+            break
+    assert len(answers) > 100 // every and answers[-1] and not answers[0]
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(n) for n in REQUESTS]
 
 
 def interrupted_at(step: int, number: int, call: Callable[[], None]) -> bool:
-    """Runs `call` and raises a signal before line event `step` of the modules that write; whether it ended before that."""
+    """Runs `call` and raises a signal before line event `step` of the modules that write; whether
+    it ended before that.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal count
-        if frame.f_code.co_filename not in (files.__file__, pieces.__file__, publish.__file__):
+        if frame.f_code.co_filename not in (files.__file__, chunks.__file__, atomic.__file__):
             return None
         if event == "line":
             count += 1
@@ -110,7 +148,7 @@ KILLED = """if True:
     from pathlib import Path
     sys.path[:0] = sys.argv[3:]
     import converter
-    from converter import publish
+    from converter.io import atomic
     from mutations import network
     from test_publish import seen
 
@@ -155,7 +193,7 @@ KILLED = """if True:
             now = seen(folder)
             if name in now:
                 assert now in (before, new), (step, sorted(now), [k for k in now if now[k] == old.get(k)])
-            publish.recover(folder / name)
+            atomic.recover(folder / name)
             after = seen(folder)
             assert after in (before, new), (step, sorted(after))
             assert name not in now or after == now
@@ -170,14 +208,19 @@ KILLED = """if True:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or publish.fcntl is None, reason="needs fork and locks")
+@pytest.mark.skipif(not hasattr(os, "fork") or atomic.fcntl is None, reason="needs fork and locks")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", SETS)
 def test_a_kill_at_any_moment_leaves_the_old_files_or_the_new(tmp_path: Path, form: str) -> None:
-    """Other programs see one of the two, or no model for a moment; the next read or write by netconv always finds one of the two."""
+    """Other programs see one of the two, or no model for a moment; the next read or write by
+    netconv always finds one of the two.
+    """
     here = str(Path(__file__).parent)
     said = run_python(KILLED, form, SETS[form], here, cwd=tmp_path)
     assert "(True, True, False)" in said and "(True, True, True)" in said
-    assert ("(True, False, True)" in said) == (len(seen_of(form, tmp_path)) > 1)  # sets have the moment, single files do not
+    assert ("(True, False, True)" in said) == (
+        len(seen_of(form, tmp_path)) > 1
+    )  # sets have the moment, single files do not
 
 
 def seen_of(form: str, tmp_path: Path) -> Listing:
@@ -192,7 +235,7 @@ def abandoned(tmp_path: Path, text: bytes = b"new") -> Path:
     code = """if True:
         import os, signal, sys
         from pathlib import Path
-        from converter.files import Output
+        from converter.io.files import Output
         def hook(event, arguments):
             if event == "os.rename" and os.path.basename(arguments[1]) == "net.map":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -204,9 +247,13 @@ def abandoned(tmp_path: Path, text: bytes = b"new") -> Path:
     """
     from support import ROOT
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
     assert done.returncode == -signal.SIGKILL
-    assert not (tmp_path / "net.xml").exists() and [p for p in tmp_path.iterdir() if p.name.startswith(publish.PREFIX)]
+    assert not (tmp_path / "net.xml").exists() and [
+        p for p in tmp_path.iterdir() if p.name.startswith(atomic.PREFIX)
+    ]
     return tmp_path / "net.xml"
 
 
@@ -220,13 +267,15 @@ def test_reading_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
 
 def test_writing_sweeps_what_a_killed_writer_left(tmp_path: Path) -> None:
     write(abandoned(tmp_path), b"newer")
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"newer")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(
+        ("net.xml", "net.bin", "net.map"), b"newer"
+    )
 
 
 def test_what_was_put_there_meanwhile_is_kept(tmp_path: Path) -> None:
     target = abandoned(tmp_path)
     target.write_bytes(b"by hand")
-    publish.recover(target)
+    atomic.recover(target)
     assert target.read_bytes() == b"by hand" and not [p for p in tmp_path.iterdir() if p.is_dir()]
 
 
@@ -234,17 +283,17 @@ def test_a_writer_that_is_alive_is_left_alone(tmp_path: Path) -> None:
     with Output(tmp_path / "net.xml") as out:
         with out.open() as f:
             f.write(b"slow")
-        code = "from converter.files import Output\nwith Output('net.xml') as out, out.open() as f: f.write(b'quick')"
+        code = "from converter.io.files import Output\nwith Output('net.xml') as out, out.open() as f: f.write(b'quick')"
         run_python(code, cwd=tmp_path)
         assert (tmp_path / "net.xml").read_bytes() == b"quick"
-        publish.recover(tmp_path / "net.xml")
+        atomic.recover(tmp_path / "net.xml")
     assert (tmp_path / "net.xml").read_bytes() == b"slow"
 
 
 def test_writers_of_one_target_never_mix_their_files(tmp_path: Path) -> None:
     code = """if True:
         import itertools, os, sys
-        from converter.files import Output
+        from converter.io.files import Output
         for i in itertools.count():
             with Output("net.xml") as out:
                 for suffix in (".bin", ".map", ""):
@@ -257,10 +306,17 @@ def test_writers_of_one_target_never_mix_their_files(tmp_path: Path) -> None:
 
     folder, enough = tmp_path / "nets", tmp_path / "enough"
     folder.mkdir()
-    writers = [subprocess.Popen([sys.executable, "-c", code, n, str(enough)], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}) for n in "abc"]
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, n, str(enough)],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for n in "abc"
+    ]
     looks = 0
     while any(w.poll() is None for w in writers):
-        with publish.folder_lock(folder):
+        with atomic.folder_lock(folder):
             found = seen(folder)
         if found and not (len(found) == 3 and len(set(found.values())) == 1):
             enough.touch()
@@ -276,7 +332,9 @@ def test_writers_of_one_target_never_mix_their_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", range(6))
-def test_a_rename_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+def test_a_rename_that_fails_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
     write(tmp_path / "net.xml", b"old")
     renames, real = 0, os.rename
 
@@ -290,9 +348,12 @@ def test_a_rename_that_fails_is_undone(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(ConverterError, match="W301"):
         write(tmp_path / "net.xml", b"new")
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"old")
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == dict.fromkeys(
+        ("net.xml", "net.bin", "net.map"), b"old"
+    )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", SETS)
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
     """A file system of a few pages, in name spaces of its own."""
@@ -300,7 +361,17 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
         pytest.skip("needs unshare")
     folder = tmp_path / "small"
     folder.mkdir()
-    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && exec "$@"', "sh", str(folder)]
+    enter = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && exec "$@"',
+        "sh",
+        str(folder),
+    ]
     if subprocess.run([*enter, "64k", "true"], capture_output=True).returncode != 0:
         pytest.skip("no name spaces for this user")
     code = """if True:
@@ -332,8 +403,21 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
     """
     from support import ROOT
 
-    arguments = [sys.executable, "-c", code, str(folder), SETS[form], form, str(Path(__file__).parent)]
-    done = subprocess.run([*enter, "160k", *arguments], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    arguments = [
+        sys.executable,
+        "-c",
+        code,
+        str(folder),
+        SETS[form],
+        form,
+        str(Path(__file__).parent),
+    ]
+    done = subprocess.run(
+        [*enter, "160k", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "W301\n", done.stderr
 
 
@@ -348,7 +432,9 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], 
 def test_a_device_is_not_replaced() -> None:
     with pytest.raises(ConverterError, match="W301"):
         converter.save(network(), "/dev/full", "onnx")
-    assert not Path("/dev/full").is_file() and not [p for p in Path("/dev").iterdir() if p.name.startswith(publish.PREFIX)]
+    assert not Path("/dev/full").is_file() and not [
+        p for p in Path("/dev").iterdir() if p.name.startswith(atomic.PREFIX)
+    ]
 
 
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -357,7 +443,9 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "out" / "net.xml").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "out" / "net.bin").symlink_to(tmp_path / "nowhere")
     write(tmp_path / "out" / "net.xml", b"new")
-    assert (tmp_path / "elsewhere").read_bytes() == b"precious" and not (tmp_path / "nowhere").exists()
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious" and not (
+        tmp_path / "nowhere"
+    ).exists()
     assert seen(tmp_path / "out") == dict.fromkeys(("net.xml", "net.bin", "net.map"), b"new")
     assert not (tmp_path / "out" / "net.xml").is_symlink()
 

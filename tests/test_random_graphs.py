@@ -1,4 +1,5 @@
-"""Random networks of canonical operators through every format and back: the same network, or a refusal that names its reason.
+"""Random networks of canonical operators through every format and back: the same network, or a
+refusal that names its reason.
 
 `make fuzz` runs many more of them (tests/fuzz.py).
 """
@@ -13,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from converter.api import Model
 from converter.graph.build import Builder, new_model
-from converter.model import Model
 from mutations import SUFFIXES
 from random_graphs import STEPS, canonical, compare, expected, feeds_of, network, outcome
 from random_variants import retyped, variant
@@ -23,27 +24,38 @@ GRAPHS = 64  # of 1 to 8 operators, each through every target
 T = ir.DataType
 
 
+@pytest.mark.parametrize("graphs", [GRAPHS // 8, pytest.param(GRAPHS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", SUFFIXES)
-def test_random_networks_come_back_or_are_refused(target: str) -> None:
+def test_random_networks_come_back_or_are_refused(target: str, graphs: int) -> None:
     answers = []
-    for i in range(GRAPHS):
+    for i in range(graphs):
         drawn = variant(f"graph {i}", 1 + i % 8)
         reference = expected(drawn.model, drawn.feeds) if drawn is not None else None
         if drawn is not None and reference is not None:
             try:
-                answers.append(outcome(drawn.model if target == "onnx" else canonical(drawn.model), reference, target, drawn.feeds))
+                answers.append(
+                    outcome(
+                        drawn.model if target == "onnx" else canonical(drawn.model),
+                        reference,
+                        target,
+                        drawn.feeds,
+                    )
+                )
             except BaseException:
                 print(f"variant('graph {i}', {1 + i % 8}) -> {target}, made {drawn.done}")
                 raise
-    assert len(answers) > GRAPHS // 2, "too few networks were drawn"
+    assert len(answers) > graphs // 2, "too few networks were drawn"
     assert answers.count("same") > len(answers) // 4, answers
     assert set(answers) - {"same"} <= {"X201", "X202", "X203", "X204", "X205"}, answers
 
 
+@pytest.mark.slow
 def test_every_operator_is_drawn() -> None:
     for name in STEPS:
         models = (m for i in range(40) if (m := network(f"{name} {i}", 1, name)) is not None)
-        assert any(expected(m) is not None for m in models), f"{name} is never drawn, or never executable"
+        assert any(expected(m) is not None for m in models), (
+            f"{name} is never drawn, or never executable"
+        )
 
 
 def drawn(name: str, number: int) -> Callable[[], Model]:
@@ -66,7 +78,9 @@ def written(write: Callable[[Builder, ir.Value], Any], *shape: int) -> Callable[
 
 
 def states_alone(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
-    """Both outputs of a recurrence are outputs of the network: the order of results is that of the declaration or goes by name."""
+    """Both outputs of a recurrence are outputs of the network: the order of results is that of the
+    declaration or goes by name.
+    """
     w = np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4, 1)
     y, h, _ = b.ops("LSTM", x, w, w[:, ::-1], hidden_size=1, direction="reverse", outputs=3)
     return h, y
@@ -74,7 +88,11 @@ def states_alone(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
 
 def normalised_by_less_than_nothing(b: Builder, x: ir.Value) -> ir.Value:
     """The root of a variance below 0 is no number, for that channel alone."""
-    return b.op("BatchNormalization", x, *(np.array(v, np.float32) for v in ([1, 2], [0, 1], [0, 0], [-1, 1])))
+    return b.op(
+        "BatchNormalization",
+        x,
+        *(np.array(v, np.float32) for v in ([1, 2], [0, 1], [0, 0], [-1, 1])),
+    )
 
 
 def half(name: str, number: int) -> Callable[[], Model]:
@@ -87,7 +105,9 @@ def half(name: str, number: int) -> Callable[[], Model]:
 
 
 def repeated(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
-    """A loop whose step nobody looks at, with a condition that is handed on and, from a constant, results that are collected."""
+    """A loop whose step nobody looks at, with a condition that is handed on and, from a constant,
+    results that are collected.
+    """
     results = []
     for start, outputs in ((x, 1), (b.const(np.ones((2, 3), np.float32)), 2)):
         body = b.body("turn")
@@ -95,7 +115,9 @@ def repeated(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
         go, state = body.input("go", T.BOOL, []), body.input("state", T.FLOAT, [2, 3])
         y = body.op("Add", body.op("Mul", state, np.float32(0.5)), x)
         body.output(body.op("Identity", go), y, *[body.op("Neg", y)][: outputs - 1])
-        results += b.ops("Loop", np.array(3), np.array(True), start, body=body.graph, outputs=outputs)
+        results += b.ops(
+            "Loop", np.array(3), np.array(True), start, body=body.graph, outputs=outputs
+        )
     return tuple(results)
 
 
@@ -109,28 +131,52 @@ def bits(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
 def to_one(b: Builder, x: ir.Value) -> tuple[ir.Value, ...]:
     """Rules for coordinates that differ in one element alone."""
     rules = ("pytorch_half_pixel", "half_pixel", "half_pixel_symmetric", "asymmetric")
-    return tuple(b.op("Resize", x, None, None, [1, 2, 1, 7], mode=m, coordinate_transformation_mode=r) for r in rules for m in ("linear", "cubic"))
+    return tuple(
+        b.op("Resize", x, None, None, [1, 2, 1, 7], mode=m, coordinate_transformation_mode=r)
+        for r in rules
+        for m in ("linear", "cubic")
+    )
 
 
 REDUCTIONS = ("Sum", "Mean", "Max", "L1", "L2", "SumSquare", "LogSumExp", "Prod")
 CASES = {
     "loops that nobody counts": written(repeated, 2, 3),
     "bits of negative numbers": written(bits, 2, 3),
-    "a scalar with a slope": written(lambda b, x: b.op("LeakyRelu", b.op("ReduceSum", x, keepdims=0), alpha=0.25), 2, 3),
+    "a scalar with a slope": written(
+        lambda b, x: b.op("LeakyRelu", b.op("ReduceSum", x, keepdims=0), alpha=0.25), 2, 3
+    ),
     "resized to one element": written(to_one, 1, 2, 3, 5),
-    "reduced over no axis": written(lambda b, x: tuple(b.op(f"Reduce{k}", x, noop_with_empty_axes=1) for k in REDUCTIONS), 2, 3),
+    "reduced over no axis": written(
+        lambda b, x: tuple(b.op(f"Reduce{k}", x, noop_with_empty_axes=1) for k in REDUCTIONS), 2, 3
+    ),
     "regions in half precision": half("RoiAlign", 1),
     "reduced to a scalar": drawn("ReduceSum", 0),
     "padding outside and inside the average": drawn("AveragePool", 0),
     "same padding with groups": drawn("Conv", 1),
     "the state before the sequence": written(states_alone, 2, 3, 1),
-    "the greatest of a vector": written(lambda b, x: (b.op("ArgMax", x, axis=0, keepdims=1), b.op("ArgMin", x, axis=-1, keepdims=0)), 3),
-    "a large number through a swish": written(lambda b, x: (b.op("HardSwish", b.op("Mul", x, np.float32(1.5e38))),), 1, 2, 3, 3),
+    "the greatest of a vector": written(
+        lambda b, x: (
+            b.op("ArgMax", x, axis=0, keepdims=1),
+            b.op("ArgMin", x, axis=-1, keepdims=0),
+        ),
+        3,
+    ),
+    "a large number through a swish": written(
+        lambda b, x: (b.op("HardSwish", b.op("Mul", x, np.float32(1.5e38))),), 1, 2, 3, 3
+    ),
     "a variance below 0": written(normalised_by_less_than_nothing, 1, 2, 3, 3),
-    "half of a split beside the other": written(lambda b, x: b.ops("Split", b.op("Expand", x, [2, 4, 3]), axis=-1, num_outputs=2, outputs=2)[::-1], 1, 4, 3),
+    "half of a split beside the other": written(
+        lambda b, x: b.ops(
+            "Split", b.op("Expand", x, [2, 4, 3]), axis=-1, num_outputs=2, outputs=2
+        )[::-1],
+        1,
+        4,
+        3,
+    ),
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("error::RuntimeWarning")  # numpy's own words are not for users
 @pytest.mark.parametrize("target", [*SUFFIXES, "onnx+opset=13"])
 @pytest.mark.parametrize("case", CASES)

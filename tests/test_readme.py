@@ -1,4 +1,6 @@
-"""What the README says is executed: console blocks, Python blocks, the table of exit codes, links, make targets."""
+"""What the README says is executed: console blocks, Python blocks, the table of exit codes, links,
+make targets.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ def test_python_blocks(tmp_path: Path, number: int) -> None:
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", TEXT, re.M)
-    assert [(int(code), meaning) for code, meaning in rows] == [(int(c), c.meaning) for c in ExitCode]
+    assert [(int(code), meaning) for code, meaning in rows] == [
+        (int(c), c.meaning) for c in ExitCode
+    ]
 
 
 @pytest.mark.parametrize("file", ["README.md", "samples/README.md", "tests/cli/README.md"])
 def test_links_lead_somewhere(file: str) -> None:
     text = (ROOT / file).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if not link.startswith("https://")]
+    links = [
+        link for link in re.findall(r"\]\(([^)#\s]+)", text) if not link.startswith("https://")
+    ]
     assert [link for link in links if not (ROOT / file).parent.joinpath(link).exists()] == []
 
 

@@ -1,4 +1,6 @@
-"""The sample networks: small, complete, and as good on their test sets as their description says."""
+"""The sample networks: small, complete, and as good on their test sets as their description
+says.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,15 @@ def test_a_sample_recognises_its_test_set(name: str) -> None:
     (declared,) = model.inputs
     assert declared.name == feature
     assert declared.shape is not None and declared.shape[-3:] == shape
-    scores = np.stack([model.run({feature: sample})["probabilities"].reshape(-1) for sample in inputs])
+    scores = np.stack(
+        [model.run({feature: sample})["probabilities"].reshape(-1) for sample in inputs]
+    )
     assert scores.shape == (len(labels), 10)
     np.testing.assert_allclose(scores.sum(axis=1), 1, rtol=1e-5)
     accuracy = (scores.argmax(axis=1) == labels).mean()
-    described = re.search(rf"`{name}\.mlmodel`.*\| ([\d.]+) % \|", (SAMPLES / "README.md").read_text())
+    described = re.search(
+        rf"`{name}\.mlmodel`.*\| ([\d.]+) % \|", (SAMPLES / "README.md").read_text()
+    )
     assert described
     assert f"{accuracy:.1%}" == f"{described[1]}%"
 

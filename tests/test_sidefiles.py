@@ -10,14 +10,21 @@ import onnx
 import pytest
 
 import converter
-from converter import conversion, fields, sidefiles
-from converter.batch import staging
-from converter.batch.job import Job
+from converter.commands import convert, file_diff
+from converter.commands.batch import staging
+from converter.commands.batch.job import Job
 from converter.errors import ConverterError, ExitCode
+from converter.formats import sidefiles
 from mutations import FORMS, network
 
 WITH_SIDE_FILES = {
-    **{"openvino": ["net.bin"], "openvino+ir=7": ["net.bin"], "onnx+external": ["net.data"], "nnapi": ["net.nnapi.bin"], "zhouyi": ["net.bin"]},
+    **{
+        "openvino": ["net.bin"],
+        "openvino+ir=7": ["net.bin"],
+        "onnx+external": ["net.data"],
+        "nnapi": ["net.nnapi.bin"],
+        "zhouyi": ["net.bin"],
+    },
     **{"onnx": [], "coreml": [], "nnapi+blob": [], "tflite": []},
 }
 Listing = dict[str, bytes]
@@ -33,8 +40,8 @@ def net(folder: Path, name: str, target: str | None = None) -> Path:
     return folder / name
 
 
-def convert(source: Path, target: Path, force: bool = True, **more: object) -> None:
-    conversion.convert(conversion.Request(source, target, force=force, **more))  # type: ignore[arg-type]
+def write(source: Path, target: Path, force: bool = True, **more: object) -> None:
+    convert.convert(convert.Request(source, target, force=force, **more))  # type: ignore[arg-type]
 
 
 def code_of(call: Callable[[], object]) -> tuple[str, int]:
@@ -44,13 +51,19 @@ def code_of(call: Callable[[], object]) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("target", WITH_SIDE_FILES)
-def test_the_side_files_of_a_model_are_those_that_were_written_with_it(tmp_path: Path, target: str) -> None:
+def test_the_side_files_of_a_model_are_those_that_were_written_with_it(
+    tmp_path: Path, target: str
+) -> None:
     path = net(tmp_path / "net", f"net{FORMS[target]}", target)
     for name in ("net.bin", "net.data", "net.weights", "netto.bin"):  # of whatever else
         (path.parent / name).touch()
     assert [p.name for p in sidefiles.present(path)] == WITH_SIDE_FILES[target]
     (path.parent / "broken.xml").write_bytes(b"no model")
-    assert sidefiles.present(path.with_name("broken.xml")) == sidefiles.present(path.with_name("absent.xml")) == []
+    assert (
+        sidefiles.present(path.with_name("broken.xml"))
+        == sidefiles.present(path.with_name("absent.xml"))
+        == []
+    )
 
 
 def test_a_side_file_may_be_named(tmp_path: Path) -> None:
@@ -69,44 +82,58 @@ def test_a_side_file_may_be_named(tmp_path: Path) -> None:
 def test_a_conversion_can_be_repeated(tmp_path: Path, source: str, target: str) -> None:
     """The weights that the first left beside the source are not the source's."""
     given = net(tmp_path, source)
-    convert(given, tmp_path / target)
+    write(given, tmp_path / target)
     first = listing(tmp_path)
     assert len(first) == 3
     before = (tmp_path / target).stat().st_mtime_ns
-    convert(given, tmp_path / target)
+    write(given, tmp_path / target)
     assert listing(tmp_path) == first and (tmp_path / target).stat().st_mtime_ns > before
-    assert code_of(lambda: convert(given, tmp_path / target, force=False)) == ("W302", ExitCode.UNWRITABLE)
+    assert code_of(lambda: write(given, tmp_path / target, force=False)) == (
+        "W302",
+        ExitCode.UNWRITABLE,
+    )
 
 
 @pytest.mark.parametrize(("owner", "taker"), [("net.xml", "net.txt"), ("net.txt", "net.xml")])
 @pytest.mark.parametrize("force", [True, False])
-def test_weights_of_another_model_are_not_overwritten(tmp_path: Path, owner: str, taker: str, force: bool) -> None:
+def test_weights_of_another_model_are_not_overwritten(
+    tmp_path: Path, owner: str, taker: str, force: bool
+) -> None:
     given = net(tmp_path, "net.onnx")
-    convert(given, tmp_path / owner)
+    write(given, tmp_path / owner)
     before = listing(tmp_path)
     with pytest.raises(ConverterError, match=f"a file that {owner} uses") as refused:
-        convert(given, tmp_path / taker, force)
+        write(given, tmp_path / taker, force)
     assert "force" not in refused.value.diagnostics[0].help
     with pytest.raises(ConverterError, match=f"a file that {owner} uses"):
         converter.save(network(), tmp_path / taker)
     assert listing(tmp_path) == before
     (tmp_path / owner).unlink()  # now they are nobody's
     if force:
-        convert(given, tmp_path / taker)
+        write(given, tmp_path / taker)
         assert converter.verify(given, tmp_path / taker).passed
     else:
-        assert code_of(lambda: convert(given, tmp_path / taker, force)) == ("W302", ExitCode.UNWRITABLE)
+        assert code_of(lambda: write(given, tmp_path / taker, force)) == (
+            "W302",
+            ExitCode.UNWRITABLE,
+        )
 
 
 @pytest.mark.parametrize("name", ["net.bin", "./net.bin"])
 def test_what_an_onnx_file_names_is_its_own(tmp_path: Path, name: str) -> None:
     given = net(tmp_path / "in", "net.onnx")
-    onnx.save(onnx.load(given), tmp_path / "other.onnx", save_as_external_data=True, location=name, size_threshold=0)
+    onnx.save(
+        onnx.load(given),
+        tmp_path / "other.onnx",
+        save_as_external_data=True,
+        location=name,
+        size_threshold=0,
+    )
     before = listing(tmp_path / "in")
-    assert code_of(lambda: convert(given, tmp_path / "net.xml")) == ("W302", ExitCode.UNWRITABLE)
+    assert code_of(lambda: write(given, tmp_path / "net.xml")) == ("W302", ExitCode.UNWRITABLE)
     assert listing(tmp_path / "in") == before
-    convert(given, tmp_path / "other.onnx")  # its own new result needs no side file
-    convert(given, tmp_path / "net.xml")
+    write(given, tmp_path / "other.onnx")  # its own new result needs no side file
+    write(given, tmp_path / "net.xml")
 
 
 def test_an_input_and_its_weights_are_never_overwritten(tmp_path: Path) -> None:
@@ -115,21 +142,29 @@ def test_an_input_and_its_weights_are_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "links" / "net.txt").symlink_to(given)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
     for target in ("net.xml", "net.txt", "links/net.txt"):
-        assert code_of(lambda target=target: convert(given, tmp_path / target)) == ("W302", ExitCode.USAGE)  # type: ignore[misc]
+        assert code_of(lambda target=target: write(given, tmp_path / target)) == (
+            "W302",
+            ExitCode.USAGE,
+        )  # type: ignore[misc]
     (tmp_path / "apart").mkdir()
     given.with_suffix(".bin").rename(tmp_path / "apart" / "out.bin")
     weights = {"weights": tmp_path / "apart" / "out.bin"}
-    assert code_of(lambda: convert(given, tmp_path / "apart" / "out.txt", **weights)) == ("W302", ExitCode.USAGE)
+    assert code_of(lambda: write(given, tmp_path / "apart" / "out.txt", **weights)) == (
+        "W302",
+        ExitCode.USAGE,
+    )
     assert {**before, "net.bin": (tmp_path / "apart" / "out.bin").read_bytes()} == before
 
 
 def test_a_new_zhouyi_file_does_not_take_its_predecessors_names(tmp_path: Path) -> None:
-    """The map beside it tells names that the text cannot hold; one that is left over must not rename the next network's inputs."""
+    """The map beside it tells names that the text cannot hold; one that is left over must not
+    rename the next network's inputs.
+    """
     for number, name in enumerate(("a,b", "a_b")):
         model = network()
         model.ir.graph.inputs[0].name = name
         converter.save(model, tmp_path / f"{number}.onnx")
-        convert(tmp_path / f"{number}.onnx", tmp_path / "net.txt")
+        write(tmp_path / f"{number}.onnx", tmp_path / "net.txt")
         assert [i.name for i in converter.load(tmp_path / "net.txt").inputs] == [name]
 
 
@@ -140,7 +175,10 @@ def test_a_batch_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     before = listing(out)
     job = Job("net.onnx -> openvino", "convert", str(given), "openvino", str(out / "net.xml"))
     ran = staging.execute(job, "net.onnx")
-    assert (ran.outcome["exit_code"], ran.outcome["diagnostics"][0]["code"]) == (ExitCode.UNWRITABLE, "W302")
+    assert (ran.outcome["exit_code"], ran.outcome["diagnostics"][0]["code"]) == (
+        ExitCode.UNWRITABLE,
+        "W302",
+    )
     assert listing(out) == before
     (out / "net.txt").unlink()
     for _ in range(2):
@@ -152,9 +190,9 @@ def test_a_batch_leaves_what_is_not_its_own(tmp_path: Path) -> None:
 def test_only_a_models_own_weights_count_when_bytes_are_compared(tmp_path: Path) -> None:
     a, b = net(tmp_path / "a", "net.onnx"), net(tmp_path / "b", "net.onnx")
     (tmp_path / "a" / "net.bin").write_bytes(b"of net.xml")
-    assert fields.compare(a, b) == (True, [])
+    assert file_diff.compare(a, b) == (True, [])
     c, d = net(tmp_path / "c", "net.xml"), net(tmp_path / "d", "net.xml")
-    assert fields.compare(c, d) == (True, [])
+    assert file_diff.compare(c, d) == (True, [])
     weights = d.with_suffix(".bin")
     weights.write_bytes(np.frombuffer(weights.read_bytes(), np.uint8)[::-1].tobytes())
-    assert fields.compare(c, d) == (False, ["net.bin"])
+    assert file_diff.compare(c, d) == (False, ["net.bin"])

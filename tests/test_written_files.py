@@ -1,5 +1,6 @@
-"""A small sample of written files in the engines that they are for, as their users start them. Expected numbers are onnxruntime's, of the
-network as it was built: no writer and no reader of ours has a part in them.
+"""A small sample of written files in the engines that they are for, as their users start them.
+Expected numbers are onnxruntime's, of the network as it was built: no writer and no reader of ours
+has a part in them.
 
 `make judges` asks many more, and engines that no registry has.
 """
@@ -16,11 +17,23 @@ import pytest
 
 import converter
 import networks
-from converter.model import Model
+from converter.api import Model
 from support import run_python
 
 Arrays = dict[str, np.ndarray]
-SAMPLE = ("resnet", "unet", "squeezenet", "yolo", "squeeze_excite", "dense_quantised", "detector", "last_ranks", "branches", "attention", "signal")
+SAMPLE = (
+    "resnet",
+    "unet",
+    "squeezenet",
+    "yolo",
+    "squeeze_excite",
+    "dense_quantised",
+    "detector",
+    "last_ranks",
+    "branches",
+    "attention",
+    "signal",
+)
 
 # Each output under its name; a process of its own, because LiteRT ends the one that it is in
 LITERT = """if True:
@@ -68,7 +81,11 @@ ENGINES: dict[str, tuple[str, str, Callable[[Path, Arrays], Arrays]]] = {
     "openvino": ("openvino", ".xml", in_openvino),
     "openvino, IR 10": ("openvino+ir=10", ".xml", in_openvino),
     "tflite": ("tflite", ".tflite", in_litert),
-    "tflite, plain kernels": ("tflite", ".tflite", lambda path, feeds: in_litert(path, feeds, "BUILTIN_WITHOUT_DEFAULT_DELEGATES")),
+    "tflite, plain kernels": (
+        "tflite",
+        ".tflite",
+        lambda path, feeds: in_litert(path, feeds, "BUILTIN_WITHOUT_DEFAULT_DELEGATES"),
+    ),
 }
 
 
@@ -88,11 +105,18 @@ def demand_same(found: Arrays, wanted: Arrays) -> None:
         got = found[name]
         assert got.shape == want.shape
         scale = float(np.max(np.abs(want), initial=1.0))
-        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-3, atol=2e-4 * scale, err_msg=name)
+        np.testing.assert_allclose(
+            got.astype(np.float64),
+            want.astype(np.float64),
+            rtol=1e-3,
+            atol=2e-4 * scale,
+            err_msg=name,
+        )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.sampled(5)
 def test_the_engine_computes_the_network(name: str, engine: str, tmp_path: Path) -> None:
     source, feeds, wanted = source_of(name, tmp_path)
     target, suffix, run = ENGINES[engine]
@@ -106,10 +130,19 @@ def test_the_engine_computes_the_network(name: str, engine: str, tmp_path: Path)
 def test_from_every_format(source: str, engine: str, tmp_path: Path) -> None:
     given, feeds, wanted = source_of("unet", tmp_path)
     target, suffix, run = ENGINES[engine]
-    suffixes = {"openvino+ir=7": ".xml", "coreml": ".mlmodel", "tflite": ".tflite", "nnapi": ".nnapi.json", "zhouyi": ".txt"}
+    suffixes = {
+        "openvino+ir=7": ".xml",
+        "coreml": ".mlmodel",
+        "tflite": ".tflite",
+        "nnapi": ".nnapi.json",
+        "zhouyi": ".txt",
+    }
     for folder in ("between", "made"):
         (tmp_path / folder).mkdir()
-    between, made = tmp_path / "between" / f"net{suffixes[source]}", tmp_path / "made" / f"net{suffix}"
+    between, made = (
+        tmp_path / "between" / f"net{suffixes[source]}",
+        tmp_path / "made" / f"net{suffix}",
+    )
     converter.convert(given, between, target=source)
     converter.convert(between, made, target=target)
     demand_same(run(made, feeds), wanted)
@@ -118,7 +151,11 @@ def test_from_every_format(source: str, engine: str, tmp_path: Path) -> None:
 def test_a_wrong_file_is_noticed(tmp_path: Path) -> None:
     source, feeds, wanted = source_of("squeeze_excite", tmp_path)
     model = converter.load(source)
-    weights = next(v for v in model.ir.graph.initializers.values() if v.const_value is not None and v.const_value.size > 8)
+    weights = next(
+        v
+        for v in model.ir.graph.initializers.values()
+        if v.const_value is not None and v.const_value.size > 8
+    )
     weights.const_value = ir.Tensor(weights.const_value.numpy() * np.float32(1.5))  # type: ignore[union-attr]
     for target, suffix, run in ENGINES.values():
         path = tmp_path / f"{target}{suffix}"

@@ -8,17 +8,19 @@ INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
 
 
 def main() -> None:
-    """The command `netconv`. From the first line on a request to end is obeyed; until commands run there is nothing to clean up."""
+    """The command `netconv`. From the first line on a request to end is obeyed; until commands run
+    there is nothing to clean up.
+    """
     try:
         import signal
 
-        from converter.signals import REQUESTS
+        from converter.io.signals import REQUESTS
 
         for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, leave)
-        from converter import startup
         from converter.cli.app import run
+        from converter.commands import startup
     except KeyboardInterrupt:
         leave()
     startup.prepare()
@@ -26,7 +28,9 @@ def main() -> None:
 
 
 def leave(number: int = 0, frame: Any = None) -> NoReturn:
-    """Ends the process at once: an exception could get lost in what Python is just importing, or come out as a traceback."""
+    """Ends the process at once: an exception could get lost in what Python is just importing, or
+    come out as a traceback.
+    """
     del number, frame
     import os
 

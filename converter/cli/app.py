@@ -1,4 +1,6 @@
-"""The entry point: the group of commands, each loaded when it is called, and what becomes of errors."""
+"""The entry point: the group of commands, each loaded when it is called, and what becomes of
+errors.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from typing import NoReturn
 import click
 
 import converter
-from converter import startup
 from converter.cli import console, leave
-from converter.diagnostics import Diagnostic
-from converter.errors import ConverterError, ExitCode, UsageError, WriteError
-from converter.signals import REQUESTS
+from converter.commands import startup
+from converter.errors import ConverterError, Diagnostic, ExitCode, UsageError, WriteError
+from converter.io.signals import REQUESTS
 
-# command -> its line in the help; the module converter.cli.commands.NAME is imported when the command is called
+# command -> its line in the help; the module converter.cli.commands.NAME is imported when the
+# command is called
 COMMANDS = {
     "convert": "Convert a model into another format.",
     "check": "Is a file valid; what in it would not convert?",
@@ -58,30 +60,48 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             close = difflib.get_close_matches(args[0], COMMANDS, 1)
             raise UsageError(
-                Diagnostic("U501", f"no such command {args[0]!r}", help=f"did you mean {close[0]!r}?" if close else "netconv --help lists the commands")
+                Diagnostic(
+                    "U501",
+                    f"no such command {args[0]!r}",
+                    help=f"did you mean {close[0]!r}?"
+                    if close
+                    else "netconv --help lists the commands",
+                )
             )
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog="netconv COMMAND --help explains a command.")
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="netconv COMMAND --help explains a command.",
+)
 @click.version_option(converter.__version__, prog_name="netconv")
 def app() -> None:
-    """Convert neural networks between Core ML, OpenVINO IR, Zhouyi Compass IR, ONNX and NNAPI, and prove that the result is the same network."""
+    """Convert neural networks between Core ML, OpenVINO IR, Zhouyi Compass IR, ONNX and NNAPI, and
+    prove that the result is the same network.
+    """
 
 
 def run() -> NoReturn:
-    """Runs the command line and exits with a code of ExitCode. A request to end is answered as Ctrl-C is: what is half made is removed."""
+    """Runs the command line and exits with a code of ExitCode. A request to end is answered as
+    Ctrl-C is: what is half made is removed.
+    """
     try:
         for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, leave):
                 signal.signal(number, _interrupt)
         code = int(_guarded())
         _ignore_requests()
-    except KeyboardInterrupt:  # once more, while the first was answered, or after everything was done
+    except (
+        KeyboardInterrupt
+    ):  # once more, while the first was answered, or after everything was done
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
     startup.finish()
@@ -89,16 +109,22 @@ def run() -> NoReturn:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or die of it, thus not in there."""
+    """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or
+    die of it, thus not in there.
+    """
     while frame is not None:
-        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
+            frame.f_locals.get("self"), ExtensionFileLoader
+        ):
             leave()
         frame = frame.f_back
     raise KeyboardInterrupt
 
 
 def _ignore_requests() -> None:
-    """What ends already needs no more requests to end: Python would die of them while it cleans up."""
+    """What ends already needs no more requests to end: Python would die of them while it cleans
+    up.
+    """
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -134,7 +160,9 @@ def _call() -> int:
     except BrokenPipeError:
         raise
     except MemoryError:
-        return console.current().refuse(WriteError(Diagnostic("U503", "there is not enough memory for this")))
+        return console.current().refuse(
+            WriteError(Diagnostic("U503", "there is not enough memory for this"))
+        )
     except SystemExit:  # click's own answer to a closed pipe
         return int(console.current().code)
     except Exception as e:
@@ -147,5 +175,11 @@ def _usage(e: click.UsageError) -> UsageError:
     """click's own complaint in our form."""
     possible = getattr(e, "possibilities", None) or ()
     message = e.message if isinstance(e, click.NoSuchOption) else e.format_message()
-    help = f"did you mean {' or '.join(sorted(possible))}?" if possible else f"{e.ctx.command_path} --help" if e.ctx is not None else ""
+    help = (
+        f"did you mean {' or '.join(sorted(possible))}?"
+        if possible
+        else f"{e.ctx.command_path} --help"
+        if e.ctx is not None
+        else ""
+    )
     return UsageError(Diagnostic("U501", message.split(" Did you mean")[0].rstrip("."), help=help))

@@ -1,4 +1,6 @@
-"""What every command shares: its options, its console, and parameters that suggest what was meant."""
+"""What every command shares: its options, its console, and parameters that suggest what was
+meant.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings
-from converter.diagnostics import Diagnostic
-from converter.errors import ExitCode, UsageError
+from converter.errors import Diagnostic, ExitCode, UsageError
 
 Body = Callable[..., ExitCode | None]
 DATA = ("text", "json")
@@ -28,7 +29,13 @@ class Choice(click.Choice[str]):
             return str(value)
         name = f"{param.opts[0]}: " if param is not None and param.opts[0].startswith("-") else ""
         close = difflib.get_close_matches(str(value), known, 1)
-        raise UsageError(Diagnostic("U501", f"{name}{value!r} is not one of {', '.join(known)}", help=f"did you mean {close[0]!r}?" if close else ""))
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"{name}{value!r} is not one of {', '.join(known)}",
+                help=f"did you mean {close[0]!r}?" if close else "",
+            )
+        )
 
 
 class FormatName(click.ParamType):  # type: ignore[type-arg]
@@ -48,7 +55,9 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
             formats.get(str(value))
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         from converter.formats import FORMATS
 
         return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
@@ -60,30 +69,42 @@ class Code(click.ParamType):  # type: ignore[type-arg]
     name = "CODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from converter.diagnostics import CODES
+        from converter.commands.explain import CODES
 
         if value not in CODES:
-            raise UsageError(Diagnostic("U501", f"unknown code {value!r}", help="netconv explain lists all"))
+            raise UsageError(
+                Diagnostic("U501", f"unknown code {value!r}", help="netconv explain lists all")
+            )
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from converter.diagnostics import CODES
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from converter.commands.explain import CODES
 
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
 
 
 class FilePath(click.ParamType):  # type: ignore[type-arg]
-    """A path that may not exist: a missing input is exit code 4 with our own message, not click's 2."""
+    """A path that may not exist: a missing input is exit code 4 with our own message, not click's
+    2.
+    """
 
     name = "FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
             help = "netconv batch takes URLs: as models and out of its job file, as -o and --report"
-            raise UsageError(Diagnostic("U501", f"{str(value)!r} is a URL, and files alone are meant here", help=help))
+            raise UsageError(
+                Diagnostic(
+                    "U501", f"{str(value)!r} is a URL, and files alone are meant here", help=help
+                )
+            )
         return Path(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -99,18 +120,36 @@ class Place(FilePath):
 class Command(click.Command):
     """A command whose defaults may come from the environment and a settings file."""
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         from converter.cli.app import COMMANDS
 
-        console.use(console.Console(command=str(self.name), format=_early_format(args), color="auto"))
-        extra["default_map"] = settings.load(settings.find(), str(self.name), {str(p.name) for p in self.params}, set(COMMANDS))
+        console.use(
+            console.Console(command=str(self.name), format=_early_format(args), color="auto")
+        )
+        extra["default_map"] = settings.load(
+            settings.find(), str(self.name), {str(p.name) for p in self.params}, set(COMMANDS)
+        )
         return super().make_context(info_name, args, parent, **extra)
 
 
 def _early_format(args: Sequence[str]) -> str:
-    """The output format as far as it can be told before the arguments are parsed: complaints about them are rendered in it too."""
+    """The output format as far as it can be told before the arguments are parsed: complaints about
+    them are rendered in it too.
+    """
     for i, a in enumerate(args):
-        value = a.partition("=")[2] if a.startswith("--format=") else args[i + 1] if a == "--format" and i + 1 < len(args) else ""
+        value = (
+            a.partition("=")[2]
+            if a.startswith("--format=")
+            else args[i + 1]
+            if a == "--format" and i + 1 < len(args)
+            else ""
+        )
         if value in REPORTS:
             return value
     return "text"
@@ -119,17 +158,35 @@ def _early_format(args: Sequence[str]) -> str:
 def option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
     """click.option, with the environment variable that the option's name gives."""
     long = max((n for n in names if n.startswith("-")), key=len)
-    return click.option(*names, envvar=settings.variable(long.lstrip("-").replace("-", "_")), **keywords)
+    return click.option(
+        *names, envvar=settings.variable(long.lstrip("-").replace("-", "_")), **keywords
+    )
 
 
-def subcommand(name: str, formats: Sequence[str] = DATA, examples: str = "") -> Callable[[Body], click.Command]:
-    """A command with the common options. Its function takes a Console and its own parameters, and may return an exit code."""
+def subcommand(
+    name: str, formats: Sequence[str] = DATA, examples: str = ""
+) -> Callable[[Body], click.Command]:
+    """A command with the common options. Its function takes a Console and its own parameters, and
+    may return an exit code.
+    """
 
     def decorate(body: Body) -> click.Command:
         def callback(
-            quiet: bool, verbose: int, color: str, format: str, strict: bool, log: str | None, allow: tuple[str, ...], deny: tuple[str, ...], **own: Any
+            quiet: bool,
+            verbose: int,
+            color: str,
+            format: str,
+            strict: bool,
+            log: str | None,
+            allow: tuple[str, ...],
+            deny: tuple[str, ...],
+            **own: Any,
         ) -> int:
-            made = console.use(console.Console(name, format, -1 if quiet else verbose, color, strict, log, allow, deny))
+            made = console.use(
+                console.Console(
+                    name, format, -1 if quiet else verbose, color, strict, log, allow, deny
+                )
+            )
             code = body(made, **own)
             if code is not None:
                 made.verdict(code)
@@ -139,9 +196,20 @@ def subcommand(name: str, formats: Sequence[str] = DATA, examples: str = "") -> 
         wrapped: Any = callback
         for add in reversed(_common(formats)):
             wrapped = add(wrapped)
-        wrapped.__click_params__ += getattr(body, "__click_params__", [])  # click reverses: a command's own options come first
-        epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()) if examples else None
-        return click.command(name, cls=Command, epilog=epilog, context_settings={"help_option_names": ["-h", "--help"]})(wrapped)
+        wrapped.__click_params__ += getattr(
+            body, "__click_params__", []
+        )  # click reverses: a command's own options come first
+        epilog = (
+            "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.splitlines())
+            if examples
+            else None
+        )
+        return click.command(
+            name,
+            cls=Command,
+            epilog=epilog,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )(wrapped)
 
     return decorate
 
@@ -150,18 +218,45 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
     return [
         option("-q", "--quiet", is_flag=True, help="Only errors."),
         option("-v", "--verbose", count=True, help="More; twice: much more."),
-        option("--color", type=Choice(["auto", "always", "never"]), default="auto", help="Colours (NO_COLOR is respected)."),
-        option("--format", type=Choice(formats), default="text", help=f"Form of the output: {', '.join(formats)}."),
+        option(
+            "--color",
+            type=Choice(["auto", "always", "never"]),
+            default="auto",
+            help="Colours (NO_COLOR is respected).",
+        ),
+        option(
+            "--format",
+            type=Choice(formats),
+            default="text",
+            help=f"Form of the output: {', '.join(formats)}.",
+        ),
         option("--strict", is_flag=True, help="A warning is a finding (exit 1)."),
-        option("--deny", metavar="CODE", type=Code(), multiple=True, help="A warning with this code is a finding (exit 1)."),
-        option("--allow", metavar="CODE", type=Code(), multiple=True, help="A warning with this code is none, even under --strict."),
+        option(
+            "--deny",
+            metavar="CODE",
+            type=Code(),
+            multiple=True,
+            help="A warning with this code is a finding (exit 1).",
+        ),
+        option(
+            "--allow",
+            metavar="CODE",
+            type=Code(),
+            multiple=True,
+            help="A warning with this code is none, even under --strict.",
+        ),
         option("--log", metavar="FILE.jsonl", help="Append all diagnostics to a file."),
     ]
 
 
 def dequantize_option(body: Body) -> Body:
     """--dequantize: exact integer arithmetic as quantised numbers."""
-    add = option("--dequantize", is_flag=True, help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and DequantizeLinear.")
+    add = option(
+        "--dequantize",
+        is_flag=True,
+        help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
+        "DequantizeLinear.",
+    )
     wrapped: Body = add(body)
     return wrapped
 
@@ -169,14 +264,26 @@ def dequantize_option(body: Body) -> Body:
 def native_option(body: Body) -> Body:
     """--native: whether files run in their own engines."""
     text = "Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite): where installed, always, never."
-    add = option("--native", type=Choice(["auto", "on", "off"]), default="auto", show_default=True, help=text)
+    add = option(
+        "--native", type=Choice(["auto", "on", "off"]), default="auto", show_default=True, help=text
+    )
     wrapped: Body = add(body)
     return wrapped
 
 
 def source_options(body: Body) -> Body:
     """-f and --weights: how to read the input."""
-    add_weights = option("--weights", type=FilePath(), help="The file with the weights, where it is not beside the model.")
-    add_format = option("-f", "--from", "source", type=FormatName(), help="The input's format (otherwise told from its content).")
+    add_weights = option(
+        "--weights",
+        type=FilePath(),
+        help="The file with the weights, where it is not beside the model.",
+    )
+    add_format = option(
+        "-f",
+        "--from",
+        "source",
+        type=FormatName(),
+        help="The input's format (otherwise told from its content).",
+    )
     wrapped: Body = add_format(add_weights(body))
     return wrapped

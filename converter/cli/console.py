@@ -1,4 +1,6 @@
-"""Where results and diagnostics go: text for people on a terminal, or one document of a machine's format."""
+"""Where results and diagnostics go: text for people on a terminal, or one document of a machine's
+format.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,14 @@ from typing import Any
 
 import click
 
-from converter.diagnostics import Diagnostic
-from converter.errors import ConverterError, ExitCode, WriteError
+from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 
 
 @dataclass
 class Console:
-    """One command's output. Text goes out at once; for other formats everything is collected and rendered by `finish`."""
+    """One command's output. Text goes out at once; for other formats everything is collected and
+    rendered by `finish`.
+    """
 
     command: str = ""
     format: str = "text"
@@ -41,27 +44,39 @@ class Console:
         return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
     def say(self, line: str = "", level: int = 0) -> None:
-        """A line of the result (level 0), or one that only -v (1) or -vv (2) shows. Nothing with -q or another format."""
+        """A line of the result (level 0), or one that only -v (1) or -vv (2) shows. Nothing with -q
+        or another format.
+        """
         if self.text and self.verbosity >= level:
             click.echo(line, color=self.colored(sys.stdout))
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
-        """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding under --strict or --deny."""
+        """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding
+        under --strict or --deny.
+        """
         self.record(diagnostics)
         shown = [d for d in diagnostics if d.level == "error" or self.verbosity >= 0]
         if self.text and shown:
-            from converter.report.text import render
+            from converter.commands.report.text import render
 
-            click.echo(render(shown), err=err, color=self.colored(sys.stderr if err else sys.stdout))
+            click.echo(
+                render(shown), err=err, color=self.colored(sys.stderr if err else sys.stdout)
+            )
 
     def record(self, diagnostics: Sequence[Diagnostic]) -> None:
         """Diagnostics that the result itself shows: for the log and for other formats than text."""
         self.diagnostics.extend(diagnostics)
-        if any(d.level == "warning" and (d.code in self.deny or (self.strict and d.code not in self.allow)) for d in diagnostics):
+        if any(
+            d.level == "warning"
+            and (d.code in self.deny or (self.strict and d.code not in self.allow))
+            for d in diagnostics
+        ):
             self.verdict(ExitCode.FINDING)
 
     def verdict(self, code: ExitCode) -> None:
-        """Sets the exit code; the first that is not OK stays. Call before printing: a closed pipe ends the command."""
+        """Sets the exit code; the first that is not OK stays. Call before printing: a closed pipe
+        ends the command.
+        """
         if self.code == ExitCode.OK:
             self.code = code
 
@@ -78,9 +93,18 @@ class Console:
     def finish(self) -> int:
         """Renders what was collected, writes the log, gives the exit code."""
         if not self.text:
-            from converter.report import machine
+            from converter.commands.report import machine
 
-            click.echo(machine.render(self.format, self.command, int(self.code), self.diagnostics, self.cases, self.result))
+            click.echo(
+                machine.render(
+                    self.format,
+                    self.command,
+                    int(self.code),
+                    self.diagnostics,
+                    self.cases,
+                    self.result,
+                )
+            )
         if self.log:
             self._write_log(self.log)
         return int(self.code)
@@ -88,13 +112,18 @@ class Console:
     def _write_log(self, path: str) -> None:
         import json
 
-        lines = [{"event": "diagnostic", "command": self.command, **d.as_json()} for d in self.diagnostics]
+        lines = [
+            {"event": "diagnostic", "command": self.command, **d.as_json()}
+            for d in self.diagnostics
+        ]
         lines.append({"event": "end", "command": self.command, "exit_code": int(self.code)})
         try:
             with open(path, "a", encoding="utf-8") as f:
                 f.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         except OSError as e:
-            raise WriteError(Diagnostic("W301", f"cannot write the log {path}: {e.strerror}")) from None
+            raise WriteError(
+                Diagnostic("W301", f"cannot write the log {path}: {e.strerror}")
+            ) from None
 
 
 _current = Console()

@@ -1,4 +1,6 @@
-"""What happens when netconv itself is wrong: the traceback goes to a file, the user gets one line."""
+"""What happens when netconv itself is wrong: the traceback goes to a file, the user gets one
+line.
+"""
 
 from __future__ import annotations
 
@@ -20,5 +22,9 @@ def apologise(error: BaseException) -> int:
         f.write(f"netconv {converter.__version__}, Python {sys.version}\n{sys.argv}\n\n")
         f.writelines(traceback.format_exception(error))
     what = f"{type(error).__name__}: {error}".splitlines()[0]
-    click.echo(f"Sorry, this is a bug in netconv ({what}). Please report it with {path} and the output of `netconv env`.", err=True)
+    click.echo(
+        f"Sorry, this is a bug in netconv ({what}). Please report it with {path} and the "
+        "output of `netconv env`.",
+        err=True,
+    )
     return ExitCode.BUG

@@ -1,7 +1,9 @@
-"""Where an option's value comes from: the flag, the variable NETCONV_X, netconv.toml or [tool.netconv], the default; in this order.
+"""Where an option's value comes from: the flag, the variable NETCONV_X, netconv.toml or
+[tool.netconv], the default; in this order.
 
-A settings file is looked for in the working folder and above it; the first netconv.toml, or pyproject.toml with a table
-[tool.netconv], counts. Keys are the long names of options; a table named after a command holds what is for that command alone.
+A settings file is looked for in the working folder and above it; the first netconv.toml, or
+pyproject.toml with a table [tool.netconv], counts. Keys are the long names of options; a table
+named after a command holds what is for that command alone.
 """
 
 from __future__ import annotations
@@ -13,12 +15,28 @@ from typing import Any
 
 import click
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError
+from converter.errors import Diagnostic, UsageError, Where
 
 # options that may be set outside the command line: not files and names, which belong to one call
 SETTABLE = {
-    *("quiet", "verbose", "color", "format", "strict", "log", "seed", "engine", "rtol", "atol", "metric", "io_layout", "tensors", "mode", "data", "force"),
+    *(
+        "quiet",
+        "verbose",
+        "color",
+        "format",
+        "strict",
+        "log",
+        "seed",
+        "engine",
+        "rtol",
+        "atol",
+        "metric",
+        "io_layout",
+        "tensors",
+        "mode",
+        "data",
+        "force",
+    ),
     *("jobs", "progress", "scheduler", "seeds", "native"),
 }
 
@@ -39,13 +57,17 @@ def find() -> Path | None:
     for folder in (here, *here.parents):
         if (own := folder / "netconv.toml").is_file():
             return own
-        if (project := folder / "pyproject.toml").is_file() and b"[tool.netconv" in project.read_bytes():
+        if (
+            project := folder / "pyproject.toml"
+        ).is_file() and b"[tool.netconv" in project.read_bytes():
             return project
     return None
 
 
 def load(path: Path | None, command: str, known: set[str], commands: set[str]) -> dict[str, Any]:
-    """The file's values for a command, by parameter name. UsageError for keys that no command has."""
+    """The file's values for a command, by parameter name. UsageError for keys that no command
+    has.
+    """
     if path is None:
         return {}
     data = _parse(path)
@@ -54,11 +76,23 @@ def load(path: Path | None, command: str, known: set[str], commands: set[str]) -
         name = key.replace("-", "_")
         if name not in SETTABLE:
             close = difflib.get_close_matches(name, SETTABLE, 1)
-            help = f"did you mean {close[0].replace('_', '-')!r}?" if close else f"known: {', '.join(sorted(s.replace('_', '-') for s in SETTABLE))}"
-            raise UsageError(Diagnostic("U501", f"unknown setting {key!r}", where=Where(str(path)), help=help))
+            help = (
+                f"did you mean {close[0].replace('_', '-')!r}?"
+                if close
+                else f"known: {', '.join(sorted(s.replace('_', '-') for s in SETTABLE))}"
+            )
+            raise UsageError(
+                Diagnostic("U501", f"unknown setting {key!r}", where=Where(str(path)), help=help)
+            )
     for key, value in data.items():
         if isinstance(value, dict) and key not in commands:
-            raise UsageError(Diagnostic("U501", f"the table [{key}] is not named after a command", where=Where(str(path))))
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"the table [{key}] is not named after a command",
+                    where=Where(str(path)),
+                )
+            )
     merged = {**{k: v for k, v in data.items() if not isinstance(v, dict)}, **own}
     return {k.replace("-", "_"): v for k, v in merged.items() if k.replace("-", "_") in known}
 
@@ -69,10 +103,16 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
-        raise UsageError(Diagnostic("U501", f"cannot read the settings: {e.strerror}", where=Where(str(path)))) from None
+        raise UsageError(
+            Diagnostic("U501", f"cannot read the settings: {e.strerror}", where=Where(str(path)))
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise UsageError(Diagnostic("U501", f"not valid TOML: {e}", where=Where(str(path)))) from None
-    found: dict[str, Any] = data.get("tool", {}).get("netconv", {}) if path.name == "pyproject.toml" else data
+        raise UsageError(
+            Diagnostic("U501", f"not valid TOML: {e}", where=Where(str(path)))
+        ) from None
+    found: dict[str, Any] = (
+        data.get("tool", {}).get("netconv", {}) if path.name == "pyproject.toml" else data
+    )
     return found
 
 

@@ -9,8 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.diagnostics import Diagnostic
-from converter.errors import UsageError
+from converter.errors import Diagnostic, UsageError
 
 DASH = Path("-")
 
@@ -35,14 +34,24 @@ def named_output(path: Path, target: str | None) -> Iterator[Path]:
         yield path
         return
     if target is None:
-        raise UsageError(Diagnostic("U501", "standard output has no suffix", help="name the format with -t FORMAT"))
+        raise UsageError(
+            Diagnostic(
+                "U501", "standard output has no suffix", help="name the format with -t FORMAT"
+            )
+        )
     from converter import formats
 
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         work = Path(folder) / f"stdout{formats.get(target.split('+')[0]).suffixes[0]}"
         yield work
         if len(list(Path(folder).iterdir())) > 1:
-            raise UsageError(Diagnostic("U501", f"{target} needs more than one file, standard output is one", help="write to a file with -o"))
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"{target} needs more than one file, standard output is one",
+                    help="write to a file with -o",
+                )
+            )
         with open(work, "rb") as f:
             shutil.copyfileobj(f, sys.stdout.buffer)
         sys.stdout.buffer.flush()

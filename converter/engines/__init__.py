@@ -1,7 +1,15 @@
-"""Things that can execute a model. Each is one small adapter, loaded when asked for.
+"""Engines that execute a model. Each is one small adapter, loaded when asked for.
 
-An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays by input name and returns arrays by output name,
-in the model's order.
+An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays by input name and
+returns arrays by output name, in the model's order.
+
+onnxruntime.py  the default
+reference.py    onnx's own evaluator: slow, written independently of onnxruntime
+openvino.py     OpenVINO's runtime, by way of the IR v11 writer
+litert.py       LiteRT, by way of the TensorFlow Lite writer
+coreml.py       Core ML on macOS, by way of the Core ML writer
+file.py         a model file itself in the engine it is written for
+file_child.py   the process in which that engine runs
 """
 
 from __future__ import annotations
@@ -9,11 +17,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from converter.diagnostics import Diagnostic
-from converter.errors import UsageError
+from converter.errors import Diagnostic, UsageError
 
 if TYPE_CHECKING:
-    from converter.model import Model
+    from converter.graph.network import Network
 
 ENGINES = {
     "onnxruntime": "converter.engines.onnxruntime",
@@ -29,15 +36,31 @@ class Prepared(Protocol):
 
 
 class Engine(Protocol):
-    def prepare(self, model: Model) -> Prepared: ...
+    def prepare(self, model: Network) -> Prepared: ...
 
 
 def get(name: str) -> Engine:
     """The engine called `name`; UsageError when it is unknown or not installed."""
     if name not in ENGINES:
-        raise UsageError(Diagnostic("U501", f"unknown engine {name!r}", help=f"known: {', '.join(ENGINES)}"))
+        raise UsageError(
+            Diagnostic("U501", f"unknown engine {name!r}", help=f"known: {', '.join(ENGINES)}")
+        )
     try:
         engine: Engine = importlib.import_module(ENGINES[name])
         return engine
     except ImportError as e:
-        raise UsageError(Diagnostic("U502", f"the engine {name!r} is not installed ({e.name})", help=f"pip install 'netconv[{name}]'")) from None
+        raise UsageError(
+            Diagnostic(
+                "U502",
+                f"the engine {name!r} is not installed ({e.name})",
+                help=f"pip install 'netconv[{name}]'",
+            )
+        ) from None
+
+
+def run(network: Network, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Any]:
+    """The outputs of one run by name, in the network's order; `feeds` are cast to the declared
+    types.
+    """
+    results: dict[str, Any] = get(engine).prepare(network).run(network.check_feeds(feeds))
+    return results

@@ -1,4 +1,6 @@
-"""Core ML itself, on macOS: the model goes through our own Core ML writer and is run by the system's framework."""
+"""Core ML itself, on macOS: the model goes through our own Core ML writer and is run by the
+system's framework.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converter.diagnostics import Diagnostic
 from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import ConverterError, UnsupportedError, UsageError
-from converter.format import Flavour
+from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError
+from converter.formats.format import Flavour
 
 if TYPE_CHECKING:
-    from converter.model import Model
+    from converter.graph.network import Network
 
 
 @dataclass
@@ -28,7 +29,9 @@ class Prepared:
 
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
         try:
-            results = self.network.predict({name: _feature(np.asarray(array)) for name, array in feeds.items()})
+            results = self.network.predict(
+                {name: _feature(np.asarray(array)) for name, array in feeds.items()}
+            )
         except Exception as e:  # the framework's errors come as RuntimeError
             raise UsageError(Diagnostic("N403", f"coreml: {first_line(e)}")) from None
         missing = [name for name, _ in self.outputs if name not in results]
@@ -42,10 +45,18 @@ def _feature(array: np.ndarray) -> np.ndarray:
     return array.astype(np.int32) if array.dtype.kind in "iub" else array.astype(np.float32)
 
 
-def prepare(model: Model) -> Prepared:
-    """UnsupportedError N403 on any other system than macOS: only Apple's framework executes Core ML models."""
+def prepare(model: Network) -> Prepared:
+    """UnsupportedError N403 on any other system than macOS: only Apple's framework executes Core ML
+    models.
+    """
     if sys.platform != "darwin":
-        raise UnsupportedError(Diagnostic("N403", "Core ML models are executed by macOS only", help="use the default engine: --engine onnxruntime"))
+        raise UnsupportedError(
+            Diagnostic(
+                "N403",
+                "Core ML models are executed by macOS only",
+                help="use the default engine: --engine onnxruntime",
+            )
+        )
     refuse_opaque(model.ir)
     import coremltools
 
@@ -55,10 +66,14 @@ def prepare(model: Model) -> Prepared:
         path = Path(folder) / "model.mlmodel"
         try:
             get("coreml").write(model, path, Flavour("coreml"))
-            network = coremltools.models.MLModel(str(path), compute_units=coremltools.ComputeUnit.CPU_ONLY)
+            network = coremltools.models.MLModel(
+                str(path), compute_units=coremltools.ComputeUnit.CPU_ONLY
+            )
         except ConverterError:
             raise
         except Exception as e:
-            raise UnsupportedError(Diagnostic("N403", f"coreml cannot run this model: {first_line(e)}")) from None
+            raise UnsupportedError(
+                Diagnostic("N403", f"coreml cannot run this model: {first_line(e)}")
+            ) from None
     names = unique([o.name for o in model.outputs])
     return Prepared(network, [(n, o.dtype) for n, o in zip(names, model.outputs, strict=True)])

@@ -1,6 +1,8 @@
-"""A model file in the engine that it is written for: the file itself, not what netconv reads from it, in a process of its own.
+"""A model file in the engine that it is written for: the file itself, not what netconv reads from
+it, in a process of its own.
 
-Each engine takes the file with its default options first; numbers are computed with options that are exact (see file_child.py).
+Each engine takes the file with its default options first; numbers are computed with options that
+are exact (see file_child.py).
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ import numpy as np
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
-    from converter.model import Model
+    from converter.graph.network import Network
 
 # name of an engine -> the module that has it
 MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert"}
 TIMEOUT = 600  # seconds that loading and running one file may take
 
 
-def engine_of(model: Model) -> str:
-    """The name of the engine that the file of a model is written for; "" when there is none here, or the model has no file."""
+def engine_of(model: Network) -> str:
+    """The name of the engine that the file of a model is written for; "" when there is none here,
+    or the model has no file.
+    """
     from converter import formats
 
     if model.source is None or model.format not in formats.FORMATS or not model.source.is_file():
@@ -48,9 +52,11 @@ def available(engine: str) -> bool:
 class Run:
     """What became of a file in its engine.
 
-    stage: "done"; "load" or "run" (refused, `error` is the engine's own word), "boundary" (it has other inputs than the feeds), "feed" (Python
-    cannot give it such inputs), "crash", "timeout", "memory", or "absent". `feed` is the place of the feed that went wrong. `outputs` are the file's outputs,
-    by every name they go by; `results` has for each feed the arrays by place; one that Python cannot hold is absent.
+    stage: "done"; "load" or "run" (refused, `error` is the engine's own word), "boundary" (it has
+    other inputs than the feeds), "feed" (Python cannot give it such inputs), "crash", "timeout",
+    "memory", or "absent". `feed` is the place of the feed that went wrong. `outputs` are the file's
+    outputs, by every name they go by; `results` has for each feed the arrays by place; one that
+    Python cannot hold is absent.
     """
 
     stage: str
@@ -60,21 +66,56 @@ class Run:
     results: tuple[Mapping[int, Array], ...] = field(default=())
 
 
-def run(engine: str, path: Path, names: Sequence[str], feeds: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]] | None = None) -> Run:
-    """Loads the file with default options and computes its outputs for each feed: arrays in the order of `names`, or (no names) of the file.
+def run(
+    engine: str,
+    path: Path,
+    names: Sequence[str],
+    feeds: Sequence[Sequence[Array]],
+    expected: Sequence[Sequence[Array]] | None = None,
+) -> Run:
+    """Loads the file with default options and computes its outputs for each feed: arrays in the
+    order of `names`, or (no names) of the file.
 
-    With `expected`, results by feed and output, they are computed with exact options: an engine that gives just these with default ones, too,
-    need not load the file again.
+    With `expected`, results by feed and output, they are computed with exact options: an engine
+    that gives just these with default ones, too, need not load the file again.
     """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         request, made, report = (Path(folder) / n for n in ("in.npz", "out.npz", "report.json"))
-        arrays: dict[str, Any] = {f"feed/{k}/{i}": _plain(a) for k, feed in enumerate(feeds) for i, a in enumerate(feed)}
-        arrays.update((f"expected/{k}/{i}", _plain(a)) for k, results in enumerate(expected or ()) for i, a in enumerate(results))
-        np.savez(request, names=np.array(list(names), str), feeds=np.array(len(feeds)), exact=np.array(expected is not None), **arrays)
+        arrays: dict[str, Any] = {
+            f"feed/{k}/{i}": _plain(a) for k, feed in enumerate(feeds) for i, a in enumerate(feed)
+        }
+        arrays.update(
+            (f"expected/{k}/{i}", _plain(a))
+            for k, results in enumerate(expected or ())
+            for i, a in enumerate(results)
+        )
+        np.savez(
+            request,
+            names=np.array(list(names), str),
+            feeds=np.array(len(feeds)),
+            exact=np.array(expected is not None),
+            **arrays,
+        )
         child = Path(__file__).with_name("file_child.py")
-        command = [sys.executable, "-P", str(child), engine, str(path.absolute()), str(request), str(made), str(report)]
+        command = [
+            sys.executable,
+            "-P",
+            str(child),
+            engine,
+            str(path.absolute()),
+            str(request),
+            str(made),
+            str(report),
+        ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return Run("timeout", f"it did not finish within {TIMEOUT} seconds")
         if not report.exists():
@@ -95,7 +136,11 @@ def _ended(done: subprocess.CompletedProcess[str]) -> Run:
     last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "")
     if done.returncode == 1 and last.startswith("MemoryError"):
         return Run("memory", last)
-    how = f"it ends its process ({_signal(-done.returncode)})" if done.returncode < 0 else f"its process ended with code {done.returncode}"
+    how = (
+        f"it ends its process ({_signal(-done.returncode)})"
+        if done.returncode < 0
+        else f"its process ended with code {done.returncode}"
+    )
     return Run("crash", how + (f": {one_line(last)}" if last else ""))
 
 
@@ -107,14 +152,26 @@ def _signal(number: int) -> str:
 
 
 def _plain(array: Array) -> Array:
-    """As numpy stores it without pickling; a type that numpy does not have itself as floats (the engine's port says what it really takes)."""
+    """As numpy stores it without pickling; a type that numpy does not have itself as floats (the
+    engine's port says what it really takes).
+    """
     if array.dtype == object:
         return array.astype(str)
-    return array if array.dtype.kind in "fiubSU" and array.dtype.isbuiltin else array.astype(np.float32)
+    return (
+        array
+        if array.dtype.kind in "fiubSU" and array.dtype.isbuiltin
+        else array.astype(np.float32)
+    )
 
 
 def one_line(text: str) -> str:
-    """The part of an engine's complaint that says what is wrong, without the places in its own sources."""
+    """The part of an engine's complaint that says what is wrong, without the places in its own
+    sources.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(("Exception from ", "Check '", "at ", "File "))]
+    said = [
+        line
+        for line in lines
+        if not line.startswith(("Exception from ", "Check '", "at ", "File "))
+    ]
     return " ".join((said or lines)[:3])

@@ -1,10 +1,12 @@
-"""Runs one model file in the engine it is written for, in a process of its own: an engine may abort, and an abort cannot be caught.
+"""Runs one model file in the engine it is written for, in a process of its own: an engine may
+abort, and an abort cannot be caught.
 
     python file_child.py ENGINE MODEL REQUEST.npz RESULTS.npz REPORT.json
 
-REQUEST.npz holds `names`, the inputs as the caller knows them (one for each; empty: by order), arrays called feed/FEED/INPUT, counted from 0,
-`feeds` (how many), `exact` (whether exact options are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT. REPORT.json says
-what the file takes and gives, and how far it came; see converter.engines.file.
+REQUEST.npz holds `names`, the inputs as the caller knows them (one for each; empty: by order),
+arrays called feed/FEED/INPUT, counted from 0, `feeds` (how many), `exact` (whether exact options
+are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
+REPORT.json says what the file takes and gives, and how far it came; see converter.engines.file.
 Nothing of netconv is imported here.
 """
 
@@ -18,7 +20,11 @@ from typing import Any
 import numpy as np
 
 THREADS = 1
-Port = dict[str, Any]  # names: every name it goes by; type: numpy's word, "" where numpy has none; shape: a size, or None where it is open
+Port = dict[
+    str, Any
+    # names: every name it goes by; type: numpy's word, "" where numpy has none; shape: a size, or
+    # None where it is open
+]
 
 
 class Boundary(Exception):
@@ -26,7 +32,9 @@ class Boundary(Exception):
 
 
 class OnnxRuntime:
-    """Exact is what the basic optimisations leave as it is; the others may compute quantised layers in other types."""
+    """Exact is what the basic optimisations leave as it is; the others may compute quantised layers
+    in other types.
+    """
 
     may_be_exact = True  # with default options, for most networks
 
@@ -49,7 +57,10 @@ class OnnxRuntime:
         return onnxruntime.InferenceSession(self.path, options, providers=["CPUExecutionProvider"])
 
     def inputs(self) -> list[Port]:
-        return [self._port(i) for i in (*self.session.get_inputs(), *self.session.get_overridable_initializers())]
+        return [
+            self._port(i)
+            for i in (*self.session.get_inputs(), *self.session.get_overridable_initializers())
+        ]
 
     def required(self) -> int:
         return len(self.session.get_inputs())
@@ -58,10 +69,18 @@ class OnnxRuntime:
         return [self._port(o) for o in self.session.get_outputs()]
 
     def _port(self, port: Any) -> Port:
-        kind = port.type.removeprefix("tensor(").removesuffix(")") if port.type.startswith("tensor(") else ""
+        kind = (
+            port.type.removeprefix("tensor(").removesuffix(")")
+            if port.type.startswith("tensor(")
+            else ""
+        )
         word = {"float": "float32", "double": "float64", "string": "object"}.get(kind, kind)
         known = word in _NUMPY
-        return {"names": [port.name], "type": word if known else "", "shape": [d if isinstance(d, int) else None for d in port.shape]}
+        return {
+            "names": [port.name],
+            "type": word if known else "",
+            "shape": [d if isinstance(d, int) else None for d in port.shape],
+        }
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         ports = self.inputs()
@@ -69,10 +88,15 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """Exact are 32-bit floats, no quantisation on the fly, and quantised layers as the file says them."""
+    """Exact are 32-bit floats, no quantisation on the fly, and quantised layers as the file says
+    them.
+    """
 
     may_be_exact = False
-    EXACT = ({"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}, {"LP_TRANSFORMS_MODE": "NO"})
+    EXACT = (
+        {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
+        {"LP_TRANSFORMS_MODE": "NO"},
+    )
 
     def __init__(self, path: str) -> None:
         import openvino
@@ -90,38 +114,80 @@ class OpenVino:
 
     def _compile(self, config: dict[str, str]) -> None:
         self.compiled: Any = None  # two at a time would be two copies of the weights
-        self.compiled = self.core.compile_model(self.model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config})
+        self.compiled = self.core.compile_model(
+            self.model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config}
+        )
 
     def inputs(self) -> list[Port]:
         """The parameters, and the states, which netconv reads as inputs that may be left out."""
-        return [*(self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs), *self._states()]
+        return [
+            *(self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs),
+            *self._states(),
+        ]
 
     def required(self) -> int:
         return len(self.compiled.inputs)
 
     def outputs(self) -> list[Port]:
         """The results, and the states as they are left."""
-        own = ([p.get_node().input_value(0).get_node().get_friendly_name(), p.get_node().get_friendly_name()] for p in self.compiled.outputs)
-        return [*(self._port(p, *names) for p, names in zip(self.compiled.outputs, own, strict=True)), *self._states()]
+        own = (
+            [
+                p.get_node().input_value(0).get_node().get_friendly_name(),
+                p.get_node().get_friendly_name(),
+            ]
+            for p in self.compiled.outputs
+        )
+        return [
+            *(self._port(p, *names) for p, names in zip(self.compiled.outputs, own, strict=True)),
+            *self._states(),
+        ]
 
     def _states(self) -> list[Port]:
         states = self.compiled.create_infer_request().query_state()
-        return [{"names": [s.name], "type": self._word(s.state.element_type), "shape": None} for s in states]
+        return [
+            {"names": [s.name], "type": self._word(s.state.element_type), "shape": None}
+            for s in states
+        ]
 
     def _port(self, port: Any, *layers: str) -> Port:
         shape = port.get_partial_shape()
-        sizes = [d.get_length() if d.is_static else None for d in shape] if shape.rank.is_static else None
-        return {"names": [*sorted(port.get_names()), *layers], "type": self._word(port.get_element_type()), "shape": sizes}
+        sizes = (
+            [d.get_length() if d.is_static else None for d in shape]
+            if shape.rank.is_static
+            else None
+        )
+        return {
+            "names": [*sorted(port.get_names()), *layers],
+            "type": self._word(port.get_element_type()),
+            "shape": sizes,
+        }
 
     def _word(self, kind: Any) -> str:
         """numpy's word for a type, "" where it has none."""
-        word = {"f16": "float16", "f32": "float32", "f64": "float64", "boolean": "bool", "string": "object"}.get(kind.get_type_name(), "")
-        if not word and kind.get_type_name() in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"):
+        word = {
+            "f16": "float16",
+            "f32": "float32",
+            "f64": "float64",
+            "boolean": "bool",
+            "string": "object",
+        }.get(kind.get_type_name(), "")
+        if not word and kind.get_type_name() in (
+            "i8",
+            "i16",
+            "i32",
+            "i64",
+            "u8",
+            "u16",
+            "u32",
+            "u64",
+        ):
             word = ("int" if kind.get_type_name()[0] == "i" else "uint") + kind.get_type_name()[1:]
         return word
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
-        request = self.compiled.create_infer_request()  # a new one: states begin at their initial values
+        request = (
+            self.compiled.create_infer_request()
+        )  # a new one: states begin at their initial values
         count, states = len(self.compiled.inputs), request.query_state()
         for i, array in feeds.items():
             if i < count:
@@ -130,7 +196,10 @@ class OpenVino:
                 states[i - count].state = self.ov.Tensor(array)
         request.infer()
         tensors = [request.get_output_tensor(i) for i in range(len(self.compiled.outputs))]
-        results = [np.array(t.str_data if t.get_element_type() == self.ov.Type.string else t.data) for t in tensors]
+        results = [
+            np.array(t.str_data if t.get_element_type() == self.ov.Type.string else t.data)
+            for t in tensors
+        ]
         return [*results, *(np.array(s.state.data) for s in states)]
 
 
@@ -160,7 +229,11 @@ class LiteRt:
     def _port(self, detail: Any) -> Port:
         word = np.dtype(detail["dtype"]).name
         signature = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
-        return {"names": [detail["name"]], "type": word if word in _NUMPY else "", "shape": [None if d < 0 else int(d) for d in signature]}
+        return {
+            "names": [detail["name"]],
+            "type": word if word in _NUMPY else "",
+            "shape": [None if d < 0 else int(d) for d in signature],
+        }
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         details = self.interpreter.get_input_details()
@@ -172,17 +245,32 @@ class LiteRt:
         for i, array in feeds.items():
             self.interpreter.set_tensor(details[i]["index"], array)
         self.interpreter.invoke()
-        return [self.interpreter.get_tensor(d["index"]) for d in self.interpreter.get_output_details()]
+        return [
+            self.interpreter.get_tensor(d["index"]) for d in self.interpreter.get_output_details()
+        ]
 
 
 ENGINES: dict[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "litert": LiteRt}
-_NUMPY = {"float16", "float32", "float64", "bool", "object", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))}
+_NUMPY = {
+    "float16",
+    "float32",
+    "float64",
+    "bool",
+    "object",
+    *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)),
+}
 
 
-def matched(ports: Sequence[Port], required: int, names: Sequence[str], count: int) -> dict[int, int]:
+def matched(
+    ports: Sequence[Port], required: int, names: Sequence[str], count: int
+) -> dict[int, int]:
     """Place of each port of the file -> place of the caller's array: by name, else by order."""
     places = {n: i for i, n in enumerate(names)}
-    by_name = {p: found[0] for p, port in enumerate(ports) if (found := [places[n] for n in port["names"] if n in places])}
+    by_name = {
+        p: found[0]
+        for p, port in enumerate(ports)
+        if (found := [places[n] for n in port["names"] if n in places])
+    }
     if len(set(by_name.values())) == len(by_name) and all(p in by_name for p in range(required)):
         return by_name
     if required != count:
@@ -195,13 +283,20 @@ def fitted(port: Port, array: Any) -> Any:
     shape = port["shape"]
     if shape is not None and not fits(shape, array.shape):
         if None in shape or [d for d in shape if d != 1] != [d for d in array.shape if d != 1]:
-            raise Boundary(f"the input {port['names'][0]!r} is {_words(shape)} in the file, {_words(array.shape)} as netconv reads it")
+            raise Boundary(
+                f"the input {port['names'][0]!r} is {_words(shape)} in the file, "
+                f"{_words(array.shape)} as netconv reads it"
+            )
         array = array.reshape(shape)
-    return np.require(array.astype(port["type"], copy=False), requirements="C")  # ascontiguousarray would turn a scalar into a vector
+    return np.require(
+        array.astype(port["type"], copy=False), requirements="C"
+    )  # ascontiguousarray would turn a scalar into a vector
 
 
 def fits(shape: Sequence[int | None], given: Sequence[int]) -> bool:
-    return len(shape) == len(given) and all(d is None or d == n for d, n in zip(shape, given, strict=True))
+    return len(shape) == len(given) and all(
+        d is None or d == n for d, n in zip(shape, given, strict=True)
+    )
 
 
 def _words(shape: Sequence[int | None]) -> str:
@@ -209,7 +304,9 @@ def _words(shape: Sequence[int | None]) -> str:
 
 
 def main(name: str, model: str, request: str, results: str, report: str) -> int:
-    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or "done"; "absent": it cannot be imported."""
+    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or
+    "done"; "absent": it cannot be imported.
+    """
     said: dict[str, Any] = {"stage": "load", "error": ""}
     found: dict[str, Any] = {}
     try:
@@ -229,14 +326,18 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
         said |= {"stage": "absent", "error": str(e)}
     except Exception as e:  # every engine raises a family of its own
         said["error"] = (str(e).strip() or type(e).__name__)[:4000]
-        said["memory"] = isinstance(e, MemoryError) or any(w in str(e) for w in ("bad_alloc", "Failed to allocate memory"))
+        said["memory"] = isinstance(e, MemoryError) or any(
+            w in str(e) for w in ("bad_alloc", "Failed to allocate memory")
+        )
     np.savez(results, **found)
     with open(report, "w", encoding="utf-8") as f:
         json.dump(said, f)
     return 0
 
 
-def compute(engine: Any, said: dict[str, Any], given: dict[str, Any], found: dict[str, Any]) -> None:
+def compute(
+    engine: Any, said: dict[str, Any], given: dict[str, Any], found: dict[str, Any]
+) -> None:
     ports, required = engine.inputs(), engine.required()
     said |= {"stage": "feed", "inputs": ports, "outputs": engine.outputs()}
     names = [str(n) for n in given["names"]]
@@ -249,7 +350,9 @@ def compute(engine: Any, said: dict[str, Any], given: dict[str, Any], found: dic
         arrays = {p: fitted(ports[p], feed[i]) for p, i in places.items()}
         said |= {"stage": "run", "feed": number}
         for i, result in enumerate(engine.run(arrays)):
-            if said["outputs"][i]["type"] and (isinstance(result, np.ndarray) or np.isscalar(result)):
+            if said["outputs"][i]["type"] and (
+                isinstance(result, np.ndarray) or np.isscalar(result)
+            ):
                 result = np.asarray(result)
                 found[f"{number}/{i}"] = result.astype(str) if result.dtype == object else result
     said["stage"] = "done"
@@ -268,7 +371,10 @@ def by_place(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
 def same(wanted: dict[int, dict[int, Any]], found: dict[str, Any]) -> bool:
     """Bit for bit, in the caller's order of outputs."""
     everything = {f"{k}/{i}": a for k, feed in wanted.items() for i, a in feed.items()}
-    return found.keys() == everything.keys() and all(a.dtype == found[k].dtype and a.tobytes() == found[k].tobytes() for k, a in everything.items())
+    return found.keys() == everything.keys() and all(
+        a.dtype == found[k].dtype and a.tobytes() == found[k].tobytes()
+        for k, a in everything.items()
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Running a TensorFlow Lite file, an operand table, or a model that can be written as either, on LiteRT, an engine that shares no code with ours.
+"""Running a TensorFlow Lite file, an operand table, or a model that can be written as either, on
+LiteRT, an engine that shares no code with ours.
 
-A model that was read from a `.tflite` and has the boundary it was read with is run from its own file.
+A model that was read from a `.tflite` and has the boundary it was read with is run from its own
+file.
 """
 
 from __future__ import annotations
@@ -12,15 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.diagnostics import Diagnostic
 from converter.engines import file
-from converter.errors import ConverterError, UsageError
-from converter.files import Output
-from converter.format import Flavour
+from converter.errors import ConverterError, Diagnostic, UsageError
+from converter.formats.format import Flavour
+from converter.io.files import Output
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.table import Array, Table
-    from converter.model import Model
+    from converter.graph.network import Network
 
 
 def available() -> bool:
@@ -29,14 +30,17 @@ def available() -> bool:
 
 
 def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a valid table by operand name, for inputs by operand name in the operands' own types and layout.
+    """Outputs of a valid table by operand name, for inputs by operand name in the operands' own
+    types and layout.
 
-    Raises UsageError U502 when LiteRT is not installed, UnsupportedError X202 for what a `.tflite` cannot hold, ConverterError N403 when the
-    feeds do not fit or LiteRT refuses the model.
+    Raises UsageError U502 when LiteRT is not installed, UnsupportedError X202 for what a `.tflite`
+    cannot hold, ConverterError N403 when the feeds do not fit or LiteRT refuses the model.
     """
     if not available():
-        raise UsageError(Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'"))
-    from converter.formats.nnapi.tflite import write_tflite
+        raise UsageError(
+            Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'")
+        )
+    from converter.formats.tflite.writer import write_tflite
 
     inputs = _inputs(table, feeds)
     with tempfile.TemporaryDirectory() as folder:
@@ -45,18 +49,23 @@ def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
             write_tflite(table, out)
         outputs = _invoke(path, inputs)
     operands = [table.operands[i] for i in table.outputs]
-    return {o.name: value.reshape(o.dimensions if o.source_shape else value.shape).astype(o.type.dtype) for o, value in zip(operands, outputs, strict=True)}
+    return {
+        o.name: value.reshape(o.dimensions if o.source_shape else value.shape).astype(o.type.dtype)
+        for o, value in zip(operands, outputs, strict=True)
+    }
 
 
 class Prepared:
-    """A model as the file that it was read from, or is written as; feeds and results are in the model's own types and shapes."""
+    """A model as the file that it was read from, or is written as; feeds and results are in the
+    model's own types and shapes.
+    """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Network) -> None:
         self.inputs, self.outputs = model.inputs, model.outputs
         self.folder = tempfile.TemporaryDirectory(prefix="netconv-")
         self.path = _own_file(model) or self._written(model)
 
-    def _written(self, model: Model) -> Path:
+    def _written(self, model: Network) -> Path:
         from converter.formats import get
 
         path = Path(self.folder.name) / "model.tflite"
@@ -67,20 +76,28 @@ class Prepared:
         found = _invoke(self.path, [np.asarray(feeds[i.name]) for i in self.inputs])
         results: dict[str, Array] = {}
         for info, value in zip(self.outputs, found, strict=True):
-            shape = info.shape if info.shape is not None and all(isinstance(d, int) for d in info.shape) else value.shape
+            shape = (
+                info.shape
+                if info.shape is not None and all(isinstance(d, int) for d in info.shape)
+                else value.shape
+            )
             results[info.name] = value.reshape(shape).astype(info.dtype, copy=False)  # type: ignore[arg-type]
         return results
 
 
-def _own_file(model: Model) -> Path | None:
+def _own_file(model: Network) -> Path | None:
     """The file that the model came from, unless inputs or outputs were changed since."""
     return model.source if model.interface.get("tflite") == (model.inputs, model.outputs) else None
 
 
-def prepare(model: Model) -> Prepared:
-    """The model as LiteRT runs it: from its file, or written as one. Raises UnsupportedError for what that cannot express."""
+def prepare(model: Network) -> Prepared:
+    """The model as LiteRT runs it: from its file, or written as one. Raises UnsupportedError for
+    what that cannot express.
+    """
     if not available():
-        raise UsageError(Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'"))
+        raise UsageError(
+            Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'")
+        )
     return Prepared(model)
 
 
@@ -92,15 +109,33 @@ def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
             raise ConverterError(Diagnostic("N403", f"no value for the input {operand.name!r}"))
         value = np.asarray(feeds[operand.name])
         stated = operand.dimensions
-        if value.ndim != len(stated) or any(n and n != m for n, m in zip(stated, value.shape, strict=True)):
-            raise ConverterError(Diagnostic("N403", f"the input {operand.name!r} has shape {list(value.shape)}, the operand has {stated}"))
+        if value.ndim != len(stated) or any(
+            n and n != m for n, m in zip(stated, value.shape, strict=True)
+        ):
+            raise ConverterError(
+                Diagnostic(
+                    "N403",
+                    f"the input {operand.name!r} has shape {list(value.shape)}, the operand "
+                    f"has {stated}",
+                )
+            )
         assert operand.type.dtype is not None
-        values.append(value.astype(operand.type.dtype).reshape(operand.outside if operand.source_shape else value.shape))
+        values.append(
+            value.astype(operand.type.dtype).reshape(
+                operand.outside if operand.source_shape else value.shape
+            )
+        )
     return values
 
 
 def _invoke(model: Path, inputs: list[Array]) -> list[Array]:
     found = file.run("litert", model, (), [inputs])
     if found.stage != "done":
-        raise ConverterError(Diagnostic("N403", f"LiteRT refuses the model: {found.error or 'Python has no arrays of the types of its inputs'}"))
+        raise ConverterError(
+            Diagnostic(
+                "N403",
+                "LiteRT refuses the model: "
+                f"{found.error or 'Python has no arrays of the types of its inputs'}",
+            )
+        )
     return [found.results[0][i] for i in range(len(found.outputs))]

@@ -1,7 +1,8 @@
-"""OpenVINO's runtime as an engine that shares no code with onnxruntime: the model goes through our own IR v11 writer.
+"""OpenVINO's runtime as an engine that shares no code with onnxruntime: the model goes through our
+own IR v11 writer.
 
-A model that was read from an IR of version 10 or 11 and has the boundary it was read with is run from its own file.
-Numbers are float32 throughout: no reduced precision, no quantisation on the fly.
+A model that was read from an IR of version 10 or 11 and has the boundary it was read with is run
+from its own file. Numbers are float32 throughout: no reduced precision, no quantisation on the fly.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import openvino as ov
 
-from converter.diagnostics import Diagnostic
 from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import ConverterError, UnsupportedError, UsageError
-from converter.format import Flavour
+from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError
+from converter.formats.format import Flavour
 
 if TYPE_CHECKING:
-    from converter.model import Model, TensorInfo
+    from converter.graph.network import Network, TensorInfo
 
-CONFIG = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0", "INFERENCE_NUM_THREADS": "2"}
+CONFIG = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+    "INFERENCE_NUM_THREADS": "2",
+}
 
 
 @dataclass
@@ -37,22 +41,34 @@ class Prepared:
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
         """UsageError N403 with OpenVINO's first line when the feeds do not fit."""
         try:
-            tensors = [_tensor(np.asarray(feeds[i.name]), port) for i, port in zip(self.inputs, self.compiled.inputs, strict=True)]
+            tensors = [
+                _tensor(np.asarray(feeds[i.name]), port)
+                for i, port in zip(self.inputs, self.compiled.inputs, strict=True)
+            ]
             results = self.compiled(tensors)
             arrays = [np.array(results[port]) for port in self.compiled.outputs]
         except Exception as e:  # OpenVINO raises RuntimeError for everything
             raise UsageError(Diagnostic("N403", f"openvino: {first_line(e)}")) from None
         names = unique([o.name for o in self.outputs])
-        return {n: a.astype(o.dtype, copy=False) if o.dtype.kind != "O" else a for n, o, a in zip(names, self.outputs, arrays, strict=True)}
+        return {
+            n: a.astype(o.dtype, copy=False) if o.dtype.kind != "O" else a
+            for n, o, a in zip(names, self.outputs, arrays, strict=True)
+        }
 
 
 def _tensor(array: Any, port: Any) -> Any:
-    kind = port.get_element_type().to_dtype() if port.get_element_type() != ov.Type.string else array.dtype
+    kind = (
+        port.get_element_type().to_dtype()
+        if port.get_element_type() != ov.Type.string
+        else array.dtype
+    )
     return ov.Tensor(np.require(array.astype(kind, copy=False), requirements="C"))
 
 
-def prepare(model: Model) -> Prepared:
-    """Compiles the model. UnsupportedError: what the IR writer or OpenVINO cannot take, with their reasons."""
+def prepare(model: Network) -> Prepared:
+    """Compiles the model. UnsupportedError: what the IR writer or OpenVINO cannot take, with their
+    reasons.
+    """
     refuse_opaque(model.ir)
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     core = ov.Core()
@@ -62,13 +78,19 @@ def prepare(model: Model) -> Prepared:
     except ConverterError:
         raise
     except Exception as e:
-        raise UnsupportedError(Diagnostic("N403", f"openvino cannot run this model: {first_line(e)}")) from None
+        raise UnsupportedError(
+            Diagnostic("N403", f"openvino cannot run this model: {first_line(e)}")
+        ) from None
     if len(compiled.inputs) != len(model.inputs) or len(compiled.outputs) != len(model.outputs):
-        raise UnsupportedError(Diagnostic("N403", "openvino sees another number of inputs or outputs than the model has"))
+        raise UnsupportedError(
+            Diagnostic(
+                "N403", "openvino sees another number of inputs or outputs than the model has"
+            )
+        )
     return Prepared(compiled, model.inputs, model.outputs, folder)
 
 
-def _written(core: ov.Core, model: Model, folder: Path) -> Any:
+def _written(core: ov.Core, model: Network, folder: Path) -> Any:
     from converter.formats import get
 
     path = folder / "model.xml"
@@ -76,16 +98,33 @@ def _written(core: ov.Core, model: Model, folder: Path) -> Any:
     return core.read_model(path)
 
 
-def _own_file(core: ov.Core, model: Model) -> Any | None:
-    """The network of the file that the model came from, unless inputs or outputs were changed since or OpenVINO does not read it."""
-    if model.format != "openvino" or model.source is None or not model.source.with_suffix(".bin").is_file():
+def _own_file(core: ov.Core, model: Network) -> Any | None:
+    """The network of the file that the model came from, unless inputs or outputs were changed since
+    or OpenVINO does not read it.
+    """
+    if (
+        model.format != "openvino"
+        or model.source is None
+        or not model.source.with_suffix(".bin").is_file()
+    ):
         return None
     try:
         network = core.read_model(model.source)
     except RuntimeError:  # a legacy IR: current releases do not read it
         return None
-    shapes = [tuple(d.get_length() if d.is_static else None for d in i.partial_shape) if i.partial_shape.rank.is_static else None for i in network.inputs]
-    declared = [None if i.shape is None else tuple(d if isinstance(d, int) else None for d in i.shape) for i in model.inputs]
+    shapes = [
+        tuple(d.get_length() if d.is_static else None for d in i.partial_shape)
+        if i.partial_shape.rank.is_static
+        else None
+        for i in network.inputs
+    ]
+    declared = [
+        None if i.shape is None else tuple(d if isinstance(d, int) else None for d in i.shape)
+        for i in model.inputs
+    ]
     same = shapes == declared and len(network.outputs) == len(model.outputs)
-    named = all(not port.names or info.name in port.names or len(port.names) > 1 for port, info in zip(network.inputs, model.inputs, strict=False))
+    named = all(
+        not port.names or info.name in port.names or len(port.names) > 1
+        for port, info in zip(network.inputs, model.inputs, strict=False)
+    )
     return network if same and named else None

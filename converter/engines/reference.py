@@ -1,7 +1,8 @@
-"""onnx's reference evaluator as a second opinion: slow, written independently of onnxruntime, and wrong in known places.
+"""onnx's reference evaluator as a second opinion: slow, written independently of onnxruntime, and
+wrong in known places.
 
-What it gets wrong (measured with the operator tests of the onnx package, and on cases of ours) is written with other
-operators where a decomposition exists, and refused otherwise.
+What it gets wrong (measured with the operator tests of the onnx package, and on cases of ours) is
+written with other operators where a decomposition exists, and refused otherwise.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
 from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import UnsupportedError, UsageError
+from converter.errors import Diagnostic, UnsupportedError, UsageError, Where
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, shape_of
@@ -26,7 +26,7 @@ from converter.passes.legalise import legalise
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
-    from converter.model import Model
+    from converter.graph.network import Network
 
 
 @dataclass
@@ -40,13 +40,18 @@ class Prepared:
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
         try:
             with np.errstate(all="ignore"):
-                results = self.evaluator.run(None, {name: feeds[public] for public, name in self.inputs})
+                results = self.evaluator.run(
+                    None, {name: feeds[public] for public, name in self.inputs}
+                )
         except Exception as e:  # the evaluator raises whatever numpy raises
             raise UsageError(Diagnostic("N403", f"onnx.reference: {first_line(e)}")) from None
-        return {n: r if r is None or isinstance(r, list) else np.asarray(r) for n, r in zip(self.outputs, results, strict=True)}
+        return {
+            n: r if r is None or isinstance(r, list) else np.asarray(r)
+            for n, r in zip(self.outputs, results, strict=True)
+        }
 
 
-def prepare(model: Model) -> Prepared:
+def prepare(model: Network) -> Prepared:
     """UnsupportedError N403 names every operator that the evaluator is known to compute wrongly."""
     from onnx.reference import ReferenceEvaluator
 
@@ -58,7 +63,11 @@ def prepare(model: Model) -> Prepared:
             expand(node, names)
     legalise(clone, lambda n: known_error(n) != "", {})
     problems = [
-        Diagnostic("N403", f"onnx.reference is wrong for {n.op_type}: {why}", where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type))
+        Diagnostic(
+            "N403",
+            f"onnx.reference is wrong for {n.op_type}: {why}",
+            where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type),
+        )
         for n in all_nodes(clone.graph)
         if (why := known_error(n))
     ]
@@ -68,8 +77,12 @@ def prepare(model: Model) -> Prepared:
     try:
         evaluator = ReferenceEvaluator(ir.to_proto(clone))
     except Exception as e:
-        raise UnsupportedError(Diagnostic("N403", f"onnx.reference cannot run this model: {first_line(e)}")) from None
-    inputs = [(i.name, str(v.name)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)]
+        raise UnsupportedError(
+            Diagnostic("N403", f"onnx.reference cannot run this model: {first_line(e)}")
+        ) from None
+    inputs = [
+        (i.name, str(v.name)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)
+    ]
     return Prepared(evaluator, inputs, unique([o.name for o in model.outputs]))
 
 
@@ -81,7 +94,12 @@ def known_error(node: ir.Node) -> str:
 
 def _recurrent(attrs: dict[str, Any], node: ir.Node) -> str:
     x, lengths = node.inputs[0], node.inputs[4] if len(node.inputs) > 4 else None
-    full = lengths is None or ((k := known(lengths)) is not None and x is not None and x.shape is not None and bool(np.all(k == x.shape[0])))
+    full = lengths is None or (
+        (k := known(lengths)) is not None
+        and x is not None
+        and x.shape is not None
+        and bool(np.all(k == x.shape[0]))
+    )
     if not full:
         return "sequence lengths are ignored"
     ignored = [k for k in ("clip", "activations", "input_forget") if attrs.get(k)]
@@ -92,14 +110,20 @@ def _max_pool(attrs: dict[str, Any], node: ir.Node) -> str:
     pads = list(attrs.get("pads") or [])
     if len(node.outputs) > 1:
         return "the places of the maxima are counted in another way"
-    return "unequal padding and rounding up" if attrs.get("ceil_mode", 0) or pads[: len(pads) // 2] != pads[len(pads) // 2 :] else ""
+    return (
+        "unequal padding and rounding up"
+        if attrs.get("ceil_mode", 0) or pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+        else ""
+    )
 
 
 def _resize(attrs: dict[str, Any], node: ir.Node) -> str:
     if attrs.get("coordinate_transformation_mode") != "align_corners" or node.inputs[0] is None:
         return ""
     before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
-    shrinks = before is None or after is None or any(a < o for o, a in zip(before, after, strict=True))
+    shrinks = (
+        before is None or after is None or any(a < o for o, a in zip(before, after, strict=True))
+    )
     return "align_corners when an extent shrinks" if shrinks else ""
 
 
@@ -109,7 +133,11 @@ def _loop(attrs: dict[str, Any], node: ir.Node) -> str:
 
 
 def _grid_sample(attrs: dict[str, Any], node: ir.Node) -> str:
-    return "cubic with padding" if attrs.get("mode") == "cubic" and attrs.get("padding_mode", "zeros") != "zeros" else ""
+    return (
+        "cubic with padding"
+        if attrs.get("mode") == "cubic" and attrs.get("padding_mode", "zeros") != "zeros"
+        else ""
+    )
 
 
 KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
@@ -127,7 +155,9 @@ KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
 
 
 def _stack_results(model: ir.Model, names: Names) -> None:
-    """The evaluator joins the results of iterations along an existing axis, and scalars to a column: give it one, take it back."""
+    """The evaluator joins the results of iterations along an existing axis, and scalars to a
+    column: give it one, take it back.
+    """
     for node in [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ""]:
         body, carried = node.attributes["body"].as_graph(), max(len(node.inputs) - 2, 0)
         for i in range(carried, len(node.outputs)):
@@ -138,7 +168,9 @@ def _stack_results(model: ir.Model, names: Names) -> None:
                 b = Builder(body, names)
                 body.outputs[i + 1] = b.op("Unsqueeze", value, [0])
                 continue
-            column = ir.Node("", "Squeeze", [out, Builder(node.graph, names).const(np.array([1]))], num_outputs=1)
+            column = ir.Node(
+                "", "Squeeze", [out, Builder(node.graph, names).const(np.array([1]))], num_outputs=1
+            )
             column.outputs[0].type, column.outputs[0].shape = out.type, out.shape
             name = out.name
             out.replace_all_uses_with(column.outputs[0], replace_graph_outputs=True)

@@ -1,4 +1,6 @@
-"""The table of formats. A format is one value, FORMAT in its own folder, loaded when it is first asked for."""
+"""The table of formats. A format is one value, FORMAT in its own folder, loaded when it is first
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,18 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UsageError, unreadable
-from converter.format import Flavour, Format
+from converter.errors import Diagnostic, UsageError, Where, unreadable
+from converter.formats.format import Flavour, Format
 
 if TYPE_CHECKING:
-    from converter.model import Model
+    from converter.graph.network import Network
 
 FORMATS = {
     "coreml": "converter.formats.coreml.format",
     "openvino": "converter.formats.openvino.format",
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
-    "tflite": "converter.formats.nnapi.tflite_format",
+    "tflite": "converter.formats.tflite.format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096
@@ -33,14 +34,22 @@ def get(name: str) -> Format:
     """The format called `name`; UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
         close = difflib.get_close_matches(name, FORMATS, 1)
-        raise UsageError(Diagnostic("U501", f"unknown format {name!r}", help=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORMATS)}"))
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"unknown format {name!r}",
+                help=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORMATS)}",
+            )
+        )
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
 
 
-def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes with the format of the flavour; also warns of what only the source's format declares of the boundary."""
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    """Writes with the format of the flavour; also warns of what only the source's format declares
+    of the boundary.
+    """
     chosen = get(flavour.format)
     notes = chosen.write(model, path, flavour)
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
@@ -49,13 +58,25 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 def present() -> list[str]:
     """The names of the formats that this installation has."""
-    return [n for n, module in FORMATS.items() if importlib.util.find_spec(module) and hasattr(importlib.import_module(module), "FORMAT")]
+    return [
+        n
+        for n, module in FORMATS.items()
+        if importlib.util.find_spec(module) and hasattr(importlib.import_module(module), "FORMAT")
+    ]
 
 
 def parse_flavour(text: str, io_layout: str = "") -> Flavour:
-    """ "openvino+ir=7+fp16" -> Flavour("openvino", {"ir": "7", "fp16": ""}); unknown options are UsageErrors."""
+    """ "openvino+ir=7+fp16" -> Flavour("openvino", {"ir": "7", "fp16": ""}); unknown options are
+    UsageErrors.
+    """
     if io_layout and io_layout not in LAYOUTS:
-        raise UsageError(Diagnostic("U501", f"{io_layout!r} is not a layout of inputs and outputs", help=f"known: {', '.join(LAYOUTS)}"))
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"{io_layout!r} is not a layout of inputs and outputs",
+                help=f"known: {', '.join(LAYOUTS)}",
+            )
+        )
     name, *parts = text.split("+")
     known = {o.name: o for o in get(name).options}
     options: dict[str, str] = {}
@@ -63,9 +84,21 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
         key, _, value = part.partition("=")
         option = known.get(key)
         if option is None:
-            raise UsageError(Diagnostic("U501", f"{name} has no flavour {key!r}", help=f"known: {', '.join(known) or 'none'}"))
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"{name} has no flavour {key!r}",
+                    help=f"known: {', '.join(known) or 'none'}",
+                )
+            )
         if option.values and value not in option.values and "N" not in option.values:
-            raise UsageError(Diagnostic("U501", f"{key}={value!r} is not a value of this flavour", help=f"known: {', '.join(option.values)}"))
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"{key}={value!r} is not a value of this flavour",
+                    help=f"known: {', '.join(option.values)}",
+                )
+            )
         if not option.values and value:
             raise UsageError(Diagnostic("U501", f"the flavour {key!r} takes no value"))
         options[key] = value
@@ -73,9 +106,16 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
 
 
 def detect(path: Path) -> Format:
-    """The format of a file: content first, suffix where the content fits several. ReadError R100 or R101."""
+    """The format of a file: content first, suffix where the content fits several. ReadError R100 or
+    R101.
+    """
     if path.is_dir():
-        raise unreadable("R100", "is a folder" + (" (an .mlpackage holds an ML Program)" if path.suffix == ".mlpackage" else ""), Where(str(path)))
+        raise unreadable(
+            "R100",
+            "is a folder"
+            + (" (an .mlpackage holds an ML Program)" if path.suffix == ".mlpackage" else ""),
+            Where(str(path)),
+        )
     demand_file(path)
     try:
         with open(path, "rb") as f:
@@ -88,12 +128,19 @@ def detect(path: Path) -> Format:
     if len(found) != 1:
         tried = ", ".join(f.name for f in found) if found else ", ".join(FORMATS)
         what = "fits several formats" if found else "is none of the known formats"
-        raise unreadable("R101", f"the content {what} ({tried})", Where(str(path)), help="name the format with -f FORMAT")
+        raise unreadable(
+            "R101",
+            f"the content {what} ({tried})",
+            Where(str(path)),
+            help="name the format with -f FORMAT",
+        )
     return found[0]
 
 
 def demand_file(path: Path) -> None:
-    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it might never end."""
+    """ReadError R100 for a pipe or a device: opening it would wait for its other end, reading it
+    might never end.
+    """
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -112,4 +159,10 @@ def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     """The flavour to write: as named, else by the suffix of the path."""
     if name := target or of_suffix(path):
         return parse_flavour(name, io_layout)
-    raise UsageError(Diagnostic("U501", f"no format has the suffix of {path.name!r}", help="name the target with -t FORMAT"))
+    raise UsageError(
+        Diagnostic(
+            "U501",
+            f"no format has the suffix of {path.name!r}",
+            help="name the target with -t FORMAT",
+        )
+    )

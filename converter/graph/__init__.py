@@ -1,14 +1,28 @@
-"""The shared graph: onnx_ir models with ONNX semantics, opset 21, IR version 10, one spelling per operator.
+"""The shared graph: onnx_ir models with ONNX semantics, opset 21, IR version 10, one spelling per
+operator.
 
-names.py       unique value names; foreign (boundary) names kept beside them
-infer.py       type and shape of one node's outputs, known values of shape arithmetic
-build.py       Builder: append or insert nodes, inferred at once
-extensions.py  the `netconv` domain: operators whose definition is a function body in standard operators
-catalogue/     those operators, by theme
-walk.py        every graph and node including sub-graphs
-shapes.py      fixing input shapes and inferring a whole graph again
-invariants.py  what a canonical graph promises
-text.py        ONNX's own textual syntax, weights by reference
+network.py        a graph with what its source file says about inputs and outputs
+build.py          Builder: nodes appended to a graph or inserted, inferred at once
+value.py          values with operators: `x * b.Sigmoid(x)`
+lazy_tensor.py    the numbers of a constant, where they lie in a file or how they are computed
+infer.py          type and shape of one node's outputs, known values of shape arithmetic
+infer_control.py  the same for If, Loop and Scan
+infer_sizes.py    sizes that onnx's inference leaves open although the graph says them
+interpolation.py  the curve of cubic interpolation
+windows.py        padding of sliding windows that is said by name
+pools.py          what onnx's inference gets wrong about pooling that rounds up
+shapes.py         fixing input shapes and inferring a whole graph again
+sizes.py          arrays whose size a file says, within limits
+verify/           what operators demand beyond onnx's inference
+extensions.py     the domain `netconv`: operators whose definition is a function body in standard
+                  operators
+catalogue/        those operators, by theme
+channels_last.py  the domain `netconv.channels_last`: operators on data stored N, spatial..., C
+generators.py     random bits that engines agree on
+names.py          unique value names; the names of the source file beside them
+walk.py           every graph and node including sub-graphs
+invariants.py     what a canonical graph promises
+text.py           ONNX's own textual syntax, weights by reference
 """
 
 OPSET = 21

@@ -1,39 +1,76 @@
-"""Builder: nodes appended to a graph, or inserted before a node, with types and shapes inferred at once."""
+"""Builder: nodes appended to a graph, or inserted before a node, with types and shapes inferred at
+once.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar, overload
 
 import numpy as np
 import onnx.defs
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.infer import KNOWN_LIMIT, Array, InferenceError, infer, known, schema_of, set_known, set_type
-from converter.graph.laws import VARIADIC
+from converter.graph.infer import (
+    KNOWN_LIMIT,
+    Array,
+    InferenceError,
+    infer,
+    known,
+    schema_of,
+    set_known,
+    set_type,
+)
+from converter.graph.lazy_tensor import lazy
 from converter.graph.names import Names
-from converter.graph.operands import BODY
+from converter.graph.value import Value, close_writer, open_writer, with_operators
+from converter.graph.verify.node import VARIADIC
+from converter.graph.verify.shapes_of import BODY
 
+R = TypeVar("R")
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]
 _FUNCTION = "netconv.function"  # of a graph: it is the body of a function
-# constants that are no tensors yet; to ask whether something follows the protocol of tensors takes longer than all the rest
+# constants that are no tensors yet; to ask whether something follows the protocol of tensors takes
+# longer than all the rest
 _PLAIN = (np.ndarray, np.generic, bool, int, float, list, tuple)
+
+
+class WriteNode(Protocol):
+    """Writes a node of one operator: inputs, attributes (None: left out), `name` as a hint for the
+    output's name.
+    """
+
+    @overload
+    def __call__(self, *inputs: Any, outputs: int, **attributes: Any) -> tuple[Value, ...]: ...
+    @overload
+    def __call__(self, *inputs: Any, name: str = "", **attributes: Any) -> Value: ...
 
 
 class Builder:
     """Writes into one graph.
 
-    `op` and `ext` return the single output, `ops` and `exts` return a tuple of several. Operands are values, None (an
-    optional input left out), arrays, or Python scalars and lists, which become constants (bool, int64, float32).
-    `source` is the provenance stamped on each new node (see `provenance`).
-    In a function body (`in_function`, which the graph remembers) constants are Constant nodes, elsewhere initializers.
+    `b.Gather(x, i, axis=1)` writes a node of an operator of ONNX or of the extension catalogue and
+    returns its output, `b.Split(x, outputs=2, axis=1)` a tuple of several. Inside `with b:`
+    operators between values (`x * y`, see `Value`) are written by `b`, too. `op`, `ops`, `ext` and
+    `exts` take the operator's name as a string and, in `ops`, its domain. Operands are values, None
+    (an optional input left out), arrays, or Python scalars and lists, which become constants (bool,
+    int64, float32). `source` is the provenance stamped on each new node (see `provenance`). In a
+    function body (`in_function`, which the graph remembers) constants are Constant nodes, elsewhere
+    initializers.
     """
 
-    def __init__(self, graph: ir.Graph, names: Names, *, before: ir.Node | None = None, in_function: bool = False) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        names: Names,
+        *,
+        before: ir.Node | None = None,
+        in_function: bool = False,
+    ) -> None:
         self.graph = graph
         self.names = names
         self.before = before
@@ -42,11 +79,53 @@ class Builder:
         self.in_function = bool(graph.meta.get(_FUNCTION))
         self.source: Source = {}
 
-    def op(self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any) -> ir.Value:
-        """One node with one output. Attributes that are None are left out; `name` is a hint for the output's name."""
+    def __getattr__(self, name: str) -> WriteNode:
+        """`b.Gather` for `b.operator("Gather")`."""
+        if not name[:1].isupper() or _domain(name) is None:
+            raise AttributeError(f"{name!r} is no operator", name=name, obj=self)
+        return self.operator(name)
+
+    def operator(self, op_type: str) -> WriteNode:
+        """What writes nodes of one operator, of ONNX or else of the extension catalogue:
+        `b.operator(kind)(x, axis=1)`.
+        """
+        make: Any = self.exts if _domain(op_type) == EXTENSION_DOMAIN else self.ops
+
+        def write(
+            *inputs: Any, outputs: int | None = None, name: str = "", **attributes: Any
+        ) -> Any:
+            if outputs is not None:
+                return make(op_type, *inputs, outputs=outputs, **attributes)
+            return make(op_type, *inputs, names=(name,), **attributes)[0]
+
+        return write
+
+    def __enter__(self) -> Self:
+        """Operators between values are written by this builder until the block ends."""
+        open_writer(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        close_writer()
+
+    def op(
+        self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any
+    ) -> ir.Value:
+        """One node with one output.
+
+        Attributes that are None are left out; `name` is a hint for the output's name.
+        """
         return self.ops(op_type, *inputs, domain=domain, names=(name,), **attributes)[0]
 
-    def ops(self, op_type: str, *inputs: Any, domain: str = "", outputs: int = 1, names: Sequence[str] = (), **attributes: Any) -> tuple[ir.Value, ...]:
+    def ops(
+        self,
+        op_type: str,
+        *inputs: Any,
+        domain: str = "",
+        outputs: int = 1,
+        names: Sequence[str] = (),
+        **attributes: Any,
+    ) -> tuple[ir.Value, ...]:
         """One node with `outputs` outputs."""
         count = max(outputs, len(names))
         operands = [self.value(v) for v in inputs]
@@ -54,41 +133,72 @@ class Builder:
             raise InferenceError(f"{op_type}: an operand is left out")
         while operands and operands[-1] is None:
             operands.pop()
-        node = ir.Node(domain, op_type, operands, _attributes(op_type, domain, attributes), num_outputs=count, metadata_props=dict(self.source))
-        for i, out in enumerate(node.outputs):
-            out.name = self.names.fresh((names[i] if i < len(names) else "") or op_type.lower())
+        found = tuple(
+            Value(name=self.names.fresh((names[i] if i < len(names) else "") or op_type.lower()))
+            for i in range(count)
+        )
+        node = ir.Node(
+            domain,
+            op_type,
+            operands,
+            _attributes(op_type, domain, attributes),
+            outputs=found,
+            metadata_props=dict(self.source),
+        )
         self.place(node)
         infer(node)
-        return tuple(node.outputs)
+        return found
 
     def ext(self, op_type: str, *inputs: Any, name: str = "", **attributes: Any) -> ir.Value:
         """One operator of the extension catalogue with one output."""
         return self.exts(op_type, *inputs, names=(name,), **attributes)[0]
 
-    def exts(self, op_type: str, *inputs: Any, outputs: int = 1, names: Sequence[str] = (), **attributes: Any) -> tuple[ir.Value, ...]:
-        """One operator of the extension catalogue; inside a function body its definition is written out instead."""
+    def exts(
+        self,
+        op_type: str,
+        *inputs: Any,
+        outputs: int = 1,
+        names: Sequence[str] = (),
+        **attributes: Any,
+    ) -> tuple[ir.Value, ...]:
+        """One operator of the extension catalogue; inside a function body its definition is written
+        out instead.
+        """
         if self.in_function:
             from converter.graph import extensions
 
             return extensions.write_body(self, op_type, [self.value(v) for v in inputs], attributes)
-        return self.ops(op_type, *inputs, domain=EXTENSION_DOMAIN, outputs=outputs, names=names, **attributes)
+        return self.ops(
+            op_type, *inputs, domain=EXTENSION_DOMAIN, outputs=outputs, names=names, **attributes
+        )
 
-    def const(self, data: Any, name: str = "const", dtype: Any = None) -> ir.Value:
-        """A constant from an array, a tensor, or Python numbers (int64, float32, bool unless `dtype` says else)."""
-        tensor = ir.Tensor(as_array(data, dtype)) if isinstance(data, _PLAIN) else data
+    def const(self, data: Any, name: str = "const", dtype: Any = None) -> Value:
+        """A constant from an array, a tensor, or Python numbers (int64, float32, bool unless
+        `dtype` says else).
+        """
+        tensor = lazy(as_array(data, dtype) if isinstance(data, _PLAIN) else data)
         if self.in_function:
-            value = self.ops("Constant", value=tensor, names=(name,))[0]
+            value = self.operator("Constant")(value=tensor, name=name)
             if tensor.size <= KNOWN_LIMIT:
                 set_known(value, tensor.numpy())
             return value
-        value = ir.Value(name=self.names.fresh(name), type=ir.TensorType(tensor.dtype), shape=ir.Shape(list(tensor.shape.numpy())), const_value=tensor)
+        value = Value(
+            name=self.names.fresh(name),
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(list(tensor.shape.numpy())),
+            const_value=tensor,
+        )
         self.graph.register_initializer(value)
         return value
 
     def value(self, operand: Any, name: str = "const") -> ir.Value | None:
-        return operand if operand is None or isinstance(operand, ir.Value) else self.const(operand, name)
+        return (
+            operand
+            if operand is None or isinstance(operand, ir.Value)
+            else self.const(operand, name)
+        )
 
-    def like(self, reference: ir.Value, number: float | int, name: str = "const") -> ir.Value:
+    def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:
         """A scalar constant of the type of `reference`."""
         dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
         with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
@@ -110,24 +220,49 @@ class Builder:
             self.source = previous
 
     def body(self, name: str) -> Builder:
-        """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer graph may be used freely."""
-        inner = Builder(ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)), self.names, in_function=self.in_function)
+        """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer
+        graph may be used freely.
+        """
+        inner = Builder(
+            ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)),
+            self.names,
+            in_function=self.in_function,
+        )
         inner.source = dict(self.source)
         inner.graph.meta[BODY] = True
         return inner
 
-    def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> ir.Value:
+    def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> Value:
         """A new input of this builder's graph."""
-        value = ir.Value(name=self.names.fresh(name))
+        value = Value(name=self.names.fresh(name))
         set_type(value, dtype, shape)
         self.graph.inputs.append(value)
         return value
 
     def output(self, *values: ir.Value) -> None:
-        """Declares outputs of this builder's graph. An input, a constant or a repeated value gets an Identity in between."""
+        """Declares outputs of this builder's graph.
+
+        An input, a constant or a repeated value gets an Identity in between.
+        """
         for value in values:
-            foreign = value.producer() is None or value.graph is not self.graph or value.is_graph_output()
-            self.graph.outputs.append(self.op("Identity", value, name=f"{value.name}_out") if foreign else value)
+            foreign = (
+                value.producer() is None or value.graph is not self.graph or value.is_graph_output()
+            )
+            self.graph.outputs.append(
+                self.op("Identity", value, name=f"{value.name}_out") if foreign else value
+            )
+
+
+@functools.cache
+def _domain(op_type: str) -> str | None:
+    """The domain of an operator of this name: ONNX's own, else the catalogue's; None for an unknown
+    one.
+    """
+    from converter.graph import extensions
+
+    if schema_of(op_type) is not None:
+        return ""
+    return EXTENSION_DOMAIN if extensions.lookup(op_type) is not None else None
 
 
 def as_array(data: Any, dtype: Any = None) -> Array:
@@ -155,11 +290,17 @@ _AS: dict[Any, tuple[ir.AttributeType, Callable[[Any], Any]]] = {
 def _kinds(op_type: str) -> dict[str, tuple[ir.AttributeType, Callable[[Any], Any]]]:
     """Attribute -> its type and what makes a Python value fit it; schemas answer slowly."""
     schema = schema_of(op_type)
-    return {} if schema is None else {name: _AS[a.type] for name, a in schema.attributes.items() if a.type in _AS}
+    return (
+        {}
+        if schema is None
+        else {name: _AS[a.type] for name, a in schema.attributes.items() if a.type in _AS}
+    )
 
 
 def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[ir.Attr]:
-    """Attributes in the types that the operator's schema declares (3 for a float attribute is 3.0)."""
+    """Attributes in the types that the operator's schema declares: 3 for a float attribute is
+    3.0.
+    """
     kinds = _kinds(op_type) if domain == "" else {}
     result: list[ir.Attr] = []
     for name, value in attributes.items():
@@ -167,14 +308,18 @@ def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[i
             result.append(value)
         elif value is not None:
             kind = kinds.get(name)
-            result.append(ir.Attr(name, kind[0], kind[1](value)) if kind else attribute(name, value))
+            result.append(
+                ir.Attr(name, kind[0], kind[1](value)) if kind else attribute(name, value)
+            )
     return result
 
 
 def attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute typed by its Python value; arrays become tensors, an empty list a list of integers."""
+    """An attribute typed by its Python value; arrays become tensors, an empty list a list of
+    integers.
+    """
     if isinstance(value, np.ndarray):
-        return ir.AttrTensor(name, ir.Tensor(value))
+        return ir.AttrTensor(name, lazy(value))
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool):
@@ -183,15 +328,36 @@ def attribute(name: str, value: Any) -> ir.Attr:
         return ir.AttrGraph(name, value)
     if isinstance(value, list | tuple) and any(isinstance(x, float) for x in value):
         value = [float(x) for x in value]
-    return ir.convenience.convert_attribute(name, value, _type_of_list(value) if isinstance(value, list | tuple) else None)
+    return ir.convenience.convert_attribute(
+        name, value, _type_of_list(value) if isinstance(value, list | tuple) else None
+    )
 
 
 def _type_of_list(values: Sequence[Any]) -> ir.AttributeType | None:
-    """What onnx_ir finds too, but by asking whether a list follows the protocols of graphs, tensors and types first, which takes longer than the rest."""
-    for kind, found in ((int, ir.AttributeType.INTS), (float, ir.AttributeType.FLOATS), (str, ir.AttributeType.STRINGS)):
+    """What onnx_ir finds too, but by asking whether a list follows the protocols of graphs, tensors
+    and types first, which takes longer than the rest.
+    """
+    for kind, found in (
+        (int, ir.AttributeType.INTS),
+        (float, ir.AttributeType.FLOATS),
+        (str, ir.AttributeType.STRINGS),
+    ):
         if all(isinstance(v, kind) for v in values):
             return found
     return None
+
+
+def writing(write: Callable[..., R]) -> Callable[..., R]:
+    """For a function (b, *values) that may be called outside of `with b:`: opens it, and gives the
+    values operators.
+    """
+
+    @functools.wraps(write)
+    def run(b: Builder, *values: Any, **options: Any) -> R:
+        with b:
+            return write(b, *map(with_operators, values), **options)
+
+    return run
 
 
 def new_model(name: str = "main") -> tuple[ir.Model, Builder]:
@@ -224,4 +390,13 @@ def _plain(a: ir.Attr) -> Any:
     return list(a.value) if isinstance(a.value, tuple | list) else a.value
 
 
-__all__ = ["Builder", "as_array", "attribute", "attrs_of", "builder_before", "known", "new_model"]
+__all__ = [
+    "Builder",
+    "Value",
+    "as_array",
+    "attribute",
+    "attrs_of",
+    "builder_before",
+    "known",
+    "new_model",
+]

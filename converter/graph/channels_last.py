@@ -1,7 +1,9 @@
-"""The channels-last dialect: ONNX operators whose data inputs and outputs are stored as N, spatial..., C.
+"""The channels-last dialect: ONNX operators whose data inputs and outputs are stored as N,
+spatial..., C.
 
-`LAYOUT_SENSITIVE` says which operators have such a twin and which of their inputs and outputs carry data in that layout;
-weights and other operands keep ONNX's own layout in the graph (a writer permutes them when it streams them out).
+`LAYOUT_SENSITIVE` says which operators have such a variant and which of their inputs and outputs
+carry data in that layout; weights and other operands keep ONNX's own layout in the graph (a writer
+permutes them when it streams them out).
 """
 
 from __future__ import annotations
@@ -24,72 +26,91 @@ LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]]
     ("", "MaxPool"): ((0,), (0, 1)),
     **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in (
         "ShuffleChannels", "BatchToSpace", "SpaceToBatch", "RegionAlign", "RegionPool",
-        "Dilation2D", "Erosion2D", "CropAndResize",
+        "Dilation2D", "Erosion2D", "CropAndResize", "L2Pool",
     )},
     ("", "MaxUnpool"): ((0, 1), (0,)),
     ("", "DeformConv"): ((0, 2, 4), (0,)),
 }  # fmt: skip
-_BASE = "base_domain"  # attribute on a twin of an extension operator
+_BASE = "base_domain"  # attribute on the variant of an extension operator
 
 
-def to_last(rank: int) -> list[int]:
+def to_nhwc(rank: int) -> list[int]:
     """The permutation N, C, spatial -> N, spatial, C: `stored[i] = canonical[perm[i]]`."""
     return [0, *range(2, rank), 1]
 
 
-def to_first(rank: int) -> list[int]:
+def to_nchw(rank: int) -> list[int]:
     """The permutation N, spatial, C -> N, C, spatial."""
     return [0, rank - 1, *range(1, rank - 1)]
 
 
-def is_last(node: ir.Node) -> bool:
+def is_channels_last(node: ir.Node) -> bool:
     return node.domain == CHANNELS_LAST_DOMAIN
 
 
 def base_domain(node: ir.Node) -> str:
-    """The domain of the operator that this node (a twin or not) is about."""
-    return node.attributes[_BASE].as_string() if is_last(node) and _BASE in node.attributes else "" if is_last(node) else node.domain
+    """The domain of the operator that this node (a channels-last variant or not) is about."""
+    return (
+        node.attributes[_BASE].as_string()
+        if is_channels_last(node) and _BASE in node.attributes
+        else ""
+        if is_channels_last(node)
+        else node.domain
+    )
 
 
 def ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Which inputs and outputs of the node carry layout; None for an operator without a twin."""
+    """Which inputs and outputs of the node carry layout; None for an operator without such a
+    variant.
+    """
     return LAYOUT_SENSITIVE.get((base_domain(node), node.op_type))
 
 
-def write_body(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tuple[ir.Value, ...]:
-    """The definition of a twin: Transpose, the operator, Transpose."""
+def write_body(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]
+) -> tuple[ir.Value, ...]:
+    """The definition of a channels-last variant: Transpose, the operator, Transpose."""
     found = ports(node)
     assert found is not None, node.op_type
     data_in, data_out = found
     operands = list(inputs)
     for i in data_in:
         if i < len(operands) and (v := operands[i]) is not None:
-            operands[i] = b.op("Transpose", v, perm=to_first(_rank(v)))
+            operands[i] = b.op("Transpose", v, perm=to_nchw(_rank(v)))
     attributes = {k: v for k, v in attrs_of(node).items() if k != _BASE}
     domain = base_domain(node)
     make = b.exts if domain == EXTENSION_DOMAIN else b.ops
     results = list(make(node.op_type, *operands, outputs=len(node.outputs), **attributes))
     for i in data_out:
         if i < len(results):
-            results[i] = b.op("Transpose", results[i], perm=to_last(_rank(results[i])))
+            results[i] = b.op("Transpose", results[i], perm=to_nhwc(_rank(results[i])))
     return tuple(results)
 
 
-def infer_twin(node: ir.Node) -> None:
-    """Output types of a twin: those of its operator on data in ONNX's order. Says what inferring its definition says, without writing it."""
+def infer_channels_last(node: ir.Node) -> None:
+    """Output types of a channels-last variant: those of its operator on data in ONNX's order. Says
+    what inferring its definition says, without writing it.
+    """
     found = ports(node)
     assert found is not None, node.op_type
     data_in, data_out = found
-    inputs = [None if v is None else _stand_in(v, to_first if i in data_in else None) for i, v in enumerate(node.inputs)]
+    inputs = [
+        None if v is None else _stand_in(v, to_nchw if i in data_in else None)
+        for i, v in enumerate(node.inputs)
+    ]
     attributes = [a for a in node.attributes.values() if a.name != _BASE]
-    plain = ir.Node(base_domain(node), node.op_type, inputs, attributes, num_outputs=len(node.outputs))
+    plain = ir.Node(
+        base_domain(node), node.op_type, inputs, attributes, num_outputs=len(node.outputs)
+    )
     infer(plain)
     for i, (out, result) in enumerate(zip(node.outputs, plain.outputs, strict=True)):
-        set_type(out, result.dtype, _ordered(result, to_last) if i in data_out else result.shape)
+        set_type(out, result.dtype, _ordered(result, to_nhwc) if i in data_out else result.shape)
 
 
 def _stand_in(value: ir.Value, order: Callable[[int], list[int]] | None) -> ir.Value:
-    """A value of the same type whose axes lie as `order` says; in the same order also with the same numbers, if they are known."""
+    """A value of the same type whose axes lie as `order` says; in the same order also with the same
+    numbers, if they are known.
+    """
     if order is not None:
         return ir.Value(type=value.type, shape=_ordered(value, order))
     inner = ir.Value(type=value.type, shape=value.shape)
@@ -99,7 +120,9 @@ def _stand_in(value: ir.Value, order: Callable[[int], list[int]] | None) -> ir.V
 
 
 def _ordered(value: ir.Value, order: Callable[[int], list[int]]) -> ir.Shape | None:
-    return None if value.shape is None else ir.Shape([value.shape[i] for i in order(len(value.shape))])
+    return (
+        None if value.shape is None else ir.Shape([value.shape[i] for i in order(len(value.shape))])
+    )
 
 
 def _rank(value: ir.Value) -> int:

@@ -3,20 +3,21 @@
 An extension operator *is* a Python function that writes its definition in standard operators:
 
     @extension
-    def ShuffleChannels(b, x, *, group: int):
-        '''Interleaves the channels (axis 1) of `group` groups.'''
-        ...
-        return y
+    def NormalizeL2(b, x, *, axes: list[int], eps: float):
+        '''x divided by its Euclidean norm over `axes`, the norm being at least sqrt(eps).'''
+        return x / b.Sqrt(b.Max(b.ReduceSum(x * x, axes), b.like(x, eps)))
 
-Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones attributes with their defaults.
-The body may look at the types and shapes of its inputs. From this one definition come: shape inference, the model-local
-function that makes an ONNX file self-contained (overload = hash of the body, so that bodies for other attributes or ranks
-do not clash), and the expansion for targets that lack the operator.
+Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones
+attributes with their defaults. The body may look at the types and shapes of its inputs. From this
+one definition come: shape inference, the model-local function that makes an ONNX file
+self-contained (overload = hash of the body, so that bodies for other attributes or ranks do not
+clash), and the expansion for targets that lack the operator.
 
-An operator without a definition (random numbers, custom layers) is `@opaque`: its function returns only output types.
+An operator without a definition (random numbers, custom layers) is `@opaque`: its function returns
+only output types.
 
-The channels-last dialect (`netconv.channels_last`) holds the same operator names as ONNX with data inputs and outputs
-stored as N..C; its definition is Transpose, the operator, Transpose.
+The channels-last dialect (`netconv.channels_last`) holds the same operator names as ONNX with data
+inputs and outputs stored as N..C; its definition is Transpose, the operator, Transpose.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.infer import InferenceError, known, set_known, set_type
 from converter.graph.infer import infer as infer_node
-from converter.graph.infer import known, set_known, set_type
 from converter.graph.names import Names
+from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes, discard, subgraphs, take_over
 
 Body = Callable[..., Any]
@@ -52,6 +54,17 @@ class Extension:
     attributes: dict[str, Any]  # name -> default; inspect.Parameter.empty when required
     doc: str
     opaque: bool = False
+    required: int = 0  # inputs without a default
+
+    def contradiction(self, node: ir.Node) -> str:
+        """Why the operator cannot have the inputs and attributes of `node`; "" when it can."""
+        count, most = len(node.inputs), len(self.inputs)
+        if count < self.required or not (self.variadic or count <= most):
+            return f"{count} inputs, {self.name} has {self.required} to {most}"
+        for name, default in self.attributes.items():
+            if default is inspect.Parameter.empty and name not in node.attributes:
+                return f"{self.name} without {name!r}"
+        return ""
 
 
 CATALOGUE: dict[str, Extension] = {}
@@ -63,7 +76,9 @@ def extension(body: Body) -> Body:
 
 
 def opaque(types: Body) -> Body:
-    """Enters an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype, shape), ...]."""
+    """Enters an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype,
+    shape), ...].
+    """
     return _enter(types, opaque=True)
 
 
@@ -80,6 +95,7 @@ def _enter(body: Body, *, opaque: bool) -> Body:
         attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
         doc=inspect.cleandoc(body.__doc__ or ""),
         opaque=opaque,
+        required=sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD),
     )
     return body
 
@@ -101,12 +117,18 @@ def catalogue() -> dict[str, Extension]:
     return dict(CATALOGUE)
 
 
-def write_body(b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]) -> tuple[ir.Value, ...]:
-    """Writes the definition of an extension operator with `b`; raises KeyError for an unknown or opaque one."""
+def write_body(
+    b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
+) -> tuple[ir.Value, ...]:
+    """Writes the definition of an extension operator with `b`; raises KeyError for an unknown or
+    opaque one.
+    """
     entry = lookup(name)
     if entry is None or entry.opaque:
         raise KeyError(name)
-    results = entry.body(b, *inputs, **{k: v for k, v in attributes.items() if v is not None})
+    given = {k: v for k, v in attributes.items() if v is not None}
+    with b:
+        results = entry.body(b, *(with_operators(v) for v in inputs), **given)
     return tuple(results) if isinstance(results, tuple | list) else (results,)
 
 
@@ -132,10 +154,19 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
     for old, new in zip(node.outputs, results, strict=False):
         if new is None or (old.is_graph_output() is False and not old.uses()):
             continue
-        if old.is_graph_output() and (new.producer() is None or new.graph is not graph or new.is_graph_output() or new in taken):
+        if old.is_graph_output() and (
+            new.producer() is None
+            or new.graph is not graph
+            or new.is_graph_output()
+            or new in taken
+        ):
             new = b.op("Identity", new)
         taken.add(new)
-        keeps_name = new.producer() is not None and not new.is_graph_output() and (old.is_graph_output() or new.producer().graph is graph)  # type: ignore[union-attr]
+        keeps_name = (
+            new.producer() is not None
+            and not new.is_graph_output()
+            and (old.is_graph_output() or new.producer().graph is graph)  # type: ignore[union-attr]
+        )
         public = dict(old.metadata_props)
         name = old.name
         if new.shape is None and old.shape is not None:
@@ -159,7 +190,9 @@ def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tupl
 
 
 def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
-    """A function graph with one input per distinct input of the node, typed, and with its known values."""
+    """A function graph with one input per distinct input of the node, typed, and with its known
+    values.
+    """
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=node.op_type)
     b = Builder(graph, Names(), in_function=True)
     formal: list[ir.Value | None] = []
@@ -167,7 +200,7 @@ def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
         if v is None:
             formal.append(None)
             continue
-        inner = ir.Value(name=b.names.fresh(f"in{i}"), type=v.type, shape=v.shape)
+        inner = Value(name=b.names.fresh(f"in{i}"), type=v.type, shape=v.shape)
         if (k := known(v)) is not None:
             set_known(inner, k)
         graph.inputs.append(inner)
@@ -180,8 +213,12 @@ def infer(node: ir.Node) -> None:
     entry = lookup(node.op_type)
     if entry is None:
         return
+    if reason := entry.contradiction(node):
+        raise InferenceError(reason)
     if entry.opaque:
-        for out, (dtype, shape) in zip(node.outputs, entry.body(None, *node.inputs, **attrs_of(node)), strict=False):
+        for out, (dtype, shape) in zip(
+            node.outputs, entry.body(None, *node.inputs, **attrs_of(node)), strict=False
+        ):
             set_type(out, dtype, shape)
         return
     b, formal = _scratch(node)
@@ -192,13 +229,19 @@ def infer(node: ir.Node) -> None:
 
 
 def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
-    """The model-local function that defines this node, named by the hash of its body (a letter first: numbers do not parse)."""
+    """The model-local function that defines this node, named by the hash of its body (a letter
+    first: numbers do not parse).
+    """
     b, formal = _scratch(node)
     results = _write(b, node, formal)
     b.output(*(r for r in results[: len(node.outputs)]))
-    if len(node.inputs) != len(b.graph.inputs):  # an optional input left out in the middle still needs its place
+    if len(node.inputs) != len(
+        b.graph.inputs
+    ):  # an optional input left out in the middle still needs its place
         b.graph.inputs.clear()
-        b.graph.inputs.extend(v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal)
+        b.graph.inputs.extend(
+            v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal
+        )
     if spell is not None:
         spell(b.graph, b.names)
     _name_inner_values(b.graph, node.op_type)
@@ -208,14 +251,17 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     for n in all_nodes(b.graph):
         text.update(ir.to_proto(n).SerializeToString(deterministic=True))
     text.update("|".join(str(v.name) for v in [*b.graph.inputs, *b.graph.outputs]).encode())
-    return ir.Function(node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[])
+    return ir.Function(
+        node.domain, node.op_type, "b" + text.hexdigest()[:12], graph=b.graph, attributes=[]
+    )
 
 
 def _name_inner_values(graph: ir.Graph, kind: str) -> None:
-    """Names for the values of If and Loop bodies that the model around the function will hardly have.
+    """Names for the values of If and Loop bodies that the model around the function will hardly
+    have.
 
-    Who puts a function in place of its call renames what the function itself holds; a value of a body would hide one of its name
-    that the function is given.
+    Who puts a function in place of its call renames what the function itself holds; a value of a
+    body would hide one of its name that the function is given.
     """
     for node in graph:
         for body in subgraphs(node):
@@ -225,7 +271,8 @@ def _name_inner_values(graph: ir.Graph, kind: str) -> None:
 
 
 def bind(model: ir.Model, spell: Spelling | None = None) -> None:
-    """Attaches the function of every extension node to the model and points the node at it (before saving or running).
+    """Attaches the function of every extension node to the model and points the node at it (before
+    saving or running).
 
     `spell` rewrites each body, in place, for who is to run it.
     """
@@ -240,19 +287,42 @@ def bind(model: ir.Model, spell: Spelling | None = None) -> None:
 
 
 def unbind(model: ir.Model) -> None:
-    """The inverse of `bind`: catalogue operators lose function and overload (the catalogue defines them)."""
-    for key in [k for k in model.functions if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN) and (k[0] != EXTENSION_DOMAIN or lookup(k[1]))]:
+    """The inverse of `bind`: catalogue operators lose function and overload (the catalogue defines
+    them).
+    """
+    for key in [
+        k
+        for k in model.functions
+        if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
+        and (k[0] != EXTENSION_DOMAIN or lookup(k[1]))
+    ]:
         del model.functions[key]
     for node in all_nodes(model.graph):
         if can_expand(node):
             node.overload = ""
 
 
-def expand_all(model: ir.Model, names: Names, keep: Callable[[ir.Node], bool] = lambda n: False) -> None:
+def expand_all(
+    model: ir.Model, names: Names, keep: Callable[[ir.Node], bool] = lambda n: False
+) -> None:
     """Expands every extension operator that has a definition and that `keep` does not claim."""
-    while found := [n for n in all_nodes(model.graph) if can_expand(n) and not keep(n)]:  # definitions may use other extension operators
+    while found := [
+        n for n in all_nodes(model.graph) if can_expand(n) and not keep(n)
+    ]:  # definitions may use other extension operators
         for node in found:
             expand(node, names)
 
 
-__all__ = ["CATALOGUE", "IR_VERSION", "Extension", "bind", "catalogue", "expand", "extension", "infer_node", "lookup", "opaque", "unbind"]
+__all__ = [
+    "CATALOGUE",
+    "IR_VERSION",
+    "Extension",
+    "bind",
+    "catalogue",
+    "expand",
+    "extension",
+    "infer_node",
+    "lookup",
+    "opaque",
+    "unbind",
+]

@@ -1,7 +1,8 @@
 """Types and shapes of one node's outputs, and the values of shape arithmetic.
 
-onnx's own inference does the standard operators (7 us a node). Values that are known without running the network (shape
-vectors, mostly) are remembered on the value, so that Reshape(x, Concat(Shape(..), ..)) has a shape as soon as it is built.
+onnx's own inference does the standard operators (7 us a node). Values that are known without
+running the network (shape vectors, mostly) are remembered on the value, so that Reshape(x,
+Concat(Shape(..), ..)) has a shape as soon as it is built.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.laws import broken, wild
 from converter.graph.pools import ROUNDED, without_windows_in_padding
+from converter.graph.verify.node import check_attributes, verify_node
 from converter.graph.walk import subgraphs
 
 Array = npt.NDArray[Any]
@@ -28,9 +29,20 @@ _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
 _MORE_IS_KNOWN = {"GatherND", "SequenceAt", "Reshape", "Expand", "ConstantOfShape", "Resize"}
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
+# operators of ONNX whose results are other ones each time
+RANDOM = frozenset(
+    {
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+    }
+)
 _CHOICES = {"Gather", "Slice"}
 _UNKNOWN_SIZE = np.iinfo(np.int64).min
-_NOT_EVALUATED = {"If", "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+_NOT_EVALUATED = {"If", "Loop", "Scan", "Dropout", *RANDOM}
 
 
 class InferenceError(Exception):
@@ -67,7 +79,9 @@ def set_known(value: ir.Value, array: Array) -> None:
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """The array of an initializer of any size (a view, not a copy), or a known value; None for activations."""
+    """The array of an initializer of any size (a view, not a copy), or a known value; None for
+    activations.
+    """
     if value is not None and value.const_value is not None:
         return value.const_value.numpy()
     return known(value)
@@ -78,14 +92,20 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
-        if any(isinstance(d, int) and d < 0 for d in shape):  # onnx's inference does not survive some of these
-            raise InferenceError(f"the shape {list(shape)} of {value.name!r} has a negative dimension")
+        if any(
+            isinstance(d, int) and d < 0 for d in shape
+        ):  # onnx's inference does not survive some of these
+            raise InferenceError(
+                f"the shape {list(shape)} of {value.name!r} has a negative dimension"
+            )
         value.shape = shape if isinstance(shape, ir.Shape) else ir.Shape(shape)
 
 
 @functools.lru_cache(1024)
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
-    for version in (OPSET,) if domain == "" else (5, 3, 1):  # of ai.onnx.ml the newest that has the operator
+    for version in (
+        (OPSET,) if domain == "" else (5, 3, 1)
+    ):  # of ai.onnx.ml the newest that has the operator
         with contextlib.suppress(onnx.defs.SchemaError):
             schema = onnx.defs.get_schema(op_type, version, domain)
             if domain == "" or not schema.deprecated:
@@ -106,12 +126,12 @@ def infer(node: ir.Node) -> None:
     elif node.domain == CHANNELS_LAST_DOMAIN:
         from converter.graph import channels_last
 
-        channels_last.infer_twin(node)
+        channels_last.infer_channels_last(node)
     else:
-        if node.domain == "" and (reason := wild(node)) is not None:
+        if node.domain == "" and (reason := check_attributes(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
         _infer_standard(node)
-        if node.domain == "" and (reason := broken(node)) is not None:
+        if node.domain == "" and (reason := verify_node(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
     _evaluate(node)
 
@@ -124,7 +144,9 @@ def type_proto(value: ir.Value) -> onnx.TypeProto | None:
         try:
             ir.serde.serialize_shape_into(proto, value.shape)
         except ir.serde.SerdeError:
-            raise InferenceError(f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits") from None
+            raise InferenceError(
+                f"the shape {list(value.shape)} of {value.name!r} is beyond 64 bits"
+            ) from None
     return proto
 
 
@@ -132,14 +154,18 @@ def _infer_standard(node: ir.Node) -> None:
     schema = schema_of(node.op_type, node.domain)
     if schema is None or any(v is not None and v.type is None for v in node.inputs):
         return
-    if node.op_type in _LIKE_INPUT and node.inputs and node.inputs[0] is not None:  # onnx has no inference for these two
+    if (
+        node.op_type in _LIKE_INPUT and node.inputs and node.inputs[0] is not None
+    ):  # onnx has no inference for these two
         node.outputs[0].type, node.outputs[0].shape = node.inputs[0].type, node.inputs[0].shape
         return
     key = _question(node)
     found = None if key is None else _ANSWERS.get(key)
     if found is None:
         found = _ask(node, schema)
-        if key is not None and all(type_ is None or isinstance(type_, ir.TensorType) for type_, _ in found):
+        if key is not None and all(
+            type_ is None or isinstance(type_, ir.TensorType) for type_, _ in found
+        ):
             if len(_ANSWERS) >= _MOST_ANSWERS:
                 _ANSWERS.clear()
             _ANSWERS[key] = found
@@ -156,16 +182,23 @@ def _infer_standard(node: ir.Node) -> None:
         without_windows_in_padding(node)
 
 
-# what onnx found for an operator with these attributes and inputs: networks ask the same thing again and again
+# what onnx found for an operator with these attributes and inputs: networks ask the same thing
+# again and again
 Answer = list[tuple[ir.TypeProtocol | None, list[Any] | None]]
 _ANSWERS: dict[Any, Answer] = {}
 _MOST_ANSWERS = 4096
-_HASHABLE = {getattr(ir.AttributeType, n) for n in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")}
-_SMALL = 64  # elements of float constants that may say something about shapes (scales, ends of a range)
+_HASHABLE = {
+    getattr(ir.AttributeType, n) for n in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
+}
+_SMALL = (
+    64  # elements of float constants that may say something about shapes (scales, ends of a range)
+)
 
 
 def _question(node: ir.Node) -> Any:
-    """Everything that the outputs' types and shapes depend on, as a key; None where that is more than a few numbers."""
+    """Everything that the outputs' types and shapes depend on, as a key; None where that is more
+    than a few numbers.
+    """
     attributes: list[Any] = []
     for a in node.attributes.data.values():
         if a.type not in _HASHABLE or a.is_ref():
@@ -176,7 +209,15 @@ def _question(node: ir.Node) -> Any:
         if v is not None and not isinstance(v.type, ir.TensorType):
             return None
         data = _data(v)
-        inputs.append(None if v is None else (v.type.dtype, _dims(v.shape), data if data is None else (data.dtype.str, data.tobytes())))  # type: ignore[union-attr]
+        inputs.append(
+            None
+            if v is None
+            else (
+                v.type.dtype,  # type: ignore[union-attr]
+                _dims(v.shape),
+                data if data is None else (data.dtype.str, data.tobytes()),
+            )
+        )
     return node.op_type, node.domain, len(node.outputs), tuple(attributes), tuple(inputs)
 
 
@@ -187,7 +228,12 @@ def _dims(shape: ir.Shape | None) -> tuple[Any, ...] | None:
 def _data(value: ir.Value | None) -> Array | None:
     """The value of an input, where inference may want it."""
     array = known(value)
-    return array if array is not None and (array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.size <= _SMALL)) else None
+    return (
+        array
+        if array is not None
+        and (array.dtype.kind in "iub" or (array.dtype.kind == "f" and array.size <= _SMALL))
+        else None
+    )
 
 
 def _ask(node: ir.Node, schema: onnx.defs.OpSchema) -> Answer:
@@ -199,13 +245,21 @@ def _ask(node: ir.Node, schema: onnx.defs.OpSchema) -> Answer:
             names[f"i{i}"] = v
     proto.output.extend(f"o{i}" for i in range(len(node.outputs)))
     try:
-        proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values() if not a.is_ref())
+        proto.attribute.extend(
+            ir.serde.serialize_attribute(a) for a in node.attributes.values() if not a.is_ref()
+        )
     except ir.serde.SerdeError as e:
         raise InferenceError(f"{node.op_type}: {e}") from None
     types = {n: p for n, v in names.items() if (p := type_proto(v)) is not None}
-    data = {n: onnx.numpy_helper.from_array(array) for n, v in names.items() if (array := _data(v)) is not None}
+    data = {
+        n: onnx.numpy_helper.from_array(array)
+        for n, v in names.items()
+        if (array := _data(v)) is not None
+    }
     try:
-        found = onnx.shape_inference.infer_node_outputs(schema, proto, types, input_data=data, opset_imports=_OPSETS, ir_version=IR_VERSION)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, input_data=data, opset_imports=_OPSETS, ir_version=IR_VERSION
+        )
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as e:
         raise InferenceError(f"{node.op_type}: {str(e).splitlines()[0]}") from None
     return [_answer(found.get(f"o{i}")) for i in range(len(node.outputs))]
@@ -230,7 +284,9 @@ def _evaluate(node: ir.Node) -> None:
         values[0] = _sizes(node.inputs[0])
     if any(v is not None and k is None for v, k in zip(node.inputs, values, strict=True)):
         return
-    sizes = [int(np.prod(s)) if (s := shape_of(o)) is not None else KNOWN_LIMIT + 1 for o in node.outputs]
+    sizes = [
+        int(np.prod(s)) if (s := shape_of(o)) is not None else KNOWN_LIMIT + 1 for o in node.outputs
+    ]
     if not node.inputs or max(sizes) > KNOWN_LIMIT:
         return
     for out, array in zip(node.outputs, evaluate(node, values), strict=False):
@@ -239,9 +295,17 @@ def _evaluate(node: ir.Node) -> None:
 
 
 def _sizes(value: ir.Value | None) -> Array | None:
-    """What Shape gives of a value of which only some dimensions are known: a choice of those does not wait for the others."""
+    """What Shape gives of a value of which only some dimensions are known: a choice of those does
+    not wait for the others.
+    """
     shape = value.producer() if value is not None else None
-    if shape is None or shape.op_type != "Shape" or shape.domain or shape.inputs[0] is None or shape.inputs[0].shape is None:
+    if (
+        shape is None
+        or shape.op_type != "Shape"
+        or shape.domain
+        or shape.inputs[0] is None
+        or shape.inputs[0].shape is None
+    ):
         return None
     dims = list(shape.inputs[0].shape)[_int(shape, "start", 0) : _int(shape, "end", None)]
     return np.array([d if isinstance(d, int) else _UNKNOWN_SIZE for d in dims], np.int64)
@@ -259,7 +323,10 @@ def _evaluate_shape(node: ir.Node) -> None:
     if node.op_type == "Size":
         set_known(node.outputs[0], np.array(int(np.prod(shape)), np.int64))
     else:
-        set_known(node.outputs[0], np.array(shape[_int(node, "start", 0) : _int(node, "end", None)], np.int64))
+        set_known(
+            node.outputs[0],
+            np.array(shape[_int(node, "start", 0) : _int(node, "end", None)], np.int64),
+        )
 
 
 def _int(node: ir.Node, name: str, default: int | None) -> int | None:
@@ -267,7 +334,9 @@ def _int(node: ir.Node, name: str, default: int | None) -> int | None:
 
 
 def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
-    """Runs one standard node on arrays with onnx's reference; an empty list when the reference cannot."""
+    """Runs one standard node on arrays with onnx's reference; an empty list when the reference
+    cannot.
+    """
     from onnx.reference import ReferenceEvaluator
 
     proto = onnx.NodeProto(op_type=node.op_type)
@@ -276,7 +345,9 @@ def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
     proto.attribute.extend(ir.serde.serialize_attribute(a) for a in node.attributes.values())
     try:
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(proto).run(None, {f"i{i}": v for i, v in enumerate(inputs) if v is not None})
+            results = ReferenceEvaluator(proto).run(
+                None, {f"i{i}": v for i, v in enumerate(inputs) if v is not None}
+            )
     except Exception:  # the reference's own limits: the value merely stays unknown
         return []
     return [np.asarray(r) for r in results] if all(not isinstance(r, list) for r in results) else []

@@ -12,25 +12,41 @@ from converter.graph.infer import known, set_type
 
 def infer(node: ir.Node) -> None:
     """Types and shapes of an If or a Loop, from its bodies."""
-    bodies = {a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH}
+    bodies = {
+        a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH
+    }
     if node.op_type == "If":
-        for out, a, b in zip(node.outputs, bodies["then_branch"].outputs, bodies["else_branch"].outputs, strict=True):
+        for out, a, b in zip(
+            node.outputs, bodies["then_branch"].outputs, bodies["else_branch"].outputs, strict=True
+        ):
             out.type = a.type or b.type
             set_type(out, None, _merge(a.shape, b.shape))
     elif node.op_type == "Loop":
         body = bodies["body"]
         carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
-        stops = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.array(True)
+        stops = (
+            known(node.inputs[1])
+            if len(node.inputs) > 1 and node.inputs[1] is not None
+            else np.array(True)
+        )
         fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]
             if i < carried:
                 initial = node.inputs[i + 2]
                 out.type = inner.type or (initial.type if initial is not None else None)
-                set_type(out, None, _merge(inner.shape, initial.shape if initial is not None else inner.shape))
+                set_type(
+                    out,
+                    None,
+                    _merge(inner.shape, initial.shape if initial is not None else inner.shape),
+                )
             elif inner.shape is not None:
-                set_type(out, inner.dtype, [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape])
+                set_type(
+                    out,
+                    inner.dtype,
+                    [int(trips.reshape(())) if fixed and trips is not None else None, *inner.shape],
+                )
             else:
                 set_type(out, inner.dtype, None)
 
@@ -38,7 +54,11 @@ def infer(node: ir.Node) -> None:
 def _goes_on(body: ir.Graph) -> bool:
     """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
     condition: ir.Value | None = body.outputs[0]
-    while condition is not None and (producer := condition.producer()) is not None and producer.op_type == "Identity":
+    while (
+        condition is not None
+        and (producer := condition.producer()) is not None
+        and producer.op_type == "Identity"
+    ):
         condition = producer.inputs[0]
     found = known(condition)
     return condition is body.inputs[1] if found is None else bool(found.all())

@@ -8,13 +8,15 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of
-from converter.graph.operands import attribute
+from converter.graph.verify.shapes_of import attribute
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
 
 
 def _infer_sizes(node: ir.Node) -> None:
-    """onnx takes the sizes that these are given all together or not at all; some of what a Concat joins may be known."""
+    """onnx takes the sizes that these are given all together or not at all; some of what a Concat
+    joins may be known.
+    """
     given, out = node.inputs[_SIZED[node.op_type]], node.outputs[0]
     joint = given.producer() if given is not None and known(given) is None else None
     if out.shape is None or joint is None or joint.op_type != "Concat" or joint.domain:
@@ -24,17 +26,33 @@ def _infer_sizes(node: ir.Node) -> None:
         found, length = known(v), shape_of(v) if v is not None else None
         if found is None and (not length or length[0] > len(out.shape)):
             return
-        sizes += [int(n) for n in found.reshape(-1)] if found is not None else [None] * (length or (0,))[0]
-    least = 2 if node.op_type == "Expand" else 1  # 1 leaves the operand's size as it is, 0 and -1 mean something else
+        sizes += (
+            [int(n) for n in found.reshape(-1)]
+            if found is not None
+            else [None] * (length or (0,))[0]
+        )
+    least = (
+        2 if node.op_type == "Expand" else 1
+    )  # 1 leaves the operand's size as it is, 0 and -1 mean something else
     if len(sizes) == len(out.shape):
-        out.shape = ir.Shape([n if isinstance(d, ir.SymbolicDim) and n is not None and n >= least else d for n, d in zip(sizes, out.shape, strict=True)])
+        out.shape = ir.Shape(
+            [
+                n if isinstance(d, ir.SymbolicDim) and n is not None and n >= least else d
+                for n, d in zip(sizes, out.shape, strict=True)
+            ]
+        )
 
 
 def sizes_of_parts(split: ir.Node) -> list[int] | None:
     """Along its axis, what SplitToSequence makes of its operand; None where only run time knows."""
     x, given = split.inputs[0], split.inputs[1] if len(split.inputs) > 1 else None
     sizes, axis = known(given), int(attribute(split, "axis", 0))
-    if x is None or x.shape is None or not -len(x.shape) <= axis < len(x.shape) or (given is not None and sizes is None):
+    if (
+        x is None
+        or x.shape is None
+        or not -len(x.shape) <= axis < len(x.shape)
+        or (given is not None and sizes is None)
+    ):
         return None
     if sizes is not None and sizes.ndim:
         return [int(n) for n in sizes.reshape(-1)] if (sizes >= 0).all() else None
@@ -46,8 +64,17 @@ def sizes_of_parts(split: ir.Node) -> list[int] | None:
 
 def _infer_part(node: ir.Node) -> None:
     """onnx knows the sizes of parts only where all are alike."""
-    split, place = node.inputs[0].producer() if node.inputs[0] is not None else None, known(node.inputs[1])
-    if split is None or split.op_type != "SplitToSequence" or place is None or place.size != 1 or len(split.inputs) < 2:
+    split, place = (
+        node.inputs[0].producer() if node.inputs[0] is not None else None,
+        known(node.inputs[1]),
+    )
+    if (
+        split is None
+        or split.op_type != "SplitToSequence"
+        or place is None
+        or place.size != 1
+        or len(split.inputs) < 2
+    ):
         return
     sizes, at = sizes_of_parts(split), int(place.reshape(-1)[0])
     if sizes is not None and -len(sizes) <= at < len(sizes):
@@ -59,14 +86,27 @@ def _infer_part(node: ir.Node) -> None:
 def _infer_scalar(node: ir.Node) -> None:
     """onnx gives a GatherND that finds one element no shape; it is ()."""
     data, index = (shape_of(v) if v is not None else None for v in node.inputs)
-    if node.outputs[0].shape is None and data and index and len(data) + len(index) - 1 - index[-1] == attribute(node, "batch_dims", 0):
+    if (
+        node.outputs[0].shape is None
+        and data
+        and index
+        and len(data) + len(index) - 1 - index[-1] == attribute(node, "batch_dims", 0)
+    ):
         node.outputs[0].shape = ir.Shape([])
 
 
 def _infer_resized(node: ir.Node) -> None:
-    """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5; onnx rounds the exact product down to 4."""
+    """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5;
+    onnx rounds the exact product down to 4.
+    """
     x, factors = node.inputs[0], known(node.inputs[2]) if len(node.inputs) > 2 else None
-    if x is None or x.shape is None or factors is None or not factors.size or (len(node.inputs) > 3 and node.inputs[3] is not None):
+    if (
+        x is None
+        or x.shape is None
+        or factors is None
+        or not factors.size
+        or (len(node.inputs) > 3 and node.inputs[3] is not None)
+    ):
         return
     axes = attribute(node, "axes", range(len(x.shape)))
     if len(axes) != factors.size:
@@ -74,7 +114,13 @@ def _infer_resized(node: ir.Node) -> None:
     dims = list(x.shape)
     for axis, factor in zip(axes, factors.reshape(-1).astype(np.float32), strict=True):
         size = dims[axis]
-        dims[axis] = int(np.floor(np.float32(size) * factor)) if isinstance(size, int) else size if factor == 1 else ir.SymbolicDim(None)
+        dims[axis] = (
+            int(np.floor(np.float32(size) * factor))
+            if isinstance(size, int)
+            else size
+            if factor == 1
+            else ir.SymbolicDim(None)
+        )
     node.outputs[0].shape = ir.Shape(dims)
 
 

@@ -25,8 +25,14 @@ def _graph(graph: ir.Graph, outer: set[ir.Value], seen: set[str], found: list[st
         _value(value, seen, found)
     for node in graph:
         _node(node, found)
-        found.extend(f"{node.op_type} reads {v.name}, which is not defined before it" for v in node.inputs if v is not None and v not in defined)
-        for inner in (a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH):
+        found.extend(
+            f"{node.op_type} reads {v.name}, which is not defined before it"
+            for v in node.inputs
+            if v is not None and v not in defined
+        )
+        for inner in (
+            a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH
+        ):
             _graph(inner, defined, seen, found)
         for out in node.outputs:
             _value(out, seen, found)
@@ -49,5 +55,9 @@ def _node(node: ir.Node, found: list[str]) -> None:
         found.append(f"{node.op_type} is not in the extension catalogue")
     if node.op_type == "Constant":
         found.append("a constant is a node, not an initializer")
-    if node.domain in ("", CHANNELS_LAST_DOMAIN) and "auto_pad" in node.attributes and node.attributes["auto_pad"].as_string() != "NOTSET":
+    if (
+        node.domain in ("", CHANNELS_LAST_DOMAIN)
+        and "auto_pad" in node.attributes
+        and node.attributes["auto_pad"].as_string() != "NOTSET"
+    ):
         found.append(f"{node.op_type} has implicit padding")

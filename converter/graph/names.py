@@ -12,14 +12,18 @@ _PUBLIC = "netconv.name"
 
 
 class Names:
-    """Hands out value names that no other value of the model has. Amortised constant time per name."""
+    """Hands out value names that no other value of the model has. Amortised constant time per
+    name.
+    """
 
     def __init__(self, model: ir.Model | None = None) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
         if model is not None:
             for graph in all_graphs(model.graph):
-                self._taken.update(v.name for v in [*graph.inputs, *graph.initializers.values()] if v.name)
+                self._taken.update(
+                    v.name for v in [*graph.inputs, *graph.initializers.values()] if v.name
+                )
                 self._taken.update(o.name for n in graph for o in n.outputs if o.name)
 
     def fresh(self, hint: str) -> str:
@@ -35,14 +39,18 @@ class Names:
 
 
 def tell_nodes_apart(model: ir.Model) -> None:
-    """No two nodes of a graph have one name, which runtimes refuse; what a node is called in its source file is kept first."""
+    """No two nodes of a graph have one name, which runtimes refuse; what a node is called in its
+    source file is kept first.
+    """
     for graph in all_graphs(model.graph):
         own = {n.name for n in graph if n.name == n.metadata_props.get("netconv.layer")}
         taken = {n.name for n in graph}
         seen: set[str] = set()
         for node in graph:
             name = node.name or ""
-            if name and (name in seen or (name in own and name != node.metadata_props.get("netconv.layer"))):
+            if name and (
+                name in seen or (name in own and name != node.metadata_props.get("netconv.layer"))
+            ):
                 name = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
                 node.name = name
                 taken.add(name)
@@ -50,7 +58,9 @@ def tell_nodes_apart(model: ir.Model) -> None:
 
 
 def public_name(value: ir.Value) -> str:
-    """The name of a graph input or output as the source file spells it (names there need not be unique)."""
+    """The name of a graph input or output as the source file spells it (names there need not be
+    unique).
+    """
     return value.metadata_props.get(_PUBLIC) or value.name or ""
 
 

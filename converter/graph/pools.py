@@ -8,9 +8,15 @@ ROUNDED = {"AveragePool", "LpPool", "MaxPool"}
 
 
 def without_windows_in_padding(node: ir.Node) -> None:
-    """A last window that begins behind the data and its first padding is left out (MaxPool, `ceil_mode`); onnx's inference counts it."""
+    """A last window that begins behind the data and its first padding is left out (MaxPool,
+    `ceil_mode`); onnx's inference counts it.
+    """
     a, x = node.attributes, node.inputs[0]
-    if "ceil_mode" not in a or not a["ceil_mode"].as_int() or ("auto_pad" in a and a["auto_pad"].as_string() != "NOTSET"):
+    if (
+        "ceil_mode" not in a
+        or not a["ceil_mode"].as_int()
+        or ("auto_pad" in a and a["auto_pad"].as_string() != "NOTSET")
+    ):
         return
     n = len(a["kernel_shape"].as_ints())
     strides = a["strides"].as_ints() if "strides" in a else [1] * n
@@ -19,8 +25,14 @@ def without_windows_in_padding(node: ir.Node) -> None:
         if x is None or x.shape is None or out.shape is None:
             continue
         dims = list(out.shape)
-        for i, (size, stride, begin) in enumerate(zip(list(x.shape)[2:], strides, pads, strict=False), 2):
+        for i, (size, stride, begin) in enumerate(
+            zip(list(x.shape)[2:], strides, pads, strict=False), 2
+        ):
             count = dims[i]
-            if isinstance(size, int) and isinstance(count, int) and (count - 1) * stride >= size + begin:
+            if (
+                isinstance(size, int)
+                and isinstance(count, int)
+                and (count - 1) * stride >= size + begin
+            ):
                 dims[i] = count - 1
         out.shape = ir.Shape(dims)

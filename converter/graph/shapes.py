@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
-from converter.errors import UsageError
+from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import InferenceError, infer, known, shape_of
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 
 
 def infer_all(model: ir.Model) -> None:
-    """Types and shapes of all values, sub-graphs before their owners. Declared shapes stay where inference knows less."""
+    """Types and shapes of all values, sub-graphs before their owners. Declared shapes stay where
+    inference knows less.
+    """
     infer_graph(model.graph)
 
 
@@ -36,16 +37,26 @@ def infer_graph(graph: ir.Graph) -> None:
 
 
 def _passed_over(node: ir.Node, branch: ir.Graph) -> bool:
-    """Whether a choice whose condition is known never takes a branch: what is in there need not fit."""
+    """Whether a choice whose condition is known never takes a branch: what is in there need not
+    fit.
+    """
     condition = known(node.inputs[0]) if node.op_type == "If" and not node.domain else None
-    return condition is not None and node.attributes["else_branch" if bool(condition.all()) else "then_branch"].as_graph() is branch
+    return (
+        condition is not None
+        and node.attributes["else_branch" if bool(condition.all()) else "then_branch"].as_graph()
+        is branch
+    )
 
 
 def _infer_loop_body(node: ir.Node) -> None:
-    """What is carried has the type of its initial value, and those of its dimensions that the body gives back."""
+    """What is carried has the type of its initial value, and those of its dimensions that the body
+    gives back.
+    """
     body = next(subgraphs(node))
     assumed: list[tuple[ir.Value, ir.Value]] = []
-    for formal, actual, after in zip(body.inputs[2:], node.inputs[2:], body.outputs[1:], strict=False):
+    for formal, actual, after in zip(
+        body.inputs[2:], node.inputs[2:], body.outputs[1:], strict=False
+    ):
         if actual is None:
             continue
         if formal.type is None:
@@ -55,7 +66,9 @@ def _infer_loop_body(node: ir.Node) -> None:
             assumed.append((formal, after))
     declared = {o: o.shape for n in all_nodes(body) for o in n.outputs}
     infer_graph(body)
-    while any([_give_up(formal, after) for formal, after in assumed]):  # all of them: a list; every round gives up a dimension
+    while any(
+        [_give_up(formal, after) for formal, after in assumed]
+    ):  # all of them: a list; every round gives up a dimension
         for out, shape in declared.items():
             out.meta.pop("netconv.known", None)
             out.shape = shape
@@ -63,13 +76,18 @@ def _infer_loop_body(node: ir.Node) -> None:
 
 
 def _give_up(formal: ir.Value, after: ir.Value) -> bool:
-    """Whether dimensions of `formal` had to be forgotten because the body does not give them back."""
+    """Whether dimensions of `formal` had to be forgotten because the body does not give them
+    back.
+    """
     if formal.shape is None:
         return False
     if after.shape is None or len(after.shape) != len(formal.shape):
         formal.shape = None
         return True
-    kept = [d if not isinstance(d, int) or d == e else None for d, e in zip(formal.shape, after.shape, strict=True)]
+    kept = [
+        d if not isinstance(d, int) or d == e else None
+        for d, e in zip(formal.shape, after.shape, strict=True)
+    ]
     changed = any(k is None and isinstance(d, int) for k, d in zip(kept, formal.shape, strict=True))
     formal.shape = ir.Shape(kept)
     return changed
@@ -86,16 +104,21 @@ def forget(graph: ir.Graph) -> None:
 def _keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
     if out.type is None:
         out.type = type_
-    if shape is not None and (out.shape is None or (shape_of(out) is None and len(out.shape) == len(shape))):
+    if shape is not None and (
+        out.shape is None or (shape_of(out) is None and len(out.shape) == len(shape))
+    ):
         known = list(out.shape) if out.shape is not None else [None] * len(shape)
-        out.shape = ir.Shape([k if isinstance(k, int) else s for k, s in zip(known, shape, strict=True)])
+        out.shape = ir.Shape(
+            [k if isinstance(k, int) else s for k, s in zip(known, shape, strict=True)]
+        )
 
 
 def fix_inputs(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """Sets input shapes by public name and infers again; returns the names that no input has.
 
-    A symbolic dimension gets its number everywhere it is named, in other inputs too. UsageError U501 when a shape contradicts
-    the declared rank, a fixed dimension, another input, or the operators.
+    A symbolic dimension gets its number everywhere it is named, in other inputs too. UsageError
+    U501 when a shape contradicts the declared rank, a fixed dimension, another input, or the
+    operators.
     """
     by_name = {public_name(v): v for v in model.graph.inputs}
     numbers: dict[str, int] = {}
@@ -106,7 +129,12 @@ def fix_inputs(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> list[str
     for graph in all_graphs(model.graph):
         for value in [*graph.inputs, *(o for n in graph for o in n.outputs)]:
             if value.shape is not None:
-                value.shape = declared[value] = ir.Shape([numbers.get(d.value or "", d) if isinstance(d, ir.SymbolicDim) else d for d in value.shape])
+                value.shape = declared[value] = ir.Shape(
+                    [
+                        numbers.get(d.value or "", d) if isinstance(d, ir.SymbolicDim) else d
+                        for d in value.shape
+                    ]
+                )
     forget(model.graph)
     try:
         infer_all(model)
@@ -124,8 +152,15 @@ def _bind(value: ir.Value, name: str, shape: Sequence[int], numbers: dict[str, i
     for declared, given in zip(value.shape or (), shape, strict=False):
         if isinstance(declared, int) and declared != given:
             raise _refused(f"input {name!r} has a fixed dimension of {declared}, {given} is given")
-        if isinstance(declared, ir.SymbolicDim) and declared.value and numbers.setdefault(declared.value, given) != given:
-            raise _refused(f"dimension {declared.value!r} of input {name!r} is {given} here and {numbers[declared.value]} elsewhere")
+        if (
+            isinstance(declared, ir.SymbolicDim)
+            and declared.value
+            and numbers.setdefault(declared.value, given) != given
+        ):
+            raise _refused(
+                f"dimension {declared.value!r} of input {name!r} is {given} here and "
+                f"{numbers[declared.value]} elsewhere"
+            )
     value.shape = ir.Shape(shape)
 
 

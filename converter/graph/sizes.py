@@ -13,9 +13,13 @@ LARGEST = 1 << 25  # entries
 
 
 def demand_small(*sizes: int) -> None:
-    """InferenceError when a table of these sizes, which a file asks for, would fill the memory (or when one of them is below zero)."""
+    """InferenceError when a table of these sizes, which a file asks for, would fill the memory (or
+    when one of them is below zero).
+    """
     if min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST:
-        raise InferenceError(f"a table of {' x '.join(map(str, sizes))} entries is impossible or too large")
+        raise InferenceError(
+            f"a table of {' x '.join(map(str, sizes))} entries is impossible or too large"
+        )
 
 
 def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Array:

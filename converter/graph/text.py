@@ -1,4 +1,5 @@
-"""The shared graph as text: ONNX's own syntax (onnx.printer, onnx.parser), large weights by reference.
+"""The shared graph as text: ONNX's own syntax (onnx.printer, onnx.parser), large weights by
+reference.
 
     <ir_version: 10, opset_import: ["" : 21]>
     main (float[1,3,8,8] x) => (float[1,4,8,8] relu)
@@ -8,8 +9,9 @@
        relu = Relu (conv)
     }
 
-A reference names an array in the weights that `parse` is given (an .npz, for instance), and says which one it was when the
-text was printed. Provenance and names of the source format are not part of the syntax.
+A reference names an array in the weights that `parse` is given (an .npz, for instance), and says
+which one it was when the text was printed. Provenance and names of the source format are not part
+of the syntax.
 """
 
 from __future__ import annotations
@@ -24,20 +26,30 @@ import onnx.parser
 import onnx.printer
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
-from converter.errors import ReadError
+from converter.errors import Diagnostic, ReadError
 from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.shapes import infer_all
 from converter.graph.walk import all_graphs
 
 INLINE = 16  # elements of a constant that is still written out
-_NO_LITERALS = {ir.DataType.COMPLEX64, ir.DataType.COMPLEX128, ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT2, ir.DataType.UINT2, ir.DataType.FLOAT4E2M1}
+_NO_LITERALS = {
+    ir.DataType.COMPLEX64,
+    ir.DataType.COMPLEX128,
+    ir.DataType.INT4,
+    ir.DataType.UINT4,
+    ir.DataType.INT2,
+    ir.DataType.UINT2,
+    ir.DataType.FLOAT4E2M1,
+}
 _DIGITS = 16  # of the hash that are shown
 _GIVEN_NAME = re.compile(r"node_\w+_\d+")  # what onnx_ir calls a node that has no name
 
 
 def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> str:
-    """The graph as text. `types`: intermediate values are listed with types and shapes; `inline`: the longest constant written out."""
+    """The graph as text. `types`: intermediate values are listed with types and shapes; `inline`:
+    the longest constant written out.
+    """
     clone = model.clone()
     hashes: dict[str, str] = {}
     for graph in all_graphs(clone.graph):
@@ -46,7 +58,9 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
             if tensor is not None and (tensor.size > inline or tensor.dtype in _NO_LITERALS):
                 hashes[str(value.name)] = _hash(tensor)
                 shape = ir.Shape(list(tensor.shape.numpy()))
-                value.const_value = ir.ExternalTensor("-", 0, tensor.nbytes, tensor.dtype, shape=shape, name=str(value.name))
+                value.const_value = ir.ExternalTensor(
+                    "-", 0, tensor.nbytes, tensor.dtype, shape=shape, name=str(value.name)
+                )
     proto = ir.to_proto(clone)
     for part in _graphs(proto.graph):
         for node in part.node:
@@ -67,25 +81,33 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
 def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Model:
     """The graph that `text` describes, with types and shapes inferred.
 
-    `weights` holds the arrays that the text refers to; None stands for zeros of the right type and shape. ReadError R101 for
-    text that does not parse, R110 for a weight that is absent or that is not the one the text was printed with.
+    `weights` holds the arrays that the text refers to; None stands for zeros of the right type and
+    shape. ReadError R101 for text that does not parse, R110 for a weight that is absent or that is
+    not the one the text was printed with.
     """
     try:
         proto = onnx.parser.parse_model(text)
     except onnx.parser.ParseError as e:
-        raise ReadError(Diagnostic("R101", f"not the textual syntax of ONNX: {_reason(e)}")) from None
+        raise ReadError(
+            Diagnostic("R101", f"not the textual syntax of ONNX: {_reason(e)}")
+        ) from None
     referred: dict[str, ir.TensorProtocol] = {}
     for graph in _graphs(proto.graph):
         for constant in graph.initializer:
             if constant.data_location == onnx.TensorProto.EXTERNAL:
                 referred[constant.name] = _weight(constant, weights)
-                constant.CopyFrom(onnx.helper.make_tensor(constant.name, onnx.TensorProto.FLOAT, [0], []))
+                constant.CopyFrom(
+                    onnx.helper.make_tensor(constant.name, onnx.TensorProto.FLOAT, [0], [])
+                )
     model = ir.from_proto(proto)
     for body in all_graphs(model.graph):
         for value in body.initializers.values():
             if (tensor := referred.get(str(value.name))) is not None:
                 value.const_value = tensor
-                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(list(tensor.shape.numpy()))
+                value.type, value.shape = (
+                    ir.TensorType(tensor.dtype),
+                    ir.Shape(list(tensor.shape.numpy())),
+                )
     infer_all(model)
     return model
 
@@ -93,7 +115,11 @@ def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Mode
 def weights_of(model: ir.Model, inline: int = INLINE) -> dict[str, Array]:
     """The arrays that the text of the model refers to, by name (views)."""
     values = [v for g in all_graphs(model.graph) for v in g.initializers.values()]
-    return {str(v.name): t.numpy() for v in values if (t := v.const_value) is not None and (t.size > inline or t.dtype in _NO_LITERALS)}
+    return {
+        str(v.name): t.numpy()
+        for v in values
+        if (t := v.const_value) is not None and (t.size > inline or t.dtype in _NO_LITERALS)
+    }
 
 
 def _graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
@@ -108,25 +134,48 @@ def _hash(tensor: ir.TensorProtocol) -> str:
 
 def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> ir.TensorProtocol:
     said = {e.key: e.value for e in constant.external_data}
-    name, shape, dtype = said.get("location", constant.name), tuple(constant.dims), ir.DataType(constant.data_type)
+    name, shape, dtype = (
+        said.get("location", constant.name),
+        tuple(constant.dims),
+        ir.DataType(constant.data_type),
+    )
     if weights is None:
-        return ir.Tensor(np.broadcast_to(np.zeros((), dtype.numpy()), shape), dtype=dtype)
+        zeros = np.broadcast_to(np.zeros((), dtype.numpy()), shape)
+        return ir.Tensor(zeros) if dtype == ir.DataType.STRING else LazyTensor(zeros, dtype)
     if name not in weights:
-        raise ReadError(Diagnostic("R110", f"the text refers to the weights {name!r}, which are not given"))
+        raise ReadError(
+            Diagnostic("R110", f"the text refers to the weights {name!r}, which are not given")
+        )
     array = weights[name]
     if array.shape != shape:
-        raise ReadError(Diagnostic("R110", f"the weights {name!r} have shape {list(array.shape)}, the text says {list(shape)}"))
+        raise ReadError(
+            Diagnostic(
+                "R110",
+                f"the weights {name!r} have shape {list(array.shape)}, the text says {list(shape)}",
+            )
+        )
     if array.dtype.kind == "V":  # what .npz makes of types that numpy does not know
         array = array.view(dtype.numpy())
     if array.dtype != dtype.numpy():
-        raise ReadError(Diagnostic("R110", f"the weights {name!r} are {array.dtype}, the text says {dtype.numpy()}"))
-    tensor = ir.Tensor(array, dtype=dtype)
+        raise ReadError(
+            Diagnostic(
+                "R110", f"the weights {name!r} are {array.dtype}, the text says {dtype.numpy()}"
+            )
+        )
+    tensor = LazyTensor(array, dtype=dtype)
     if said.get("sha256", _hash(tensor)) != _hash(tensor):
-        raise ReadError(Diagnostic("R110", f"the weights {name!r} are not the ones that the text was printed with (sha256)"))
+        raise ReadError(
+            Diagnostic(
+                "R110",
+                f"the weights {name!r} are not the ones that the text was printed with (sha256)",
+            )
+        )
     return tensor
 
 
 def _reason(error: Exception) -> str:
     """The parser's message, which comes as bytes in some versions, without its line breaks."""
     text = error.args[0] if error.args else ""
-    return " ".join((text.decode(errors="replace") if isinstance(text, bytes) else str(text)).split())
+    return " ".join(
+        (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).split()
+    )

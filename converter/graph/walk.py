@@ -1,4 +1,6 @@
-"""The one walker over graphs and the sub-graphs of If, Loop and Scan, and changes that do not walk through all the outputs of a graph."""
+"""The one walker over graphs and the sub-graphs of If, Loop and Scan, and changes that do not walk
+through all the outputs of a graph.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import onnx_ir as ir
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.data.values():  # the mapping itself makes every attribute a look-up of its own
+    for attribute in (
+        node.attributes.data.values()
+    ):  # the mapping itself makes every attribute a look-up of its own
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
 
@@ -18,7 +22,9 @@ def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
     """`graph`, then its sub-graphs, depth first."""
     yield graph
     for node in graph:
-        for attribute in node.attributes.data.values():  # `subgraphs` written out: many passes walk here
+        for (
+            attribute
+        ) in node.attributes.data.values():  # `subgraphs` written out: many passes walk here
             if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
                 yield from all_graphs(attribute.as_graph())
 
@@ -32,7 +38,9 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def release(node: ir.Node) -> None:
-    """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users of outer values."""
+    """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users
+    of outer values.
+    """
     for body in subgraphs(node):
         for inner in all_nodes(body):
             inner.resize_inputs(0)
@@ -57,7 +65,10 @@ def discard(node: ir.Node) -> None:
         raise ValueError(f"{node.name} gives an output of the graph")
     outputs = graph.outputs
     assert isinstance(outputs, UserList)
-    aside, outputs.data = outputs.data, []  # `remove` would look through thousands of outputs for each of as many nodes
+    aside, outputs.data = (
+        outputs.data,
+        [],
+    )  # `remove` would look through thousands of outputs for each of as many nodes
     try:
         graph.remove(node, safe=True)
     finally:

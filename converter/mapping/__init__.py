@@ -1,11 +1,16 @@
-"""One declaration, both directions: rows that relate a canonical operator with a foreign layer.
+"""One declaration, both directions: rows that relate a canonical operator with a layer of a foreign
+format.
 
-    node.py    the two sides a row relates: Node (canonical, near) and Layer (foreign, far)
-    codecs.py  inverse pairs of functions on single values (text <-> number, enums, flags)
-    fields.py  the pieces of a row; each owns keys, inputs or blobs on either side and carries them both ways
-    table.py   Rule and Table: dispatch, ownership of every key, did-you-mean
-    pairs.py   where special pairs are entered
-    drive.py   lifting a list of layers and lowering a graph, with all refusals collected
+    node.py      the two sides of a row: Node (canonical) and Layer (foreign)
+    codecs.py    inverse pairs of functions on single values (text <-> number, enums, flags)
+    context.py   Reading and Writing: what fields, hooks and custom converters see
+    fields.py    the parts of a row; each owns attributes, inputs or weights on either side and carries them both ways
+    rules.py     rows, custom converters, and the table that finds them
+    lifting.py   lifting layers into a graph, with all refusals collected
+    lowering.py  lowering a graph into layers, with all refusals collected
+    target.py    what a format can hold of a graph, whatever its operators are
+    narrow.py    types that a target lacks and what it carries instead
+    conversion_errors.py  the exceptions by which a layer or an operator is refused
 
 lift = foreign -> canonical, lower = canonical -> foreign.
 """

@@ -1,4 +1,10 @@
-"""Inverse pairs of functions on one value: `lift` makes the canonical value of a foreign one, `lower` the other way."""
+"""Inverse pairs of functions on one value: `lift` makes the canonical value of a foreign one,
+`lower` the other way.
+
+A row names the codec of an attribute by a Python type (`int`, `float`, `bool`, `str`, `list` of
+integers, `Floats`, `tuple` of words): how a value of this type is spelt is a matter of the format,
+which says it once (its `spelling`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from converter.mapping.node import MappingError
+from converter.errors import MappingError
+
+
+class Floats(list[float]):
+    """As a kind: a list of numbers; as a default: one whose elements are numbers even if they look
+    like integers.
+    """
+
+
+Kind = type  # int, float, bool, str, list (integers), Floats, tuple (words)
 
 
 @dataclass(frozen=True)
@@ -17,7 +32,11 @@ class Codec:
     table: Mapping[Any, Any] | None = None  # of an enum: canonical value -> foreign value
 
     def __invert__(self) -> Codec:
-        return Codec(self.lower, self.lift, None if self.table is None else {v: k for k, v in self.table.items()})
+        return Codec(
+            self.lower,
+            self.lift,
+            None if self.table is None else {v: k for k, v in self.table.items()},
+        )
 
 
 def is_single(value: float) -> bool:
@@ -29,7 +48,9 @@ def is_single(value: float) -> bool:
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal that reads back as the same float32 when it is one, else as the same float64; `2` for 2.0."""
+    """The shortest decimal that reads back as the same float32 when it is one, else as the same
+    float64; `2` for 2.0.
+    """
     import numpy as np
 
     v = float(value)
@@ -40,11 +61,16 @@ def number_text(value: float) -> str:
 
 
 _INTEGER = re.compile(r"\s*[-+]?[0-9]{1,19}\s*", re.ASCII)
-_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*|\s*[-+]?(nan|inf|infinity)\s*", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*|\s*[-+]?(nan|inf|infinity)\s*",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 def int_of(value: Any) -> int:
-    """An integer of 64 bits. ValueError for a text that only Python takes for one: underscores, digits of other scripts."""
+    """An integer of 64 bits. ValueError for a text that only Python takes for one: underscores,
+    digits of other scripts.
+    """
     found = int(value) if not isinstance(value, str) or _INTEGER.fullmatch(value) else None
     if found is None or not -(1 << 63) <= found < 1 << 63:
         raise ValueError(f"{str(value)[:60]!r} is not an integer of 64 bits")
@@ -80,16 +106,71 @@ def enum(table: Mapping[Any, Any]) -> Codec:
     back = {v: k for k, v in table.items()}
     assert len(back) == len(table), f"enum table is not one-to-one: {table}"
 
-    def get(t: Mapping[Any, Any], v: Any) -> Any:
+    def get(t: Mapping[Any, Any], v: Any, code: str) -> Any:
         try:
             return t[v]
         except (KeyError, TypeError):
-            raise MappingError(f"value {v!r} has no counterpart (known: {', '.join(map(repr, t))})", "R110") from None
+            raise MappingError(
+                f"value {v!r} has no counterpart (known: {', '.join(map(repr, t))})", code
+            ) from None
 
-    return Codec(lambda v: get(back, v), lambda v: get(table, v), table)
+    return Codec(lambda v: get(back, v, "R110"), lambda v: get(table, v, "X202"), table)
 
 
 bool_text = Codec(
-    lambda v: enum({1: "true", 0: "false"}).lift(str(v).lower().replace("1", "true").replace("0", "false")),
+    lambda v: enum({1: "true", 0: "false"}).lift(
+        str(v).lower().replace("1", "true").replace("0", "false")
+    ),
     lambda v: "true" if v else "false",
 )
+
+
+def unset(default: float) -> Codec:
+    """A number of a format that does not tell zero from nothing said: zero stands for `default`."""
+
+    def lower(value: Any) -> float:
+        if not value:
+            raise MappingError(f"0 cannot be expressed (it stands for {default})")
+        return float(value)
+
+    return Codec(lambda v: float_of(v) or default, lower)
+
+
+def number_of(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{str(value)[:60]!r} is not a number")
+    return float(value)
+
+
+def integer_of(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"{str(value)[:60]!r} is not an integer")
+    return int_of(value)
+
+
+def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def lift(value: Any) -> list[Any]:
+        if not isinstance(value, list | tuple | range):
+            raise ValueError(f"{str(value)[:60]!r} is not a list")
+        return [of(v) for v in value]
+
+    return lift
+
+
+# of formats whose files say of each value what it is
+PLAIN: Mapping[Kind, Codec] = {
+    int: Codec(integer_of, int),
+    float: Codec(number_of, float),
+    bool: flag,
+    str: Codec(str, str),
+    list: Codec(_list(integer_of), list),
+    Floats: Codec(_list(number_of), list),
+    tuple: Codec(_list(str), list),
+}
+
+
+def codec_of(kind: Kind | Codec, spelling: Mapping[Kind, Codec]) -> Codec:
+    """A codec as it is; of a kind, how the format spells it."""
+    if isinstance(kind, Codec):
+        return kind
+    return next(spelling[base] for base in kind.__mro__ if base in spelling)

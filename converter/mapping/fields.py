@@ -1,135 +1,218 @@
-"""The pieces of a row.
+"""The parts of a row.
 
-A field owns something on either side and carries it across: `lift(far, near, emit)` reads the foreign layer and completes
-the canonical node, `lower(near, far)` the other way. What it owns is declared, so that a leftover is noticed:
-`near`/`far` attribute names, `blobs` of the far side, `takes` input positions of the near side.
+A field owns something on either side and carries it across: `lift` reads the foreign layer and
+completes the canonical node, `lower` the other way. What it owns is declared, so that a leftover is
+noticed:
+
+`names`   attributes of the operator          `keys`   attributes of the layer
+`inputs`  positions of the operator's inputs  `blobs`  weights of the layer
+
+A field may also put nodes or layers beside those of the row: in front of it at once, behind it with
+`then` of the context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.infer import constant
-from converter.mapping.codecs import Codec, same
-from converter.mapping.node import Layer, MappingError, Node
+from converter.errors import MappingError, not_meant
+from converter.graph.infer import constant, rank_of
+from converter.mapping.codecs import Codec, Kind, same
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.node import Parameters
 
 MISSING: Any = object()
 
 
-class Emit(Protocol):
-    """What a field may ask of the graph under construction: constants."""
-
-    def const(self, data: Any, name: str = "const", dtype: Any = None) -> ir.Value: ...
-
-
 class Field:
-    """Owns attributes `near` (canonical) and `far` (foreign), blobs, and near inputs `takes`; all default to none."""
+    """Owns nothing and carries nothing; see the module."""
 
-    near: tuple[str, ...] = ()
-    far: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     blobs: tuple[str, ...] = ()
-    takes: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
+    folds: bool = False  # what it owns comes back in another form that computes the same
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None: ...
-    def lower(self, near: Node, far: Layer) -> None: ...
+    def lift(self, r: Reading) -> None:
+        """Completes `r.node` with what the field owns of `r.layer`."""
+
+    def lower(self, w: Writing) -> None:
+        """Completes `w.layer` with what the field owns of `w.node`."""
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Attribute equality: numbers by value (1 == "1" is not decided here), lists element by element."""
+def equal(a: Any, b: Any) -> bool:
+    """Attribute equality: numbers by value (1 == "1" is not decided here), lists element by
+    element.
+    """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(np.asarray(a), np.asarray(b)))
     return bool(a == b)
 
 
+# attributes --------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Attr(Field):
-    """near key <-> far key, through a codec.
+    """An attribute of the operator <-> one of the layer, through a codec or by its type.
 
-    `default`: what the canonical side means when the key is absent (ONNX's own schema defaults need not be repeated);
-    `far_default`: what the foreign side means when the key is absent; MISSING makes it required.
-    `omit`: do not write the far key when it equals `far_default`.
+    `key`           the same as `name` if left out
+    `default`       what the layer means when the key is absent; MISSING makes it required, None
+                    says nothing to the operator
+    `node_default`  what the operator means without it (the defaults of ONNX's schema need not be
+                    repeated)
+    `omit`          do not write the key when it equals `default`
+    `since`         the version from which on layers have the key: older ones mean `default`
     """
 
     name: str
-    as_: str
-    codec: Codec = same
+    key: str = ""
+    kind: Kind | Codec = same
     default: Any = MISSING
-    far_default: Any = MISSING
+    node_default: Any = MISSING
     omit: bool = False
+    since: int = 0
 
-    near = property(lambda self: (self.name,))
-    far = property(lambda self: (self.as_,))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or self.name)
+        object.__setattr__(self, "names", (self.name,))
+        object.__setattr__(self, "keys", (self.key,))
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        if self.as_ in far.attrs:
-            try:
-                near.attrs[self.name] = self.codec.lift(far.attrs[self.as_])
-            except (ValueError, TypeError, OverflowError):
-                raise MappingError(f"{self.as_}={far.attrs[self.as_]!r} is not a valid value", "R110") from None
-        elif self.far_default is MISSING:
-            raise MappingError(f"required attribute {self.as_!r} is absent", "R110")
-        elif self.far_default is not None:
-            near.attrs[self.name] = self.far_default
+    def lift(self, r: Reading) -> None:
+        if self.key in r.layer.attrs:
+            r.node.attrs[self.name] = r.parse(self.key, r.layer.attrs[self.key], self.kind)
+        elif self.default is MISSING:
+            raise MappingError(f"required attribute {self.key!r} is absent", "R110")
+        elif self.default is not None:
+            r.node.attrs[self.name] = self.default
 
-    def lower(self, near: Node, far: Layer) -> None:
-        value = near.attrs.get(self.name, self.default)
+    def lower(self, w: Writing) -> None:
+        value = w.node.attrs.get(self.name, self.node_default)
         if value is MISSING:
-            if self.far_default is MISSING:
+            if self.default is MISSING:
                 raise MappingError(f"required attribute {self.name!r} is absent")
             return
-        if value is not None and not (self.omit and _equal(value, self.far_default)):
-            far.attrs[self.as_] = self.codec.lower(value)
+        too_old = bool(w.version) and w.version < self.since
+        if too_old and not equal(value, self.default):
+            raise MappingError(f"{self.name}={value!r} needs version {self.since}", "X206")
+        if value is not None and not too_old and not (self.omit and equal(value, self.default)):
+            w.layer.attrs[self.key] = w.spell(value, self.kind)
+
+
+def attrs(**kinds: Any) -> tuple[Attr, ...]:
+    """Attributes of one name on both sides: a type makes one required, a default says its type.
+
+    attrs(count=int, clip=False, framework="") is a required integer, a flag and a word.
+    """
+
+    def one(name: str, given: Any) -> Attr:
+        if isinstance(given, type | Codec):
+            return Attr(name, kind=given)
+        default = int(given) if isinstance(given, bool) else given
+        return Attr(name, kind=type(given), default=default)
+
+    return tuple(one(name, given) for name, given in kinds.items())
 
 
 @dataclass(frozen=True)
 class Fixed(Field):
-    """The far side always has this value: a discriminator. `absent`: it may also be left out when reading."""
+    """The layer always has this value, by which the row is told from others. `absent`: it may also
+    be left out when reading.
+    """
 
-    as_: str
+    key: str
     value: Any
     absent: bool = False
-    far = property(lambda self: (self.as_,))
+    kind: Kind | Codec = same
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        found = far.attrs.get(self.as_, self.value if self.absent else MISSING)
-        if found is MISSING or not _equal(found, self.value):
-            raise MappingError(f"{self.as_}={'(absent)' if found is MISSING else repr(found)}, only {self.value!r} is known here", "R110")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
 
-    def lower(self, near: Node, far: Layer) -> None:
-        far.attrs[self.as_] = self.value
+    def lift(self, r: Reading) -> None:
+        found = self.value if self.absent else MISSING
+        if self.key in r.layer.attrs:
+            found = r.parse(self.key, r.layer.attrs[self.key], self.kind)
+        if found is MISSING or not equal(found, self.value):
+            shown = "(absent)" if found is MISSING else repr(found)
+            error = MappingError(f"{self.key}={shown}, only {self.value!r} is known here", "R110")
+            error.choice = (self.key, shown, self.value)
+            raise error
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs[self.key] = w.spell(self.value, self.kind)
+
+
+class Nested(Field):
+    """Fields of a message inside the layer's: the key holds a dictionary, without which no row is
+    meant.
+    """
+
+    def __init__(self, key: str, *fields: Field) -> None:
+        self.key, self.fields, self.keys = key, fields, (key,)
+        self.names = tuple(n for f in fields for n in f.names)
+        self.inputs = tuple(i for f in fields for i in f.inputs)
+        self.blobs = tuple(b for f in fields for b in f.blobs)
+
+    def lift(self, r: Reading) -> None:
+        found = r.layer.attrs.get(self.key)
+        if not isinstance(found, dict):
+            error = not_meant(f"{self.key!r} is absent", "R110")
+            error.choice = ("message", "(absent)", self.key)
+            raise error
+        owned = {k for f in self.fields for k in f.keys}
+        for key in found:
+            if key not in owned:
+                raise MappingError(f"attribute {self.key}.{key} is not known", "R111")
+        outer = r.layer
+        r.layer = replace(outer, attrs=Parameters(found))
+        try:
+            for f in self.fields:
+                f.lift(r)
+        finally:
+            r.layer = outer
+
+    def lower(self, w: Writing) -> None:
+        outer = w.layer.attrs
+        w.layer.attrs = {}
+        try:
+            for f in self.fields:
+                f.lower(w)
+        finally:
+            w.layer.attrs = {**outer, self.key: w.layer.attrs}
 
 
 @dataclass(frozen=True)
 class Only(Field):
-    """The near side may have the key only with this value; the far side cannot say it."""
+    """The operator may have the attribute only with this value; the layer cannot say it."""
 
     name: str
     value: Any
-    near = property(lambda self: (self.name,))
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
         if self.value is not None:
-            near.attrs[self.name] = self.value
+            r.node.attrs[self.name] = self.value
 
-    def lower(self, near: Node, far: Layer) -> None:
-        if not _equal(near.attrs.get(self.name, self.value), self.value):
-            raise MappingError(f"{self.name}={near.attrs[self.name]!r} cannot be expressed (only {self.value!r})")
+    def lower(self, w: Writing) -> None:
+        found = w.node.attrs.get(self.name, self.value)
+        if not equal(found, self.value):
+            raise MappingError(f"{self.name}={found!r} cannot be expressed (only {self.value!r})")
 
 
 @dataclass(frozen=True)
 class Ignore(Field):
-    """Far keys that say nothing about the meaning (informative, redundant with shapes); never written."""
+    """Keys that say nothing about the meaning (informative, redundant with shapes); never
+    written.
+    """
 
-    keys: tuple[str, ...]
-    far = property(lambda self: self.keys)
-
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None: ...
-    def lower(self, near: Node, far: Layer) -> None: ...
+    keys: tuple[str, ...] = ()
 
 
 def ignore(*keys: str) -> Ignore:
@@ -137,190 +220,424 @@ def ignore(*keys: str) -> Ignore:
 
 
 @dataclass(frozen=True)
-class Group(Field):
-    """Several keys at once; both directions in one expression.
+class Always(Field):
+    """A key that is written with one value whatever the operator is, and says nothing when it is
+    read.
+    """
 
-    `raise_(far_layer, near_node)` returns near attributes, `lower_(near_node, far_layer)` returns far attributes; both may look at
+    key: str
+    value: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
+
+    def lower(self, w: Writing) -> None:
+        w.set(**{self.key: self.value})
+
+
+@dataclass(frozen=True)
+class Implied(Field):
+    """Attributes of the operator that the layer need not say, since the rest of it says them or
+    they mean nothing.
+    """
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group(Field):
+    """Several attributes at once; both directions in one expression.
+
+    `lift_(r)` returns attributes of the operator, `lower_(w)` those of the layer; both may look at
     the values of inputs and outputs (types, shapes), never further.
     """
 
-    near: tuple[str, ...] = field(default=())
-    far: tuple[str, ...] = field(default=())
-    lift_: Callable[[Layer, Node], dict[str, Any]] = field(default=lambda far, near: {})
-    lower_: Callable[[Node, Layer], dict[str, Any]] = field(default=lambda near, far: {})
+    names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    lift_: Callable[[Reading], dict[str, Any]] = field(default=lambda r: {})
+    lower_: Callable[[Writing], dict[str, Any]] = field(default=lambda w: {})
     blobs: tuple[str, ...] = ()
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
+    def lift(self, r: Reading) -> None:
         try:
-            near.attrs |= self.lift_(far, near)
+            r.node.attrs |= self.lift_(r)
         except KeyError as e:
             raise MappingError(f"required attribute {e.args[0]!r} is absent", "R110") from None
 
-    def lower(self, near: Node, far: Layer) -> None:
+    def lower(self, w: Writing) -> None:
         try:
-            far.attrs |= self.lower_(near, far)
+            w.layer.attrs |= self.lower_(w)
         except KeyError as e:
             raise MappingError(f"required attribute {e.args[0]!r} is absent") from None
 
 
-def pads(begin: str, end: str, codec: Codec = same) -> Group:
+def pads(begin: str, end: str, kind: Kind | Codec = same) -> Group:
     """ONNX pads=[b0,b1,..,e0,e1,..] <-> two lists."""
 
-    def lift(far: Layer, near: Node) -> dict[str, Any]:
-        return {"pads": [*codec.lift(far.attrs[begin]), *codec.lift(far.attrs[end])]}
+    def lift(r: Reading) -> dict[str, Any]:
+        found = r.layer.attrs
+        return {"pads": [*r.parse(begin, found[begin], kind), *r.parse(end, found[end], kind)]}
 
-    def lower(near: Node, far: Layer) -> dict[str, Any]:
-        p = near.attrs["pads"]
-        return {begin: codec.lower(p[: len(p) // 2]), end: codec.lower(p[len(p) // 2 :])}
+    def lower(w: Writing) -> dict[str, Any]:
+        p = w.node.attrs["pads"]
+        half = len(p) // 2
+        return {begin: w.spell(p[:half], kind), end: w.spell(p[half:], kind)}
 
     return Group(("pads",), (begin, end), lift, lower)
 
 
-def spread(name: str, *keys: str, codec: Codec = same) -> Group:
+def spread(name: str, *keys: str, kind: Kind | Codec = same) -> Group:
     """[a, b, ...] <-> scalars under `keys` in the same order."""
 
-    def lower(near: Node, far: Layer) -> dict[str, Any]:
-        values = near.attrs[name]
+    def lift(r: Reading) -> dict[str, Any]:
+        return {name: [r.parse(k, r.layer.attrs[k], kind) for k in keys]}
+
+    def lower(w: Writing) -> dict[str, Any]:
+        values = w.node.attrs[name]
         if len(values) != len(keys):
             raise MappingError(f"{name} has {len(values)} entries, the target needs {len(keys)}")
-        return {k: codec.lower(v) for k, v in zip(keys, values, strict=True)}
+        return {k: w.spell(v, kind) for k, v in zip(keys, values, strict=True)}
 
-    return Group((name,), keys, lambda far, near: {name: [codec.lift(far.attrs[k]) for k in keys]}, lower)
+    return Group((name,), keys, lift, lower)
+
+
+# inputs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Const(Field):
-    """A constant near *input* <-> a far attribute (Reduce axes, Clip bounds, Pad amounts ...).
+    """A constant *input* of the operator <-> an attribute of the layer (axes, bounds, amounts of
+    padding ...).
 
-    `default`: far value when the input is left out (MISSING: then the key is not written); `far_default` as in Attr.
-    `dtype`: of the canonical constant; None means the type of near input 0.
+    `node_default`  value for the layer when the input is left out (MISSING: then the key is not
+                    written)
+    `default`       as in Attr
+    `dtype`         of the canonical constant; None means the type of input 0
     """
 
     index: int
-    as_: str
-    codec: Codec = same
+    key: str
+    kind: Kind | Codec = same
     dtype: Any = np.int64
+    node_default: Any = MISSING
     default: Any = MISSING
-    far_default: Any = MISSING
 
-    far = property(lambda self: (self.as_,))
-    takes = property(lambda self: (self.index,))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
+        object.__setattr__(self, "inputs", (self.index,))
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        value = far.attrs.get(self.as_, self.far_default)
-        if value is MISSING:
-            raise MappingError(f"required attribute {self.as_!r} is absent", "R110")
+    def lift(self, r: Reading) -> None:
+        if self.key in r.layer.attrs:
+            value = r.parse(self.key, r.layer.attrs[self.key], self.kind)
+        elif self.default is MISSING:
+            raise MappingError(f"required attribute {self.key!r} is absent", "R110")
+        else:
+            value = self.default
         if value is not None:
             try:
-                data = self.codec.lift(value) if self.as_ in far.attrs else value
-                near.set_input(self.index, emit.const(np.array(data, self.dtype or _dtype(near)), self.as_))
+                data = np.array(value, self.dtype or _dtype(r))
             except (ValueError, TypeError, OverflowError):
-                raise MappingError(f"{self.as_}={value!r} is not a valid value", "R110") from None
+                raise MappingError(f"{self.key}={value!r} is not a valid value", "R110") from None
+            r.node.set_input(self.index, r.b.const(data, self.key))
 
-    def lower(self, near: Node, far: Layer) -> None:
-        source = near.input(self.index)
+    def lower(self, w: Writing) -> None:
+        source = w.node.input(self.index)
         if source is None:
-            if self.default is not MISSING:
-                far.attrs[self.as_] = self.codec.lower(self.default)
-            elif self.far_default is MISSING:
-                raise MappingError(f"input {self.index} is absent, the target needs {self.as_!r}")
+            if self.node_default is not MISSING:
+                w.layer.attrs[self.key] = w.spell(self.node_default, self.kind)
+            elif self.default is MISSING:
+                message = f"input {self.index} is absent, the target needs {self.key!r}"
+                raise MappingError(message)
             return
         array = constant(source)
         if array is None:
-            raise MappingError(f"input {self.index} ({source.name}) must be constant for {self.as_!r}")
-        far.attrs[self.as_] = self.codec.lower(array.tolist())
+            message = f"input {self.index} ({source.name}) must be constant for {self.key!r}"
+            raise MappingError(message)
+        w.layer.attrs[self.key] = w.spell(array.tolist(), self.kind)
 
 
-def _dtype(near: Node) -> Any:
-    first = near.input(0)
+def _dtype(r: Reading) -> Any:
+    first = r.node.input(0)
     return first.dtype.numpy() if first is not None and first.dtype is not None else np.float32
 
 
 @dataclass(frozen=True)
-class Weight(Field):
-    """A constant near input <-> a far blob; `perm` takes the near axes to the far order (a view, nothing is copied).
+class FixedInput(Field):
+    """An input of the operator that always has this value, which the layer implies (the bounds of a
+    Relu6 ...).
+    """
 
-    `perm` may be a function of the near rank. `optional`: the input and the blob may both be absent.
-    `shape(far, near)`: the near shape of a far blob that is stored flat.
+    index: int
+    value: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.index,))
+
+    def lift(self, r: Reading) -> None:
+        value = r.b.const(np.array(self.value, _dtype(r)))
+        inputs = r.node.inputs
+        inputs.extend([None] * (self.index - len(inputs)))
+        inputs.insert(self.index, value)
+
+    def lower(self, w: Writing) -> None:
+        array = constant(w.node.input(self.index))
+        if array is None or array.size != 1 or array.reshape(-1)[0] != self.value:
+            raise not_meant(f"input {self.index} is not {self.value:g}")
+
+
+@dataclass(frozen=True)
+class AttrInput(Field):
+    """An attribute of the operator <-> a constant input of the layer (alpha of Selu, the axis of a
+    Split ...).
+
+    `dtype`    of the layer's constant; None means the type of input 0
+    `shape`    of the layer's constant, when the attribute is one number
+    `default`  what the layer means without the input; MISSING makes it required
+    `omit`     do not write the input when the attribute equals `default`
+    """
+
+    name: str
+    index: int
+    kind: Kind = int
+    dtype: Any = np.int64
+    shape: tuple[int, ...] = ()
+    default: Any = MISSING
+    omit: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        value = r.optional(self.index)
+        if value is None:
+            if self.default is MISSING:
+                raise MappingError(f"input {self.index} is absent", "R105")
+            found = self.default
+        else:
+            array = r.known(value, self.name)
+            if issubclass(self.kind, list):
+                found = array.reshape(-1).tolist()
+            elif array.size == 1:
+                found = array.reshape(-1)[0].item()
+            else:
+                raise MappingError(f"{self.name} is {array.size} numbers, one is needed", "R105")
+        if found is not None:
+            r.node.attrs[self.name] = found
+        if self.index < len(r.node.inputs):
+            r.node.inputs[self.index] = None
+
+    def lower(self, w: Writing) -> None:
+        value = w.node.attrs.get(self.name)
+        if value is None:
+            if self.default is MISSING:
+                raise MappingError(f"required attribute {self.name!r} is absent")
+            return
+        if self.omit and equal(value, self.default):
+            return
+        first = w.node.input(0)
+        dtype = self.dtype or (first.dtype.numpy() if first and first.dtype else np.float32)
+        array = np.asarray(value, dtype)
+        array = array.reshape(self.shape) if array.size == 1 and array.ndim == 0 else array
+        inputs = w.layer.inputs
+        inputs.extend([None] * (self.index + 1 - len(inputs)))
+        inputs[self.index] = w.const(array, self.name)
+
+
+@dataclass(frozen=True)
+class Weight(Field):
+    """A constant input of the operator <-> a blob of the layer; `perm` takes the axes to the
+    layer's order (a view, nothing is copied).
+
+    `perm` may be a function of the rank. `optional`: the input and the blob may both be absent.
+    `shape(r)`: the shape in the operator's order of a blob that is stored flat.
     """
 
     blob: str
     index: int
     perm: Sequence[int] | Callable[[int], Sequence[int]] | None = None
     optional: bool = False
-    shape: Callable[[Layer, Node], Sequence[int]] | None = None
+    shape: Callable[[Reading], Sequence[int]] | None = None
 
-    blobs = property(lambda self: (self.blob,))
-    takes = property(lambda self: (self.index,))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blobs", (self.blob,))
+        object.__setattr__(self, "inputs", (self.index,))
 
     def _perm(self, rank: int) -> Sequence[int] | None:
         return self.perm(rank) if callable(self.perm) else self.perm
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        array = far.blobs.get(self.blob)
+    def lift(self, r: Reading) -> None:
+        array = r.layer.blobs.get(self.blob)
         if array is None:
             if not self.optional:
                 raise MappingError(f"the weights {self.blob!r} are absent", "R110")
             return
         if isinstance(array, ir.Value):
-            near.set_input(self.index, array)
+            r.node.set_input(self.index, array)
             return
         array = np.asarray(array)
         if self.shape is not None:
-            array = _reshape(array, self.shape(far, near), self.blob)
+            array = _reshape(array, self.shape(r), self.blob)
         perm = self._perm(array.ndim)
         if perm is not None:
             array = array.transpose(np.argsort(np.asarray(perm)))
-        near.set_input(self.index, emit.const(array, f"{far.name}.{self.blob}" if far.name else self.blob))
+        name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
+        r.node.set_input(self.index, r.b.const(array, name))
 
-    def lower(self, near: Node, far: Layer) -> None:
-        source = near.input(self.index)
+    def lower(self, w: Writing) -> None:
+        source = w.node.input(self.index)
         if source is None:
             if not self.optional:
                 raise MappingError(f"input {self.index} is absent, the target needs {self.blob!r}")
             return
         array = constant(source)
         if array is None:
-            raise MappingError(f"input {self.index} ({source.name}) must be constant: the target stores {self.blob!r} with the layer")
+            raise MappingError(
+                f"input {self.index} ({source.name}) must be constant: "
+                f"the target stores {self.blob!r} with the layer"
+            )
         perm = self._perm(array.ndim)
-        far.blobs[self.blob] = array if perm is None else array.transpose(perm)
+        w.layer.blobs[self.blob] = array if perm is None else array.transpose(perm)
 
 
 def _reshape(array: Any, shape: Sequence[int], blob: str) -> Any:
     count = int(np.prod([int(s) for s in shape]))
     if min(shape, default=0) < 0 or array.size != count:
-        raise MappingError(f"the weights {blob!r} have {array.size} elements, {'x'.join(map(str, shape))} = {count} are needed", "R103")
+        needed = f"{'x'.join(map(str, shape))} = {count} are needed"
+        message = f"the weights {blob!r} have {array.size} elements, {needed}"
+        raise MappingError(message, "R103")
     return array.reshape(shape)
 
 
 @dataclass(frozen=True)
 class Ports(Field):
-    """Another order of activations: far input i is near input `order[i]` (constant near inputs are not counted in)."""
+    """Another order of activations: input i of the layer is input `order[i]` of the operator
+    (constant ones that a field owns are not counted in).
+    """
 
     order: tuple[int, ...]
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        near.inputs = [near.inputs[self.order.index(i)] for i in range(len(self.order))]
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [r.node.inputs[self.order.index(i)] for i in range(len(self.order))]
 
-    def lower(self, near: Node, far: Layer) -> None:
-        far.inputs = [far.inputs[i] for i in self.order]
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs = [w.layer.inputs[i] for i in self.order]
+
+
+@dataclass(frozen=True)
+class InputType(Field):
+    """Inputs that the operator wants of one type, and the layer takes in others: a Cast in front
+    when reading.
+
+    Constants stay constants. `flat`: the operator wants one axis, the layer also takes none.
+    """
+
+    positions: tuple[int, ...]
+    dtype: ir.DataType = ir.DataType.INT64
+    flat: bool = False
+
+    def lift(self, r: Reading) -> None:
+        for i in self.positions:
+            if (value := r.node.input(i)) is not None:
+                value = r.cast(value, self.dtype)
+                flat = not self.flat or rank_of(value) == 1
+                r.node.inputs[i] = value if flat else r.b.op("Reshape", value, [-1])
+
+
+@dataclass(frozen=True)
+class Outputs(Field):
+    """The layer always has outputs of these types (None: that of input 0); the operator may leave
+    out the last ones.
+    """
+
+    types: tuple[ir.DataType | None, ...]
+
+    def lift(self, r: Reading) -> None:
+        r.outputs = len(self.types)
+
+    def lower(self, w: Writing) -> None:
+        outputs = w.layer.outputs
+        for i, dtype in list(enumerate(self.types))[len(outputs) :]:
+            outputs.append(w.temporary(f"output{i}", dtype or w.input(0).dtype))
+
+
+@dataclass(frozen=True)
+class OutputType(Field):
+    """A key of the layer says the type of outputs, which the operator gives in `dtype`: a Cast
+    behind it when reading.
+
+    `codec` is of the numbers of ONNX's data types; `default` what the layer means without the key.
+    """
+
+    key: str
+    codec: Codec
+    positions: tuple[int, ...] = (0,)
+    dtype: ir.DataType = ir.DataType.INT64
+    default: ir.DataType = ir.DataType.INT64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
+
+    def lift(self, r: Reading) -> None:
+        to = ir.DataType(r.attr(self.key, self.codec, int(self.default)))
+
+        def behind(results: Results) -> Results:
+            typed = enumerate(results)
+            return [r.cast(v, to) if i in self.positions else v for i, v in typed]
+
+        r.then(behind)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs[self.key] = w.spell(int(self.dtype), self.codec)
+
+
+# conditions and hooks ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Guard(Field):
     """A condition on shapes, types or versions; the reason is the refusal's text.
 
-    `lower_if(near)`/`lift_if(far)` return True when the row applies; the reason says why not.
+    `lower_if(w)` and `lift_if(r)` return whether the row applies; they are asked before any other
+    field. `code` is that of the refusal.
     """
 
     reason: str
-    lower_if: Callable[[Node], bool] = lambda near: True
-    lift_if: Callable[[Layer], bool] = lambda far: True
+    lower_if: Callable[[Writing], bool] | None = None
+    lift_if: Callable[[Reading], bool] | None = None
+    code: str = "X202"
 
-    def lift(self, far: Layer, near: Node, emit: Emit) -> None:
-        if not self.lift_if(far):
-            raise MappingError(self.reason)
+    def lift(self, r: Reading) -> None:
+        if self.lift_if is not None and not self.lift_if(r):
+            raise MappingError(self.reason, self.code)
 
-    def lower(self, near: Node, far: Layer) -> None:
-        if not self.lower_if(near):
-            raise MappingError(self.reason)
+    def lower(self, w: Writing) -> None:
+        if self.lower_if is not None and not self.lower_if(w):
+            raise MappingError(self.reason, self.code)
+
+
+@dataclass(frozen=True)
+class Hook(Field):
+    """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
+
+    `before_lift(r)`      changes `r.node`, with nodes in front of it
+    `after_lift(r, y)`    the first result of the layer, of that of the node
+    `before_lower(w)`     changes `w.layer`, with layers in front of it
+    `after_lower(w)`      layers behind it
+    """
+
+    before_lift: Callable[[Reading], None] | None = None
+    after_lift: Callable[[Reading, ir.Value], ir.Value] | None = None
+    before_lower: Callable[[Writing], None] | None = None
+    after_lower: Callable[[Writing], None] | None = None
+
+    def lift(self, r: Reading) -> None:
+        if self.before_lift is not None:
+            self.before_lift(r)
+        if (after := self.after_lift) is not None:
+            r.then(lambda results: [after(r, results[0]), *results[1:]])
+
+    def lower(self, w: Writing) -> None:
+        if self.before_lower is not None:
+            self.before_lower(w)
+        if (after := self.after_lower) is not None:
+            w.then(lambda: after(w))

@@ -7,21 +7,33 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.diagnostics import Where
+from converter.errors import MappingError, Where
 
 
-class MappingError(Exception):
-    """A row (or a special pair) that cannot carry a layer across, and why. `code` is the diagnostic's."""
+class Operands(list[ir.Value | None]):
+    """The inputs of a layer that is read: one that is asked for and not there refuses the layer."""
 
-    def __init__(self, message: str, code: str = "X202", help: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.help = help
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return super().__getitem__(index)
+        except IndexError:
+            raise MappingError(f"input {index} is absent", "R105") from None
+
+
+class Parameters(dict[str, Any]):
+    """Attributes or weights of a layer that is read: one that is asked for and not there refuses
+    the layer.
+    """
+
+    def __missing__(self, key: str) -> Any:
+        raise MappingError(f"required attribute {key!r} is absent", "R110")
 
 
 @dataclass
 class Node:
-    """The near side: a canonical operator. Inputs and outputs are values of the shared graph (they know type and shape)."""
+    """A canonical operator. Inputs and outputs are values of the shared graph (they know type and
+    shape).
+    """
 
     op: str
     domain: str = ""
@@ -40,11 +52,12 @@ class Node:
 
 @dataclass(eq=False)
 class Layer:
-    """The far side: a layer of a foreign format.
+    """A layer of a foreign format.
 
-    `attrs` are its parameters as the codec gives them, `blobs` its weights (arrays, never copied), inputs and outputs the
-    values of the shared graph that its activations are. On lifting, `outputs` holds what the file declares about them
-    (types and shapes; may be empty); on lowering, the values that the layer writes. Two layers that say the same are still two.
+    `attrs` are its parameters as the codec gives them, `blobs` its weights (arrays, never copied),
+    inputs and outputs the values of the shared graph that its activations are. On lifting,
+    `outputs` holds what the file declares about them (types and shapes; may be empty); on lowering,
+    the values that the layer writes. Two layers that say the same are still two.
     """
 
     kind: str

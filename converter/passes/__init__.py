@@ -1,9 +1,23 @@
-"""Passes over the shared graph: one file, one pass. Each takes an `ir.Model` and changes it in place.
+"""Passes over the shared graph: one file, one pass. Each takes an `ir.Model` and changes it in
+place.
 
-fold.py           constants computed, shape arithmetic replaced by what it is known to be
-unroll.py         loops and choices that are known, written out
-legalise.py       what a target cannot express is rewritten until it can, or left to be refused
-decompose.py      rewrites of canonical operators into simpler ones that any target may use
-channels_last.py  the layout pass, both ways
-tidy.py           dead nodes and unused initializers removed
+fold.py                    constants computed, shape arithmetic replaced by what it is known to be
+constants.py               compact weights as plain numbers where a layer needs them so
+unroll.py                  loops and choices that are known, written out
+dead_code.py               nodes and initializers that nobody uses, removed
+common_subexpressions.py   the same operator on the same values, once
+extract_subgraph.py        only what some tensors need
+fuse_constants.py          constants behind an operator move into it
+round_halves.py            roundings to half precision for targets that compute in floats
+promote_types.py           wider types where a target lacks an operator in the node's own
+collapse_dims.py           fewer axes where a target has few
+collapse_dims_rules.py     how each operator works on fewer axes
+conv3d_to_2d.py            convolutions and pools over three axes on planes
+indices.py                 indices that count from the front only
+split_directions.py        recurrent operators of two directions as two operators
+legalise.py                what a target cannot express is rewritten until it can, or left to be
+                           refused
+decompositions/            operators written as simpler ones, by theme
+channels_last.py           the layout pass, both ways
+layout/                    what the layout pass knows about axes and operators
 """

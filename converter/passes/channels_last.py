@@ -1,12 +1,14 @@
-"""The layout pass: every value gets the order of axes in which it is stored, all at once; both directions.
+"""The layout pass: every value gets the order of axes in which it is stored, all at once; both
+directions.
 
 before:  x -> Conv -> Relu -> Add(Conv) -> Flatten -> Gemm -> y                                    (N, C, H, W)
 after:   x -> Transpose -> Conv' -> Relu -> Add(Conv') -> Reshape -> Gemm with permuted weights -> y      (N, H, W, C)
 
-`to_last` turns layout-sensitive operators into their channels-last twins (domain netconv.channels_last), `to_first` the
-twins into plain operators. Values in between take the order that leaves the fewest Transposes (passes/layout/). A
-Transpose of the source is not kept but understood: its result is the same stored data with other axes in mind, and it is
-written out only where a user needs it.
+`to_nhwc` turns layout-sensitive operators into their channels-last twins (domain
+netconv.channels_last), `to_nchw` the twins into plain operators. Values in between take the order
+that leaves the fewest Transposes (passes/layout/). A Transpose of the source is not kept but
+understood: its result is the same stored data with other axes in mind, and it is written out only
+where a user needs it.
 """
 
 from __future__ import annotations
@@ -15,52 +17,68 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.errors import Diagnostic
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.names import Names, public_name
 from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.dead_code import remove_dead_code
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.rewrite import PERMUTATION, Direction, Rewriting, take_name
 from converter.passes.layout.rules import dims_of
-from converter.passes.tidy import tidy
 
 
-def to_last(model: ir.Model, io_layout: str = "keep", kept: Collection[str] = ()) -> list[Diagnostic]:
-    """Turns an N, C, spatial graph into N, spatial, C, in place; returns a warning for each input and output that is turned.
+def to_nhwc(
+    model: ir.Model, io_layout: str = "keep", kept: Collection[str] = ()
+) -> list[Diagnostic]:
+    """Turns an N, C, spatial graph into N, spatial, C, in place; returns a warning for each input
+    and output that is turned.
 
-    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each. "native": images, which are inputs and
-    outputs of four axes that a layout-sensitive operator reads or makes, are turned with the rest, and
-    `metadata_props["netconv.permutation"]` of the value says so ("0,2,3,1"); all others, and those of the public names `kept`, stay.
+    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each.
+    "native": images, which are inputs and outputs of four axes that a layout-sensitive operator
+    reads or makes, are turned with the rest, and `metadata_props["netconv.permutation"]` of the
+    value says so ("0,2,3,1"); all others, and those of the public names `kept`, stay.
     """
     assert io_layout in ("keep", "native"), io_layout
     _turn(model, last=True, turns=lambda v: io_layout == "native" and public_name(v) not in kept)
     ends = [("input", v) for v in model.graph.inputs] + [("output", v) for v in model.graph.outputs]
-    return [_turned(side, v, perm) for side, v in ends if (perm := boundary_permutation(v)) is not None]
+    return [
+        _turned(side, v, perm) for side, v in ends if (perm := boundary_permutation(v)) is not None
+    ]
 
 
 def _turned(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
     stored = dims_of(value)
     source = [stored[i] for i in axes.inverse(perm)]
     message = f"the {side} {public_name(value)} has its channels last, {_text(stored)}; in the source it is {_text(source)}"
-    return Diagnostic("X211", message, "warning", help="--io-layout keep puts a transposition there")
+    return Diagnostic(
+        "X211", message, "warning", help="--io-layout keep puts a transposition there"
+    )
 
 
 def _text(dims: Sequence[object]) -> str:
     return f"[{','.join('?' if d is None else str(d) for d in dims)}]"
 
 
-def to_first(model: ir.Model) -> None:
-    """Turns a graph of channels-last twins into plain operators on N, C, spatial, in place; graph inputs and outputs stay as they are."""
+def to_nchw(model: ir.Model) -> None:
+    """Turns a graph of channels-last twins into plain operators on N, C, spatial, in place; graph
+    inputs and outputs stay as they are.
+    """
     _turn(model, last=False, turns=lambda _: False)
 
 
-def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]], of_outputs: Mapping[str, Sequence[int]] | None = None) -> None:
-    """Undoes io_layout "native": inputs and outputs (by public name) become canonical again, behind Transposes.
+def restore_boundary(
+    model: ir.Model,
+    permutations: Mapping[str, Sequence[int]],
+    of_outputs: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """Undoes io_layout "native": inputs and outputs (by public name) become canonical again, behind
+    Transposes.
 
-    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have are passed over. `of_outputs`: those
-    of the outputs, where an output may have the name of an input.
+    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have
+    are passed over. `of_outputs`: those of the outputs, where an output may have the name of an
+    input.
     """
     of_outputs = permutations if of_outputs is None else of_outputs
     names = Names(model)
@@ -80,7 +98,9 @@ def restore_boundary(model: ir.Model, permutations: Mapping[str, Sequence[int]],
     for i, stored in enumerate(list(graph.outputs)):
         perm = of_outputs.get(public_name(stored))
         if perm is not None:
-            graph.outputs[i] = value = Builder(graph, names).op("Transpose", stored, perm=axes.inverse(perm))
+            graph.outputs[i] = value = Builder(graph, names).op(
+                "Transpose", stored, perm=axes.inverse(perm)
+            )
             take_name(value, stored, names)
 
 
@@ -96,17 +116,30 @@ def boundary_permutation(value: ir.Value) -> Perm | None:
 
 
 def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
-    shape = None if stored.shape is None else ir.Shape([list(stored.shape)[i] for i in axes.inverse(perm)])
+    shape = (
+        None
+        if stored.shape is None
+        else ir.Shape([list(stored.shape)[i] for i in axes.inverse(perm)])
+    )
     return ir.Value(name="canonical", type=stored.type, shape=shape)
 
 
 def _turn(model: ir.Model, *, last: bool, turns: Callable[[ir.Value], bool]) -> None:
     names = Names(model)
     for graph in list(all_graphs(model.graph)):
-        Rewriting(graph, names, Direction(last), turns if graph is model.graph else lambda _: False).run()
+        Rewriting(
+            graph, names, Direction(last), turns if graph is model.graph else lambda _: False
+        ).run()
     if last:
         model.graph.opset_imports.setdefault(CHANNELS_LAST_DOMAIN, 1)
-    tidy(model)
+    remove_dead_code(model)
 
 
-__all__ = ["PERMUTATION", "boundary_permutation", "count_transposes", "restore_boundary", "to_first", "to_last"]
+__all__ = [
+    "PERMUTATION",
+    "boundary_permutation",
+    "count_transposes",
+    "restore_boundary",
+    "to_nchw",
+    "to_nhwc",
+]

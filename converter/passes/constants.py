@@ -1,4 +1,6 @@
-"""Computing what is constant although it is written as nodes: compact weights that some layer needs as plain numbers."""
+"""Computing what is constant although it is written as nodes: compact weights that some layer needs
+as plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,29 @@ import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import attrs_of, builder_before
-from converter.graph.infer import Array, constant, evaluate
+from converter.graph.infer import RANDOM, Array, constant, evaluate
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
+from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import legalise
-from converter.passes.tidy import tidy
 
 _DEEPEST = 8
-_RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
-_FOLDABLE = {"Cast", "DequantizeLinear", "Add", "Sub", "Mul", "Div", "Neg", "Gather", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Concat"}
+_FOLDABLE = {
+    "Cast",
+    "DequantizeLinear",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Neg",
+    "Gather",
+    "Transpose",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Identity",
+    "Concat",
+}
 
 
 def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
@@ -25,7 +41,11 @@ def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
     if value is None or value.const_value is not None or constant(value) is not None:
         return value is not None
     node = value.producer()
-    if node is None or depth > _DEEPEST or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits"):
+    if (
+        node is None
+        or depth > _DEEPEST
+        or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits")
+    ):
         return False
     return bool(node.inputs) and all(v is None or is_constant(v, depth + 1) for v in node.inputs)
 
@@ -36,7 +56,11 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
     if found is not None or value is None:
         return found
     node = value.producer()
-    if node is None or depth > _DEEPEST or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits"):
+    if (
+        node is None
+        or depth > _DEEPEST
+        or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits")
+    ):
         return None
     inputs = [evaluate_constant(v, depth + 1) if v is not None else None for v in node.inputs]
     if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)):
@@ -46,42 +70,62 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
 
 
 def holds_numbers(node: ir.Node) -> bool:
-    """Whether a node computes numbers or codes and not shapes: compact weights stay as they are, shape arithmetic is folded."""
+    """Whether a node computes numbers or codes and not shapes: compact weights stay as they are,
+    shape arithmetic is folded.
+    """
     return any(o.dtype not in (ir.DataType.INT64, ir.DataType.BOOL) for o in node.outputs)
 
 
 def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
-    """uint8 numbers of `bits` bits each, the first in the most significant bits of the first byte, or ("lsb") in the least significant ones."""
-    stream = np.unpackbits(np.ascontiguousarray(packed), bitorder="big" if order == "msb" else "little")
+    """uint8 numbers of `bits` bits each, the first in the most significant bits of the first byte,
+    or ("lsb") in the least significant ones.
+    """
+    stream = np.unpackbits(
+        np.ascontiguousarray(packed), bitorder="big" if order == "msb" else "little"
+    )
     whole = stream[: stream.size // bits * bits].reshape(-1, bits)
     places = np.arange(bits - 1, -1, -1) if order == "msb" else np.arange(bits)
     return whole @ (1 << places).astype(np.uint8)
 
 
 def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda value: True) -> None:
-    """Replaces what is computed from constants alone by its values, in place: a target without compact weights stores plain numbers.
+    """Replaces what is computed from constants alone by its values, in place: a target without
+    compact weights stores plain numbers.
 
-    Only results that something else reads are kept, not the steps in between; of those, the `wanted` ones.
+    Only results that something else reads are kept, not the steps in between; of those, the
+    `wanted` ones.
     """
     fixed = _fixed(model)
-    legalise(model, lambda n: n.domain == EXTENSION_DOMAIN and n.op_type != "UnpackBits" and all(o in fixed for o in n.outputs), {})
+    legalise(
+        model,
+        lambda n: (
+            n.domain == EXTENSION_DOMAIN
+            and n.op_type != "UnpackBits"
+            and all(o in fixed for o in n.outputs)
+        ),
+        {},
+    )
     fixed, names = _fixed(model), Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
             out = node.outputs[0]
-            if len(node.outputs) != 1 or out not in fixed or not any(o not in fixed for user, _ in out.uses() for o in user.outputs):
+            if (
+                len(node.outputs) != 1
+                or out not in fixed
+                or not any(o not in fixed for user, _ in out.uses() for o in user.outputs)
+            ):
                 continue
             array = _computed(out, {}) if wanted(out) else None
             if array is not None and not out.is_graph_output():
                 out.replace_all_uses_with(builder_before(node, names).const(array, str(out.name)))
-    tidy(model)
+    remove_dead_code(model)
 
 
 def _fixed(model: ir.Model) -> set[ir.Value]:
     """The values that depend on constants alone."""
     found: set[ir.Value] = set()
     for node in all_nodes(model.graph):
-        pure = node.op_type not in _RANDOM and node.inputs and not any(subgraphs(node))
+        pure = node.op_type not in RANDOM and node.inputs and not any(subgraphs(node))
         if pure and all(v is None or v in found or v.const_value is not None for v in node.inputs):
             found.update(node.outputs)
     return found
@@ -107,4 +151,8 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
         return [] if node.domain else evaluate(node, inputs)
     assert inputs[0] is not None
     a = attrs_of(node)
-    return [unpack(inputs[0], int(a["bits"]), str(a.get("order", "msb")))[: int(np.prod(a["shape"]))].reshape(a["shape"])]
+    return [
+        unpack(inputs[0], int(a["bits"]), str(a.get("order", "msb")))[
+            : int(np.prod(a["shape"]))
+        ].reshape(a["shape"])
+    ]

@@ -2,8 +2,8 @@
 
 before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))      after:  y = Reshape(x, [1, -1])
 
-Shape arithmetic is known from inference; other nodes with constant inputs are computed up to `limit` output elements.
-Weights behind a DequantizeLinear stay compact, whatever moves them.
+Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
+`limit` output elements. Weights behind a DequantizeLinear stay compact, whatever moves them.
 """
 
 from __future__ import annotations
@@ -15,36 +15,50 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import builder_before
-from converter.graph.infer import constant, evaluate, known, shape_of
+from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs, take_over
-from converter.passes.tidy import tidy
+from converter.passes.dead_code import remove_dead_code
 
-_KEEP = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
 
 _MEASURES = {"Shape", "Size"}
 _SCATTERS = {"ScatterND", "ScatterElements"}
 
 
-def fold(model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False) -> None:
+def fold(
+    model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False
+) -> None:
     """Folds in place; nodes for which `keep` is true stay (compact weights, say)."""
     names = Names(model)
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            if node.op_type == "DequantizeLinear" or (node.op_type not in _MEASURES and any(v in compact for v in node.inputs)):
+            if node.op_type == "DequantizeLinear" or (
+                node.op_type not in _MEASURES and any(v in compact for v in node.inputs)
+            ):
                 compact.update(node.outputs)
                 continue
             if node.op_type == "Concat" and not node.domain:
                 _leave_out_empty(node)
-            if node.op_type in _SCATTERS and not node.domain and _empty(node.inputs[1]) and not node.outputs[0].is_graph_output():
+            if (
+                node.op_type in _SCATTERS
+                and not node.domain
+                and _empty(node.inputs[1])
+                and not node.outputs[0].is_graph_output()
+            ):
                 node.outputs[0].replace_all_uses_with(node.inputs[0])  # type: ignore[arg-type]
-            if node.op_type in _KEEP or keep(node) or any(subgraphs(node)) or not any(o.uses() or o.is_graph_output() for o in node.outputs):
+            if (
+                node.op_type in _KEEP
+                or keep(node)
+                or any(subgraphs(node))
+                or not any(o.uses() or o.is_graph_output() for o in node.outputs)
+            ):
                 continue
             arrays = _values(node, limit)
             if arrays is not None:
                 _replace(node, arrays, names)
-    tidy(model)
+    remove_dead_code(model)
 
 
 def _empty(value: ir.Value | None) -> bool:
@@ -52,7 +66,9 @@ def _empty(value: ir.Value | None) -> bool:
 
 
 def _leave_out_empty(node: ir.Node) -> None:
-    """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have such tensors."""
+    """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have
+    such tensors.
+    """
     kept = [v for v in node.inputs if not _empty(v)]
     if 0 < len(kept) < len(node.inputs):
         for i, v in enumerate(kept):
@@ -67,11 +83,15 @@ def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
     if node.domain or (node.op_type == "Constant" and not node.attributes):
         return None
     inputs = [constant(v) for v in node.inputs]
-    if not inputs or any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)):
+    if not inputs or any(
+        v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)
+    ):
         return None
     if any((s := shape_of(o)) is None or math.prod(s) > limit for o in node.outputs):
         return None
-    if node.op_type == "CumSum":  # exporters write the axis as a list of one, which kernels take and the reference does not
+    if (
+        node.op_type == "CumSum"
+    ):  # exporters write the axis as a list of one, which kernels take and the reference does not
         inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]
     return evaluate(node, inputs) or None
 
@@ -80,7 +100,11 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
     b = builder_before(node, names)
     for out, array in zip(node.outputs, arrays, strict=False):
         if out.is_graph_output():
-            if node.op_type == "Identity" and node.inputs[0] is not None and node.inputs[0].const_value is not None:
+            if (
+                node.op_type == "Identity"
+                and node.inputs[0] is not None
+                and node.inputs[0].const_value is not None
+            ):
                 continue
             value, name = b.op("Identity", b.const(array, str(out.name))), out.name
             value.metadata_props.update(out.metadata_props)

@@ -11,11 +11,55 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import known
+from converter.graph.infer import constant, known
 
 _DEPTH = 24  # operators that are looked at behind an index
-_ALWAYS = frozenset({"ArgMax", "ArgMin", "Shape", "Size", "NonZero", "Abs", "Relu"})
-_MOVES = frozenset({"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand", "Tile", "Gather"})
+_ALWAYS = frozenset(
+    [
+        "ArgMax",
+        "ArgMin",
+        "Shape",
+        "Size",
+        "NonZero",
+        "Abs",
+        "Relu",
+        "Sqrt",
+        "Exp",
+        "Sigmoid",
+        "HardSigmoid",
+        "Softplus",
+        "Softmax",
+        "Less",
+        "LessOrEqual",
+        "Greater",
+        "GreaterOrEqual",
+        "Equal",
+        "And",
+        "Or",
+        "Xor",
+        "Not",
+    ]
+)
+_MOVES = frozenset(
+    {
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Slice",
+        "Split",
+        "Expand",
+        "Tile",
+        "Gather",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Pow",  # of the base
+    }
+)
+_CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # types that no cast wraps
 _JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
 
 
@@ -24,12 +68,23 @@ def never_negative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
     if value is None or depth == 0:
         return False
     numbers = known(value)
+    numbers = constant(value) if numbers is None else numbers
     if numbers is not None:
         return bool((numbers >= 0).all())
-    if value.dtype is not None and value.dtype in (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.BOOL):
+    if value.dtype is not None and value.dtype in (
+        ir.DataType.UINT8,
+        ir.DataType.UINT16,
+        ir.DataType.UINT32,
+        ir.DataType.UINT64,
+        ir.DataType.BOOL,
+    ):
         return True
     node = value.producer()
-    return node is not None and not node.domain and _makes_none(node, value, lambda v: never_negative(v, depth - 1))
+    return (
+        node is not None
+        and not node.domain
+        and _makes_none(node, value, lambda v: never_negative(v, depth - 1))
+    )
 
 
 def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None], bool]) -> bool:
@@ -42,11 +97,20 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
         return never(node.inputs[0])
     if op == "Cast":
         source = node.inputs[0]
-        return source is not None and source.dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL) and never(source)
+        return (
+            source is not None
+            and source.dtype is not None
+            and (source.dtype in _CAST or source.dtype.is_floating_point())
+            and never(source)
+        )
     if op in _JOINS:
         return all(never(v) for v in node.inputs)
     if op in ("Max", "Clip"):
-        return any(never(v) for v in node.inputs) if op == "Max" else len(node.inputs) > 1 and never(node.inputs[1])
+        return (
+            any(never(v) for v in node.inputs)
+            if op == "Max"
+            else len(node.inputs) > 1 and never(node.inputs[1])
+        )
     if op == "Mod":
         return not attrs_of(node).get("fmod", 0) and never(node.inputs[1])
     return op == "Where" and (_wraps(node) or all(never(v) for v in node.inputs[1:]))
@@ -55,7 +119,12 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
 def _wraps(node: ir.Node) -> bool:
     """Where(i < 0, .., i): what is made of the negative ones is meant to have none."""
     test = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if test is None or test.domain or test.op_type != "Less" or test.inputs[0] is not node.inputs[2]:
+    if (
+        test is None
+        or test.domain
+        or test.op_type != "Less"
+        or test.inputs[0] is not node.inputs[2]
+    ):
         return False
     zero = known(test.inputs[1])
     return zero is not None and not zero.any()
@@ -63,7 +132,12 @@ def _wraps(node: ir.Node) -> bool:
 
 def from_front(b: Builder, index: ir.Value, extent: int) -> ir.Value:
     """The index counted from the front of an axis of `extent` entries."""
-    return b.op("Where", b.op("Less", index, b.like(index, 0)), b.op("Add", index, b.like(index, extent)), index)
+    return b.op(
+        "Where",
+        b.op("Less", index, b.like(index, 0)),
+        b.op("Add", index, b.like(index, extent)),
+        index,
+    )
 
 
 def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -71,7 +145,12 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
     index, depth = node.inputs[0], known(node.inputs[1])
     if index is None or depth is None or depth.size != 1 or never_negative(index):
         return None
-    return b.op("OneHot", from_front(b, index, int(depth.reshape(-1)[0])), *node.inputs[1:], **attrs_of(node))
+    return b.op(
+        "OneHot",
+        from_front(b, index, int(depth.reshape(-1)[0])),
+        *node.inputs[1:],
+        **attrs_of(node),
+    )
 
 
 __all__ = ["from_front", "never_negative", "one_hot"]

@@ -1,8 +1,9 @@
 """Rewrites what a target cannot express, node by node, until it can or nobody knows how.
 
-For each node that the target refuses, in this order: the target's own rewrite, the common decomposition, the definition of
-the extension operator, the function body that ONNX itself gives for the operator. New nodes are looked at in turn.
-A node that stays refused is left for the lowering to report with the target's own reason.
+For each node that the target refuses, in this order: the target's own rewrite, the common
+decomposition, the definition of the extension operator, the function body that ONNX itself gives
+for the operator. New nodes are looked at in turn. A node that stays refused is left for the
+lowering to report with the target's own reason.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -20,21 +22,29 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import schema_of, shape_of, type_proto
 from converter.graph.names import Names
+from converter.graph.value import with_operators
 from converter.graph.walk import all_graphs, discard, subgraphs
-from converter.mapping.trouble import TROUBLE
-from converter.passes import decompositions
-from converter.passes.decompose import DECOMPOSITIONS, constant_of
-from converter.passes.tidy import tidy
+from converter.mapping.conversion_errors import CONVERSION_ERRORS
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.decompositions import DECOMPOSITIONS
 
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
-assert decompositions.__all__  # importing them enters them into DECOMPOSITIONS
-LARGE = 1 << 27  # elements of a tensor from which nothing is rewritten: constants that count its places would fill the memory
+# elements of a tensor from which nothing is rewritten: constants that count its places would fill
+# the memory
+LARGE = 1 << 27
 MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
 
 
-def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewrites, stuck: Callable[[ir.Node], None] | None = None) -> None:
-    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is; `stuck` hears of what stays refused."""
+def legalise(
+    model: ir.Model,
+    refused: Callable[[ir.Node], bool],
+    rewrites: Rewrites,
+    stuck: Callable[[ir.Node], None] | None = None,
+) -> None:
+    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is;
+    `stuck` hears of what stays refused.
+    """
     names = Names(model)
     for graph in all_graphs(model.graph):
         queue = deque((n, 0) for n in graph)
@@ -46,16 +56,25 @@ def legalise(model: ir.Model, refused: Callable[[ir.Node], bool], rewrites: Rewr
             queue.extendleft((n, depth + 1) for n in reversed(made))
             if stuck is not None and node.graph is not None:
                 stuck(node)
-    tidy(model)
+    remove_dead_code(model)
 
 
 def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     """The nodes that replace `node`; empty when no rewrite applies."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    if any(math.prod(shape_of(v) or ()) >= LARGE for v in (*node.inputs, *node.outputs) if v is not None):
+    if any(
+        math.prod(shape_of(v) or ()) >= LARGE
+        for v in (*node.inputs, *node.outputs)
+        if v is not None
+    ):
         return []
-    for step in (rewrites.get((node.domain, node.op_type)), DECOMPOSITIONS.get((node.domain, node.op_type)), _definition, _onnx_function):
+    for step in (
+        rewrites.get((node.domain, node.op_type)),
+        DECOMPOSITIONS.get((node.domain, node.op_type)),
+        _definition,
+        _onnx_function,
+    ):
         if step is None:
             continue
         b = _Recording(graph, names, node)
@@ -68,14 +87,21 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
 
 
 def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
-    """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it does not apply."""
+    """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it
+    does not apply.
+    """
+    for value in node.inputs:
+        with_operators(value)
     try:
-        results = step(node, b)
-    except TROUBLE:  # of a network that is damaged, or has dimensions of size 0, a rewrite may trip over anything
+        with b:
+            results = step(node, b)
+    except CONVERSION_ERRORS:
         results = None
     if results is None or not _whole(node, results):
         for made in reversed(b.made):
-            for use in [u for o in made.outputs for u in o.uses()]:  # of bodies that were begun; no node has them
+            for use in [
+                u for o in made.outputs for u in o.uses()
+            ]:  # of bodies that were begun; no node has them
                 use.node.replace_input_with(use.idx, None)
             discard(made)
         return None
@@ -83,7 +109,9 @@ def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
 
 
 def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
-    """The function that ONNX defines a standard operator with; None when it has none that could be written out."""
+    """The function that ONNX defines a standard operator with; None when it has none that could be
+    written out.
+    """
     return _onnx_function(node, b)
 
 
@@ -100,10 +128,15 @@ def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
 
 
 def _whole(node: ir.Node, results: Any) -> bool:
-    """Whether every output that somebody uses has a replacement: a function body may stay empty for types that it does not know."""
+    """Whether every output that somebody uses has a replacement: a function body may stay empty for
+    types that it does not know.
+    """
     found = [results] if isinstance(results, ir.Value) else list(results)
     found += [None] * (len(node.outputs) - len(found))
-    return all(new is not None or not (old.uses() or old.is_graph_output()) for old, new in zip(node.outputs, found, strict=False))
+    return all(
+        new is not None or not (old.uses() or old.is_graph_output())
+        for old, new in zip(node.outputs, found, strict=False)
+    )
 
 
 class _Recording(Builder):
@@ -120,27 +153,58 @@ class _Recording(Builder):
 
 
 def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    return write_body(b, node.op_type, list(node.inputs), attrs_of(node)) if node.domain == "netconv" and can_expand(node) else None
+    return (
+        write_body(b, node.op_type, list(node.inputs), attrs_of(node))
+        if node.domain == "netconv" and can_expand(node)
+        else None
+    )
 
 
 def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization."""
-    schema: Any = schema_of(node.op_type, node.domain)  # onnx's stubs do not know the function members
+    schema: Any = schema_of(
+        node.op_type, node.domain
+    )  # onnx's stubs do not know the function members
     if schema is None or node.domain or any(subgraphs(node)):
         return None
     body = onnx.FunctionProto()
     if schema.has_function:
         body = schema.function_body
     elif schema.has_context_dependent_function:
-        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in node.inputs]
-        proto = ir.to_proto(node)
+        types = [
+            p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b""
+            for v in node.inputs
+        ]
+        proto = ir.serde.serialize_node(node)
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= OPSET]
-        body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(versions), proto.SerializeToString(), types))
+        body.ParseFromString(
+            schema.get_context_dependent_function_with_opset_version(
+                max(versions), proto.SerializeToString(), types
+            )
+        )
     else:
         return None
-    if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for n in body.node for a in n.attribute):
+    if any(
+        a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        for n in body.node
+        for a in n.attribute
+    ):
         return None  # the body decides by its inputs; no writer gains by that
     return _inline(body, node, b)
+
+
+def _constant_of(attributes: Mapping[str, ir.Attr]) -> Any:
+    """The array of a Constant node's one attribute."""
+    (a,) = attributes.values()
+    if a.name == "value":
+        return a.as_tensor().numpy()
+    dtype = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }.get(a.name)
+    return np.array(a.value, dtype)
 
 
 def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
@@ -149,9 +213,19 @@ def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
 
 
 def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
-    env: dict[str, ir.Value | None] = dict(zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False))
-    implied = {n: ir.serde.deserialize_attribute(a.default_value) for n, a in schema_attributes(node).items() if a.default_value.name}
-    given = {**implied, **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto}, **{a.name: a for a in node.attributes.values()}}
+    env: dict[str, ir.Value | None] = dict(
+        zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False)
+    )
+    implied = {
+        n: ir.serde.deserialize_attribute(a.default_value)
+        for n, a in schema_attributes(node).items()
+        if a.default_value.name
+    }
+    given = {
+        **implied,
+        **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto},
+        **{a.name: a for a in node.attributes.values()},
+    }
     for proto in body.node:
         attributes: dict[str, Any] = {}
         for a in proto.attribute:
@@ -162,9 +236,11 @@ def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Valu
             else:
                 attributes[a.name] = ir.serde.deserialize_attribute(a)
         if proto.op_type == "Constant":
-            env[proto.output[0]] = b.const(constant_of(attributes), proto.output[0])
+            env[proto.output[0]] = b.const(_constant_of(attributes), proto.output[0])
             continue
         operands = [env[i] if i else None for i in proto.input]
-        results = b.ops(proto.op_type, *operands, domain=proto.domain, outputs=len(proto.output), **attributes)
+        results = b.ops(
+            proto.op_type, *operands, domain=proto.domain, outputs=len(proto.output), **attributes
+        )
         env.update(zip(proto.output, results, strict=True))
     return [env.get(o) for o in body.output]

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 import converter
+from converter.api import Model
 from converter.graph.build import new_model
-from converter.model import Model
 
 
 def small(path: Path, slope: float = 0.1, size: int = 8) -> Path:
@@ -26,7 +26,10 @@ def endless(path: Path) -> Path:
     x = b.input("x", ir.DataType.FLOAT, [1, 4])
     body = b.body("turn")
     body.input("i", ir.DataType.INT64, [])
-    go, state = body.input("go", ir.DataType.BOOL, []), body.input("state", ir.DataType.FLOAT, [1, 4])
+    go, state = (
+        body.input("go", ir.DataType.BOOL, []),
+        body.input("state", ir.DataType.FLOAT, [1, 4]),
+    )
     body.output(body.op("Identity", go), body.op("Tanh", state))
     b.output(b.op("Loop", np.array(1 << 62), np.array(True), x, body=body.graph, name="loop"))
     return save(model, path)

@@ -1,4 +1,6 @@
-"""Batches as a user runs them: outcomes, what is kept, and what is left after something was killed."""
+"""Batches as a user runs them: outcomes, what is kept, and what is left after something was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ import psutil
 import pytest
 
 from batch.models import endless, small, wide
-from converter.batch import plan, result, run
-from converter.batch.job import Job
-from converter.batch.pool import Ran
+from converter.commands.batch import plan, result, run
+from converter.commands.batch.job import Job
+from converter.commands.batch.pool import Ran
 from support import HANG, ROOT, until
 
 MANY = 30
@@ -36,7 +38,13 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 def batch(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, results.json and what was printed."""
     done = subprocess.run(
-        [*command(*arguments), "--report", "report"], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, errors="surrogateescape", timeout=HANG
+        [*command(*arguments), "--report", "report"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=HANG,
     )
     path = folder / "report" / "results.json"
     assert path.exists(), done.stderr
@@ -53,7 +61,9 @@ def journal(folder: Path, event: str) -> list[str]:
 def many(tmp_path: Path) -> Path:
     for i in range(MANY):
         small(tmp_path / "nets" / f"net{i:02}.onnx", 0.1 + i / 100)
-    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "nets/*.onnx"\nto = "onnx+opset=17"\nverify = true\n')
+    (tmp_path / "jobs.toml").write_text(
+        '[[job]]\nmodels = "nets/*.onnx"\nto = "onnx+opset=17"\nverify = true\n'
+    )
     return tmp_path
 
 
@@ -76,7 +86,11 @@ def test_what_changed_is_done_again(many: Path) -> None:
     (many / "converted" / "onnx+opset=17" / "nets" / "net04.onnx").unlink()
     (many / "converted" / "onnx+opset=17" / "nets" / "net05.onnx").write_bytes(b"damaged")
     _, data, out = batch(many, "jobs.toml")
-    again = [line.split()[2] for line in out.splitlines() if line.startswith("[") and "(kept)" not in line]
+    again = [
+        line.split()[2]
+        for line in out.splitlines()
+        if line.startswith("[") and "(kept)" not in line
+    ]
     assert sorted(again) == ["nets/net03.onnx", "nets/net04.onnx", "nets/net05.onnx"]
     assert data["counts"] == {"ok": MANY}
     (many / "jobs.toml").write_text((many / "jobs.toml").read_text() + 'outputs = ["conv"]\n')
@@ -86,7 +100,13 @@ def test_what_changed_is_done_again(many: Path) -> None:
 def start(folder: Path, **more: Any) -> subprocess.Popen[bytes]:
     """A run that has done some jobs and does not end by itself: the last one never does."""
     endless(folder / "nets" / "zz.onnx")
-    process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL, **more)
+    process = subprocess.Popen(
+        command("jobs.toml", "--jobs", "2"),
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        **more,
+    )
     until(lambda: len(journal(folder, "done")) >= 4, process)
     return process
 
@@ -107,7 +127,9 @@ def test_a_killed_run_is_continued(many: Path) -> None:
     code, data, out = batch(many, "jobs.toml")
     assert code == 0 and data["counts"] == {"ok": MANY}
     assert out.count("(kept)") == len(before)
-    assert Counter(journal(many, "done")) == Counter(f"nets/net{i:02}.onnx -> onnx+opset=17" for i in range(MANY))
+    assert Counter(journal(many, "done")) == Counter(
+        f"nets/net{i:02}.onnx -> onnx+opset=17" for i in range(MANY)
+    )
     left = [p for p in (many / "converted").rglob("*") if p.is_file() and p.suffix != ".onnx"]
     assert [p.name for p in left] == ["journal.jsonl"]
 
@@ -129,7 +151,9 @@ def test_killed_workers_lose_nothing(many: Path) -> None:
     until(lambda: len(journal(many, "done")) == MANY, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(HANG) == 130
-    assert Counter(journal(many, "done")) == Counter(f"nets/net{i:02}.onnx -> onnx+opset=17" for i in range(MANY))
+    assert Counter(journal(many, "done")) == Counter(
+        f"nets/net{i:02}.onnx -> onnx+opset=17" for i in range(MANY)
+    )
 
 
 def test_limits_stop_one_job_and_not_the_others(tmp_path: Path) -> None:
@@ -138,10 +162,17 @@ def test_limits_stop_one_job_and_not_the_others(tmp_path: Path) -> None:
     wide(tmp_path / "wide.onnx")
     jobs = '[[job]]\nmodels="{0}.onnx"\nto="onnx"\nverify=true\n'
     (tmp_path / "jobs.toml").write_text(
-        jobs.format("slow") + "timeout = 2\n" + jobs.format("wide") + 'memory = "600M"\n' + jobs.format("a") + f'timeout = {HANG}\nmemory = "600M"\n'
+        jobs.format("slow")
+        + "timeout = 2\n"
+        + jobs.format("wide")
+        + 'memory = "600M"\n'
+        + jobs.format("a")
+        + f'timeout = {HANG}\nmemory = "600M"\n'
     )
     code, data, _ = batch(tmp_path, "jobs.toml", "--jobs", "2")
-    found = {j["source"]: (j["exit_code"], [d["code"] for d in j["diagnostics"]]) for j in data["jobs"]}
+    found = {
+        j["source"]: (j["exit_code"], [d["code"] for d in j["diagnostics"]]) for j in data["jobs"]
+    }
     assert found == {"a.onnx": (0, []), "slow.onnx": (5, ["B603"]), "wide.onnx": (5, ["B604"])}
     assert code == 5
     assert [p.name for p in (tmp_path / "converted").rglob("*.onnx")] == ["a.onnx"]
@@ -171,7 +202,9 @@ def test_after_so_many_failures_no_job_is_started(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run, "Executor", OneByOne)
-        done = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1, max_failures=2))
+        done = run.run(
+            plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1, max_failures=2)
+        )
     assert [d.status for d in done] == ["unreadable", "unreadable", "not run", "not run", "not run"]
     assert result.exit_code(done) == 4
     code, data, _ = batch(tmp_path, "jobs.toml", "--max-failures", "1", "--jobs", "1")
@@ -191,12 +224,21 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
 
 def test_check_and_roundtrip(tmp_path: Path) -> None:
     small(tmp_path / "a.onnx")
-    (tmp_path / "jobs.toml").write_text("".join(f'[[job]]\nmodels="a.onnx"\nto="onnx"\naction="{a}"\n' for a in ("check", "roundtrip")))
+    (tmp_path / "jobs.toml").write_text(
+        "".join(
+            f'[[job]]\nmodels="a.onnx"\nto="onnx"\naction="{a}"\n' for a in ("check", "roundtrip")
+        )
+    )
     code, data, _ = batch(tmp_path, "jobs.toml")
     assert code == 0
-    assert [j["id"] for j in data["jobs"]] == ["a.onnx -> onnx (check)", "a.onnx -> onnx (roundtrip)"]
+    assert [j["id"] for j in data["jobs"]] == [
+        "a.onnx -> onnx (check)",
+        "a.onnx -> onnx (roundtrip)",
+    ]
     assert data["jobs"][0]["coverage"]["layers"] == {"all": 2, "convert": 2}
-    assert data["jobs"][1]["roundtrip"]["structure"]["same"] and data["jobs"][1]["numbers"]["passed"]
+    assert (
+        data["jobs"][1]["roundtrip"]["structure"]["same"] and data["jobs"][1]["numbers"]["passed"]
+    )
     assert list((tmp_path / "converted").rglob("*.onnx")) == []
 
 
@@ -206,7 +248,9 @@ def test_check_and_roundtrip(tmp_path: Path) -> None:
 def pairs(folder: Path) -> dict[str, bytes]:
     """The results that others see; a model never stands beside another model's weights."""
     return {
-        str(p.relative_to(folder)): p.read_bytes() for p in (folder / "converted").rglob("net*") if p.is_file() and ".netconv" not in str(p.relative_to(folder))
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in (folder / "converted").rglob("net*")
+        if p.is_file() and ".netconv" not in str(p.relative_to(folder))
     }
 
 
@@ -221,32 +265,54 @@ def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 @pytest.fixture
 def sets(many: Path) -> Path:
     """Jobs whose results are two files each."""
-    (many / "jobs.toml").write_text('[[job]]\nmodels = "nets/net0*.onnx"\nto = ["openvino", "zhouyi"]\n')
+    (many / "jobs.toml").write_text(
+        '[[job]]\nmodels = "nets/net0*.onnx"\nto = ["openvino", "zhouyi"]\n'
+    )
     return many
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.sampled(3)
 def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: int) -> None:
     batch(sets, "jobs.toml", "--jobs", "2")
     whole = pairs(sets)
     assert len(whole) == 40
     shutil.rmtree(sets / "converted")
     for attempt in range(4):
-        process = subprocess.Popen(command("jobs.toml", "--jobs", "2"), cwd=sets, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command("jobs.toml", "--jobs", "2"),
+            cwd=sets,
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         wanted = 3 * (attempt + 1)
-        until(lambda wanted=wanted, process=process: len(journal(sets, "done")) >= wanted or process.poll() is not None, process)  # type: ignore[misc]
+        until(
+            lambda wanted=wanted, process=process: (
+                len(journal(sets, "done")) >= wanted or process.poll() is not None
+            ),
+            process,
+        )  # type: ignore[misc]
         workers = children(process)
         process.send_signal(number)
         _, said = process.communicate(timeout=HANG)
-        assert process.returncode in (-signal.SIGKILL, 130, 0) and b"Traceback" not in said, said.decode()
+        assert process.returncode in (-signal.SIGKILL, 130, 0) and b"Traceback" not in said, (
+            said.decode()
+        )
         assert ended(workers)
         found = pairs(sets)
         models = [n for n in found if n.endswith((".xml", ".txt"))]
         for n in models:  # each model that is seen has its weights
-            assert found[n] == whole[n] and found[str(Path(n).with_suffix(".bin"))] == whole[str(Path(n).with_suffix(".bin"))]
+            assert (
+                found[n] == whole[n]
+                and found[str(Path(n).with_suffix(".bin"))]
+                == whole[str(Path(n).with_suffix(".bin"))]
+            )
     batch(sets, "jobs.toml", "--jobs", "2")
     assert pairs(sets) == whole
-    left = {p.name for p in (sets / "converted").rglob("*") if p.is_file()} - {Path(n).name for n in whole}
+    left = {p.name for p in (sets / "converted").rglob("*") if p.is_file()} - {
+        Path(n).name for n in whole
+    }
     assert left == {"journal.jsonl"}
 
 
@@ -260,7 +326,9 @@ def test_a_second_interruption_leaves_no_worker_and_no_traceback(many: Path) -> 
     assert process.returncode == 130 and b"Traceback" not in said, said.decode()
     assert ended(workers)
     (many / "nets" / "zz.onnx").unlink()
-    assert not (many / "converted" / ".netconv" / "stage").exists() or batch(many, "jobs.toml")[0] == 0
+    assert (
+        not (many / "converted" / ".netconv" / "stage").exists() or batch(many, "jobs.toml")[0] == 0
+    )
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The same jobs on dask.distributed: in this process with stores in memory, and on a scheduler with two workers of their own."""
+"""The same jobs on dask.distributed: in this process with stores in memory, and on a scheduler with
+two workers of their own.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ import psutil
 import pytest
 
 from batch.models import small
-from converter.batch import plan, run, staging
 from converter.cli import app, console
+from converter.commands.batch import plan, run, staging
 from converter.errors import UsageError
 from support import HANG, ROOT, until
 
-distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'netconv[batch]'")
-fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'netconv[batch]'")
+distributed = pytest.importorskip(
+    "distributed", reason="dask.distributed is not installed: pip install 'netconv[batch]'"
+)
+fsspec = pytest.importorskip(
+    "fsspec", reason="fsspec is not installed: pip install 'netconv[batch]'"
+)
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "DASK_LOGGING__DISTRIBUTED": "error"}
 
@@ -43,17 +49,28 @@ JOBS = '[[job]]\nmodels = "memory://nets/*.onnx"\nto = "onnx+opset=17"\nverify =
 def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "jobs.toml").write_text('out = "memory://made"\n' + JOBS)
     jobs = plan.of_file(tmp_path / "jobs.toml")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
         settings = run.Settings(scheduler=cluster.scheduler_address, state=str(tmp_path / "state"))
         done = run.run(jobs, settings)
         assert [d.status for d in done] == ["unreadable", *["ok"] * 5]
         assert all(d.outcome["numbers"]["passed"] for d in done[1:])
-        assert sorted(p.rsplit("/", 1)[1] for p in memory.glob("/made/**/*.onnx")) == [f"net{i}.onnx" for i in range(5)]
-        assert str(tmp_path) not in json.dumps([d.outcome for d in done]) and "/tmp" not in json.dumps([d.outcome for d in done])
+        assert sorted(p.rsplit("/", 1)[1] for p in memory.glob("/made/**/*.onnx")) == [
+            f"net{i}.onnx" for i in range(5)
+        ]
+        assert str(tmp_path) not in json.dumps(
+            [d.outcome for d in done]
+        ) and "/tmp" not in json.dumps([d.outcome for d in done])
         assert all(d.kept for d in run.run(jobs, settings))
         # a journal that was lost: the markers beside the results know
         before = memory.modified(memory.glob("/made/**/net0.onnx")[0])
-        again = run.run(jobs, run.Settings(scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True))
+        again = run.run(
+            jobs,
+            run.Settings(
+                scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True
+            ),
+        )
         assert [d.outcome for d in again] == [d.outcome for d in done]
         assert memory.modified(memory.glob("/made/**/net0.onnx")[0]) == before
 
@@ -65,10 +82,12 @@ def test_stores_without_a_cluster(memory, tmp_path: Path) -> None:  # type: igno
     assert len(list((tmp_path / "made").rglob("*.onnx"))) == 5
 
 
-def test_unknown_stores_and_silent_schedulers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_stores_and_silent_schedulers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match="U502"):
         staging.filesystem("nowhere://bucket/a.onnx")
-    monkeypatch.setattr("converter.batch.cluster.CONNECT", 1)
+    monkeypatch.setattr("converter.commands.batch.cluster.CONNECT", 1)
     small(tmp_path / "a.onnx")
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\n')
     with pytest.raises(UsageError, match="no scheduler answers"):
@@ -77,7 +96,13 @@ def test_unknown_stores_and_silent_schedulers_are_refused(tmp_path: Path, monkey
 
 @contextmanager
 def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    started = subprocess.Popen([sys.executable, "-m", *command], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    started = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield started
     finally:
@@ -97,15 +122,44 @@ def test_a_scheduler_and_two_workers_one_of_which_is_killed(tmp_path: Path) -> N
     count = 40
     for i in range(count):
         small(tmp_path / "nets" / f"net{i:02}.onnx", 0.1 + i / 100)
-    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "nets/*.onnx"\nto = "onnx"\nverify = true\n')
+    (tmp_path / "jobs.toml").write_text(
+        '[[job]]\nmodels = "nets/*.onnx"\nto = "onnx"\nverify = true\n'
+    )
     file = tmp_path / "scheduler.json"
-    with process("distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)) as scheduler:
+    with process(
+        "distributed.cli.dask_scheduler",
+        "--port",
+        "0",
+        "--no-dashboard",
+        "--scheduler-file",
+        str(file),
+    ) as scheduler:
         until(lambda: file.exists() and bool(file.read_text()), scheduler)
         address = json.loads(file.read_text())["address"]
-        worker = ("distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(tmp_path / "dask"))
+        worker = (
+            "distributed.cli.dask_worker",
+            address,
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--local-directory",
+            str(tmp_path / "dask"),
+        )
         with process(*worker, "--no-nanny") as first, process(*worker):
-            command = [sys.executable, "-m", "converter.cli", "batch", "jobs.toml", "--scheduler", address, "--report", "report"]
-            batch = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+            command = [
+                sys.executable,
+                "-m",
+                "converter.cli",
+                "batch",
+                "jobs.toml",
+                "--scheduler",
+                address,
+                "--report",
+                "report",
+            ]
+            batch = subprocess.Popen(
+                command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+            )
             until(lambda: len(done_ids(tmp_path)) >= 5, batch)
             helpers = psutil.Process(first.pid).children(recursive=True)
             first.kill()
@@ -115,7 +169,9 @@ def test_a_scheduler_and_two_workers_one_of_which_is_killed(tmp_path: Path) -> N
     assert sorted(done_ids(tmp_path)) == [f"nets/net{i:02}.onnx -> onnx" for i in range(count)]
 
 
-def test_reports_are_written_to_stores(memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+def test_reports_are_written_to_stores(
+    memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs.toml").write_text('out = "memory://made"\n' + JOBS)
 
@@ -124,26 +180,46 @@ def test_reports_are_written_to_stores(memory, tmp_path: Path, monkeypatch: pyte
         console.use(console.Console())
         return app._guarded()
 
-    assert call("jobs.toml", "--report", "memory://reports/today/", "--jobs", "1") == 4  # one of the models is none
-    assert json.loads(memory.cat_file("/reports/today/results.json"))["counts"] == {"ok": 5, "unreadable": 1}
+    assert (
+        call("jobs.toml", "--report", "memory://reports/today/", "--jobs", "1") == 4
+    )  # one of the models is none
+    assert json.loads(memory.cat_file("/reports/today/results.json"))["counts"] == {
+        "ok": 5,
+        "unreadable": 1,
+    }
     names = {"results.json", "timing.json", "junit.xml", "index.html"}
     assert names <= {p.rsplit("/", 1)[1] for p in memory.ls("/reports/today", detail=False)}
     assert "memory://reports/today/index.html" in capsys.readouterr().out
     assert {p.name for p in tmp_path.iterdir()} <= {"jobs.toml", "m.onnx", ".netconv"}
     assert sorted(memory.glob("/made/**/*.onnx"))[0] == "/made/onnx+opset=17/memory/nets/net0.onnx"
-    assert call("jobs.toml", "--report", "nowhere://reports") == 2 and "U502" in capsys.readouterr().err
+    assert (
+        call("jobs.toml", "--report", "nowhere://reports") == 2
+        and "U502" in capsys.readouterr().err
+    )
 
     def full(*arguments: object, **keywords: object) -> None:
         raise PermissionError("no writing here")
 
     monkeypatch.setattr(type(memory), "pipe_file", full)
-    assert call("jobs.toml", "--report", "memory://reports") == 5 and "W301" in capsys.readouterr().err
+    assert (
+        call("jobs.toml", "--report", "memory://reports") == 5 and "W301" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
-    "arguments", [["convert", "s3://nets/a.onnx", "-o", "a.xml"], ["convert", "a.onnx", "-o", "s3://nets/a.xml"], ["batch", "s3://nets", "-t", "onnx"]]
+    "arguments",
+    [
+        ["convert", "s3://nets/a.onnx", "-o", "a.xml"],
+        ["convert", "a.onnx", "-o", "s3://nets/a.xml"],
+        ["batch", "s3://nets", "-t", "onnx"],
+    ],
 )
-def test_commands_for_files_take_no_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_commands_for_files_take_no_urls(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
     console.use(console.Console())

@@ -13,13 +13,13 @@ import onnx
 import pytest
 
 from batch.models import endless, small
-from converter import sidefiles
-from converter.batch import content, plan
-from converter.batch.job import is_outcome
-from converter.batch.journal import Journal
-from converter.batch.pool import Runner, default_size
-from converter.batch.work import Task
+from converter.commands.batch import content, plan
+from converter.commands.batch.job import is_outcome
+from converter.commands.batch.journal import Journal
+from converter.commands.batch.pool import Runner, default_size
+from converter.commands.batch.work import Task
 from converter.errors import ExitCode, UsageError, WriteError
+from converter.formats import sidefiles
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,13 @@ def test_outputs_never_clash(tmp_path: Path) -> None:
     small(tmp_path / "x[1]" / "a.onnx")
     (tmp_path / "x[1]" / "a.mlmodel").write_bytes((tmp_path / "x[1]" / "a.onnx").read_bytes())
     found = plan.of_folder(tmp_path, ["onnx"], {})
-    assert [Path(j.output).relative_to(tmp_path).as_posix() for j in found.jobs] == ["converted/onnx/x[1]/a.mlmodel.onnx", "converted/onnx/x[1]/a.onnx.onnx"]
-    (tmp_path / "x[1]" / "jobs.toml").write_text('[[job]]\nmodels="*.onnx"\nto=["onnx", "onnx+opset=17"]\ntimeout=3\nmemory="2G"')
+    assert [Path(j.output).relative_to(tmp_path).as_posix() for j in found.jobs] == [
+        "converted/onnx/x[1]/a.mlmodel.onnx",
+        "converted/onnx/x[1]/a.onnx.onnx",
+    ]
+    (tmp_path / "x[1]" / "jobs.toml").write_text(
+        '[[job]]\nmodels="*.onnx"\nto=["onnx", "onnx+opset=17"]\ntimeout=3\nmemory="2G"'
+    )
     jobs = plan.of_file(tmp_path / "x[1]" / "jobs.toml").jobs
     assert [j.id for j in jobs] == ["a.onnx -> onnx", "a.onnx -> onnx+opset=17"]
     assert jobs[0].timeout == 3 and jobs[0].memory == 2 << 30
@@ -60,7 +65,13 @@ def test_outputs_never_clash(tmp_path: Path) -> None:
 
 def test_side_files_count(tmp_path: Path) -> None:
     model = onnx.load(small(tmp_path / "made.onnx"))
-    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="w" * 150 + ".raw", size_threshold=0)
+    onnx.save(
+        model,
+        tmp_path / "net.onnx",
+        save_as_external_data=True,
+        location="w" * 150 + ".raw",
+        size_threshold=0,
+    )
     assert sidefiles.names(tmp_path / "net.onnx") == ["w" * 150 + ".raw"]
     before = content.fingerprint(tmp_path / "net.onnx")
     assert set(before) == {"net.onnx", "w" * 150 + ".raw"}
@@ -87,7 +98,15 @@ def test_a_journal_that_was_cut_off_is_read(tmp_path: Path) -> None:
 
 
 def task(path: Path) -> Task:
-    return Task("convert", str(path), path.name, "onnx", str(path.parent / "out" / path.name), "out", {"verify": {}})
+    return Task(
+        "convert",
+        str(path),
+        path.name,
+        "onnx",
+        str(path.parent / "out" / path.name),
+        "out",
+        {"verify": {}},
+    )
 
 
 def test_a_crash_is_tried_once_more(tmp_path: Path) -> None:
@@ -121,11 +140,17 @@ def test_two_crashes_are_an_outcome(tmp_path: Path) -> None:
         thread.join()
         runner.stop()
     (said,) = ran.outcome["diagnostics"]
-    assert ran.outcome["exit_code"] == ExitCode.BUG and said["code"] == "B602" and said["evidence"][0] == "SIGKILL"
+    assert (
+        ran.outcome["exit_code"] == ExitCode.BUG
+        and said["code"] == "B602"
+        and said["evidence"][0] == "SIGKILL"
+    )
 
 
-def test_bugs_are_outcomes_and_paths_stay_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from converter.batch import work
+def test_bugs_are_outcomes_and_paths_stay_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from converter.commands.batch import work
 
     def broken(t: Task) -> dict[str, object]:
         raise RuntimeError(f"at {t.source}")
@@ -183,7 +208,9 @@ def test_a_journal_of_noise_is_read(tmp_path: Path) -> None:
             assert all(is_outcome(o) for _, o in j.done.values())
 
 
-def test_a_journal_on_a_full_disk_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_on_a_full_disk_is_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,6 @@
-"""OpenVINO and Core ML as engines: the same numbers as the default engine, or a refusal with a reason."""
+"""OpenVINO and Core ML as engines: the same numbers as the default engine, or a refusal with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.errors import ConverterError, UnsupportedError, UsageError
 from converter.graph.build import new_model
-from converter.model import Model
 
 pytest.importorskip("openvino", reason="the extra `openvino` is not installed")
 
@@ -21,8 +23,14 @@ def small() -> Model:
     model, b = new_model()
     rng = np.random.default_rng(2)
     x = b.input("x", ir.DataType.FLOAT, [1, 3, 8, 8])
-    h = b.op("Relu", b.op("Conv", x, rng.normal(size=(4, 3, 3, 3)).astype(np.float32), pads=[1, 1, 1, 1]))
-    y = b.op("MatMul", b.op("Reshape", b.op("MaxPool", h, kernel_shape=[2, 2], strides=[2, 2]), [1, 64]), rng.normal(size=(64, 5)).astype(np.float32))
+    h = b.op(
+        "Relu", b.op("Conv", x, rng.normal(size=(4, 3, 3, 3)).astype(np.float32), pads=[1, 1, 1, 1])
+    )
+    y = b.op(
+        "MatMul",
+        b.op("Reshape", b.op("MaxPool", h, kernel_shape=[2, 2], strides=[2, 2]), [1, 64]),
+        rng.normal(size=(64, 5)).astype(np.float32),
+    )
     b.output(b.op("Softmax", y, axis=-1), h)
     return Model(model, "test")
 

@@ -1,4 +1,6 @@
-"""Small Core ML models made from messages, for tests: no file of anyone else, no coremltools start-up."""
+"""Small Core ML models made from messages, for tests: no file of anyone else, no coremltools
+start-up.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from converter.files import Output
 from converter.formats.coreml.codec import write_mlmodel
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import message_at, write_params
 from converter.formats.coreml.weights import WeightData
+from converter.io.files import Output
 
 Array = np.ndarray[Any, Any]
 
 
-def layer(kind: str, inputs: str, outputs: str, blobs: Mapping[str, Array | WeightData] | None = None, **attrs: Any) -> tuple[Any, ...]:
+def layer(
+    kind: str,
+    inputs: str,
+    outputs: str,
+    blobs: Mapping[str, Array | WeightData] | None = None,
+    **attrs: Any,
+) -> tuple[Any, ...]:
     """One layer; inputs and outputs are names separated by spaces."""
     return kind, inputs.split(), outputs.split(), dict(blobs or {}), attrs
 
@@ -47,18 +55,27 @@ def network(
 
 
 def fill(model: MLModel, body: Any, layers: Sequence[tuple[Any, ...]]) -> None:
-    """Appends layers to a network; attributes that are lists of layers fill bodies of control flow."""
+    """Appends layers to a network; attributes that are lists of layers fill bodies of control
+    flow.
+    """
     for i, (kind, inputs, outputs, blobs, attrs) in enumerate(layers):
         message = body.layers.add(name=f"{kind}_{i}")
         message.input.extend(inputs)
         message.output.extend(outputs)
         params = getattr(message, kind)
-        bodies = {k: v for k, v in attrs.items() if isinstance(v, list) and v and isinstance(v[0], tuple)}
+        bodies = {
+            k: v for k, v in attrs.items() if isinstance(v, list) and v and isinstance(v[0], tuple)
+        }
         write_params(params, {k: v for k, v in attrs.items() if k not in bodies})
         for key, inner in bodies.items():
             fill(model, getattr(params, key), inner)
         for path, data in blobs.items():
-            model.set_weights(message_at(params, path), data if isinstance(data, WeightData) else WeightData.of(np.asarray(data, np.float32)))
+            model.set_weights(
+                message_at(params, path),
+                data
+                if isinstance(data, WeightData)
+                else WeightData.of(np.asarray(data, np.float32)),
+            )
 
 
 def saved(model: MLModel, path: Path) -> Path:

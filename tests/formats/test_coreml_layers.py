@@ -1,4 +1,6 @@
-"""Layers against formulas written down from the specification, as read and after writing and reading again."""
+"""Layers against formulas written down from the specification, as read and after writing and
+reading again.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +174,9 @@ def test_layer_follows_the_specification(name: str, tmp_path: Path) -> None:
     outputs = made[2]
     expected = formula(*feeds.values())
     wanted = expected if isinstance(expected, tuple) else (expected,)
-    for got in run_both(tmp_path, network([made], {k: v.shape for k, v in feeds.items()}, outputs), feeds):
+    for got in run_both(
+        tmp_path, network([made], {k: v.shape for k, v in feeds.items()}, outputs), feeds
+    ):
         for key, want in zip(outputs, wanted, strict=True):
             assert got[key].shape == np.shape(want)
             np.testing.assert_allclose(got[key], want, rtol=2e-5, atol=2e-5)
@@ -183,7 +187,10 @@ def gate_weights(size: int, into: int) -> dict[str, Array]:
     blobs = {f"weightParams.{n}WeightMatrix": rng.normal(size=(size, into)) for n in names}
     blobs |= {f"weightParams.{n}RecursionMatrix": rng.normal(size=(size, size)) for n in names}
     blobs |= {f"weightParams.{n}BiasVector": rng.normal(size=size) for n in names}
-    blobs |= {f"weightParams.{n}PeepholeVector": rng.normal(size=size) for n in (names[0], names[1], names[3])}
+    blobs |= {
+        f"weightParams.{n}PeepholeVector": rng.normal(size=size)
+        for n in (names[0], names[1], names[3])
+    }
     return {k: v.astype(np.float32) for k, v in blobs.items()}
 
 
@@ -195,7 +202,11 @@ def lstm_steps(x: Array, blobs: dict[str, Array], clip: float) -> tuple[Array, A
     for step in x:
 
         def gate(n: str, step: Array = step, h: Array = h) -> Array:
-            return step @ p[f"{n}WeightMatrix"].T + h @ p[f"{n}RecursionMatrix"].T + p[f"{n}BiasVector"]
+            return (
+                step @ p[f"{n}WeightMatrix"].T
+                + h @ p[f"{n}RecursionMatrix"].T
+                + p[f"{n}BiasVector"]
+            )
 
         i = sigmoid(gate("inputGate") + c * p["inputGatePeepholeVector"])
         f = sigmoid(gate("forgetGate") + 1 + c * p["forgetGatePeepholeVector"])
@@ -209,7 +220,13 @@ def lstm_steps(x: Array, blobs: dict[str, Array], clip: float) -> tuple[Array, A
 @pytest.mark.parametrize("reverse", [False, True])
 def test_lstm_with_peepholes(clip: float, reverse: bool, tmp_path: Path) -> None:
     blobs = gate_weights(2, 3)
-    params = {"sequenceOutput": True, "hasBiasVectors": True, "forgetBias": True, "hasPeepholeVectors": True, "cellClipThreshold": clip}
+    params = {
+        "sequenceOutput": True,
+        "hasBiasVectors": True,
+        "forgetBias": True,
+        "hasPeepholeVectors": True,
+        "cellClipThreshold": clip,
+    }
     made = layer(
         "uniDirectionalLSTM", "x", "y h c", blobs, inputVectorSize=3, outputVectorSize=2, params=params, reverseInput=reverse,
         activations=[{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}],
@@ -217,7 +234,9 @@ def test_lstm_with_peepholes(clip: float, reverse: bool, tmp_path: Path) -> None
     x = rng.normal(size=(4, 2, 3, 1, 1)).astype(np.float32)
     y, h, c = lstm_steps(x[::-1, ..., 0, 0] if reverse else x[..., 0, 0], blobs, clip or 50.0)
     for got in run_both(tmp_path, network([made], {"x": x.shape}, ["y", "h", "c"]), {"x": x}):
-        np.testing.assert_allclose(got["y"][..., 0, 0], y, rtol=1e-4, atol=1e-5)  # in the order of processing
+        np.testing.assert_allclose(
+            got["y"][..., 0, 0], y, rtol=1e-4, atol=1e-5
+        )  # in the order of processing
         np.testing.assert_allclose(got["h"][0, ..., 0, 0], h, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(got["c"][0, ..., 0, 0], c, rtol=1e-4, atol=1e-5)
 
@@ -229,12 +248,32 @@ def test_gru_resets_before_the_matrix(tmp_path: Path) -> None:
         for g in names
         for k, s in (("WeightMatrix", (2, 3)), ("RecursionMatrix", (2, 2)), ("BiasVector", 2))
     }
-    made = layer("gru", "x", "y h", blobs, inputVectorSize=3, outputVectorSize=2, hasBiasVectors=True, sequenceOutput=True)
+    made = layer(
+        "gru",
+        "x",
+        "y h",
+        blobs,
+        inputVectorSize=3,
+        outputVectorSize=2,
+        hasBiasVectors=True,
+        sequenceOutput=True,
+    )
     x = rng.normal(size=(3, 1, 3, 1, 1)).astype(np.float32)
     h = np.zeros((1, 2), np.float32)
     for step in x[..., 0, 0]:
-        z, r = (sigmoid(step @ blobs[f"{g}GateWeightMatrix"].T + h @ blobs[f"{g}GateRecursionMatrix"].T + blobs[f"{g}GateBiasVector"]) for g in names[:2])
-        o = np.tanh(step @ blobs["outputGateWeightMatrix"].T + (r * h) @ blobs["outputGateRecursionMatrix"].T + blobs["outputGateBiasVector"])
+        z, r = (
+            sigmoid(
+                step @ blobs[f"{g}GateWeightMatrix"].T
+                + h @ blobs[f"{g}GateRecursionMatrix"].T
+                + blobs[f"{g}GateBiasVector"]
+            )
+            for g in names[:2]
+        )
+        o = np.tanh(
+            step @ blobs["outputGateWeightMatrix"].T
+            + (r * h) @ blobs["outputGateRecursionMatrix"].T
+            + blobs["outputGateBiasVector"]
+        )
         h = (1 - z) * o + z * h
     for got in run_both(tmp_path, network([made], {"x": x.shape}, ["y", "h"]), {"x": x}):
         np.testing.assert_allclose(got["h"][0, ..., 0, 0], h, rtol=1e-4, atol=1e-5)
@@ -245,8 +284,17 @@ def test_suppression_gives_the_best_box_when_none_survives(tmp_path: Path) -> No
     boxes = np.array([[[0.5, 0.5, 1, 1], [0.5, 0.6, 1, 1], [5, 5, 1, 1]]], np.float32)
     scores = np.array([[[0.9], [0.8], [0.7]]], np.float32)
     for threshold, count, indices in ((0.1, 2, [0, 2, -1]), (0.95, 1, [0, -1, -1])):
-        made = layer("NonMaximumSuppression", "b s", "boxes scores indices count", iouThreshold=0.5, scoreThreshold=threshold, maxBoxes=3)
-        model = network([made], {"b": boxes.shape, "s": scores.shape}, ["boxes", "scores", "indices", "count"])
+        made = layer(
+            "NonMaximumSuppression",
+            "b s",
+            "boxes scores indices count",
+            iouThreshold=0.5,
+            scoreThreshold=threshold,
+            maxBoxes=3,
+        )
+        model = network(
+            [made], {"b": boxes.shape, "s": scores.shape}, ["boxes", "scores", "indices", "count"]
+        )
         for got in run_both(tmp_path, model, {"b": boxes, "s": scores}):
             assert got["count"].tolist() == [count]
             assert got["indices"].tolist() == [indices]

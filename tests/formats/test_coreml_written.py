@@ -1,4 +1,6 @@
-"""What Apple's rules demand of written files: precisions, copies, ranks, versions, declared sizes; and numbers that floats do not hold by themselves."""
+"""What Apple's rules demand of written files: precisions, copies, ranks, versions, declared sizes;
+and numbers that floats do not hold by themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,14 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.formats.coreml.codec import read_mlmodel
 from converter.formats.coreml.flexible import from_json
-from converter.formats.coreml.lift import all_layers, kind_of
-from converter.formats.coreml.weights import Blob, WeightData
+from converter.formats.coreml.network import all_layers, kind_of
+from converter.formats.coreml.weights import WeightData
 from converter.graph.build import Builder, new_model
-from converter.model import Model
+from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved
 from judged import assert_valid_core_ml, run_in
 
@@ -33,21 +36,29 @@ def half(*shape: int) -> WeightData:
 
 def bytes_with(scales: Array, *shape: int) -> WeightData:
     codes = rng.integers(0, 255, shape).astype(np.uint8)
-    return WeightData("quantised", Blob(codes.nbytes, codes), 8, scale=scales.astype(np.float32))
+    return WeightData("quantised", LazyTensor(codes), 8, scale=scales.astype(np.float32))
 
 
 def again(tmp_path: Path, model: Any, target: str = "coreml") -> Path:
     """The model written, read, and written once more as `target`."""
-    converter.convert(saved(model, tmp_path / "first.mlmodel"), tmp_path / "second.mlmodel", target=target)
+    converter.convert(
+        saved(model, tmp_path / "first.mlmodel"), tmp_path / "second.mlmodel", target=target
+    )
     return tmp_path / "second.mlmodel"
 
 
 def built(tmp_path: Path, build: Build, target: str = "coreml", **feeds: Any) -> Path:
-    """The network of one function as Core ML; inputs as the feeds are, or as given by (type, shape)."""
+    """The network of one function as Core ML; inputs as the feeds are, or as given by (type,
+    shape).
+    """
     model, b = new_model("main")
     made = []
     for name, feed in feeds.items():
-        dtype, shape = (ir.DataType.from_numpy(feed.dtype), list(feed.shape)) if isinstance(feed, np.ndarray) else feed
+        dtype, shape = (
+            (ir.DataType.from_numpy(feed.dtype), list(feed.shape))
+            if isinstance(feed, np.ndarray)
+            else feed
+        )
         made.append(b.input(name, dtype, shape))
     found = build(b, *made)
     for value in found if isinstance(found, tuple) else (found,):
@@ -91,21 +102,41 @@ def spec(path: Path) -> int:
     return int(read_mlmodel(path).proto.specificationVersion)
 
 
-# -- precisions of one layer ------------------------------------------------------------------------------------------
+# precisions of one layer -------------------------------------------------------------------------
 
 
-def half_layers(bias: Callable[..., WeightData]) -> dict[str, tuple[tuple[Any, ...], dict[str, tuple[int, ...]]]]:
-    """Layers with weights in half precision and biases of another making, with the shapes of their inputs."""
+def half_layers(
+    bias: Callable[..., WeightData],
+) -> dict[str, tuple[tuple[Any, ...], dict[str, tuple[int, ...]]]]:
+    """Layers with weights in half precision and biases of another making, with the shapes of their
+    inputs.
+    """
     window = {"kernelSize": [1, 1], "stride": [1, 1], "dilationFactor": [1, 1], "nGroups": 1}
-    volume = {f"{k}{a}": 1 for k in ("kernel", "stride", "dilation") for a in ("Depth", "Height", "Width")}
-    gates = {f"weightParams.{g}WeightMatrix": half(2, 3) for g in GATES} | {f"weightParams.{g}RecursionMatrix": half(2, 2) for g in GATES}
+    volume = {
+        f"{k}{a}": 1 for k in ("kernel", "stride", "dilation") for a in ("Depth", "Height", "Width")
+    }
+    gates = {f"weightParams.{g}WeightMatrix": half(2, 3) for g in GATES} | {
+        f"weightParams.{g}RecursionMatrix": half(2, 2) for g in GATES
+    }
     gates |= {f"weightParams.{g}BiasVector": bias(2) for g in GATES}
-    steps = {"inputVectorSize": 3, "outputVectorSize": 2, "activations": [{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}]}
+    steps = {
+        "inputVectorSize": 3,
+        "outputVectorSize": 2,
+        "activations": [{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}],
+    }
     states = {"x": (4, 1, 3, 1, 1), "h": (1, 1, 2, 1, 1), "c": (1, 1, 2, 1, 1)}
     return {
         "convolution": (
             layer(
-                "convolution", "x", "y", {"weights": half(2, 3, 1, 1), "bias": bias(2)}, outputChannels=2, kernelChannels=3, valid={}, hasBias=True, **window
+                "convolution",
+                "x",
+                "y",
+                {"weights": half(2, 3, 1, 1), "bias": bias(2)},
+                outputChannels=2,
+                kernelChannels=3,
+                valid={},
+                hasBias=True,
+                **window,
             ),
             {"x": (1, 3, 4, 4)},
         ),
@@ -124,17 +155,38 @@ def half_layers(bias: Callable[..., WeightData]) -> dict[str, tuple[tuple[Any, .
             {"x": (1, 3, 4, 4, 4)},
         ),
         "innerProduct": (
-            layer("innerProduct", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, inputChannels=3, outputChannels=2, hasBias=True),
+            layer(
+                "innerProduct",
+                "x",
+                "y",
+                {"weights": half(2, 3), "bias": bias(2)},
+                inputChannels=3,
+                outputChannels=2,
+                hasBias=True,
+            ),
             {"x": (4, 3)},
         ),
         "batchedMatmul": (
             layer(
-                "batchedMatmul", "x", "y", {"weights": half(2, 3), "bias": bias(2)}, weightMatrixFirstDimension=3, weightMatrixSecondDimension=2, hasBias=True
+                "batchedMatmul",
+                "x",
+                "y",
+                {"weights": half(2, 3), "bias": bias(2)},
+                weightMatrixFirstDimension=3,
+                weightMatrixSecondDimension=2,
+                hasBias=True,
             ),
             {"x": (2, 2, 4, 3)},
         ),
         "uniDirectionalLSTM": (
-            layer("uniDirectionalLSTM", "x h c", "y h2 c2", gates, params={"hasBiasVectors": True, "sequenceOutput": True}, **steps),
+            layer(
+                "uniDirectionalLSTM",
+                "x h c",
+                "y h2 c2",
+                gates,
+                params={"hasBiasVectors": True, "sequenceOutput": True},
+                **steps,
+            ),
             states,
         ),
     }
@@ -146,7 +198,9 @@ def test_half_weights_keep_half_biases(kind: str, tmp_path: Path) -> None:
     path = again(tmp_path, network([made], inputs, ["y"]))
     assert [s for s in stored(path) if s] == [{"float16"}]
     feeds = {n: rng.normal(size=s).astype(np.float32) for n, s in inputs.items()}
-    np.testing.assert_array_equal(converter.run(path, feeds)["y"], converter.run(tmp_path / "first.mlmodel", feeds)["y"])
+    np.testing.assert_array_equal(
+        converter.run(path, feeds)["y"], converter.run(tmp_path / "first.mlmodel", feeds)["y"]
+    )
 
 
 @pytest.mark.parametrize("kind", half_layers(half))
@@ -156,24 +210,59 @@ def test_a_bias_that_is_no_half_makes_the_layer_whole(kind: str, tmp_path: Path)
     path = again(tmp_path, network([made], inputs, ["y"]))
     assert [s for s in stored(path) if s] == [{"float32"}]
     feeds = {n: rng.normal(size=s).astype(np.float32) for n, s in inputs.items()}
-    np.testing.assert_allclose(converter.run(path, feeds)["y"], converter.run(tmp_path / "first.mlmodel", feeds)["y"], rtol=1e-6)
+    np.testing.assert_allclose(
+        converter.run(path, feeds)["y"],
+        converter.run(tmp_path / "first.mlmodel", feeds)["y"],
+        rtol=1e-6,
+    )
 
 
 def test_half_precision_on_demand_takes_a_bias_of_one_number_along(tmp_path: Path) -> None:
     weights, bias = rng.normal(size=(1, 3)).astype(np.float32), np.full(1, 0.1, np.float32)
-    made = layer("innerProduct", "x", "y", {"weights": weights, "bias": bias}, inputChannels=3, outputChannels=1, hasBias=True)
-    assert stored(again(tmp_path, network([made], {"x": (2, 3)}, ["y"]), "coreml+fp16")) == [{"float16"}]
+    made = layer(
+        "innerProduct",
+        "x",
+        "y",
+        {"weights": weights, "bias": bias},
+        inputChannels=3,
+        outputChannels=1,
+        hasBias=True,
+    )
+    assert stored(again(tmp_path, network([made], {"x": (2, 3)}, ["y"]), "coreml+fp16")) == [
+        {"float16"}
+    ]
 
 
 def normalised() -> Any:
     blobs = {"gamma": np.full(3, 2, np.float32), "beta": np.ones(3, np.float32)}
-    return network([layer("layerNormalization", "x", "y", blobs, normalizedShape=[3], eps=1e-5)], {"x": (2, 3)}, ["y"])
+    return network(
+        [layer("layerNormalization", "x", "y", blobs, normalizedShape=[3], eps=1e-5)],
+        {"x": (2, 3)},
+        ["y"],
+    )
 
 
 def quantised_volume() -> Any:
-    window = {f"{k}{a}": 1 for k in ("kernel", "stride", "dilation") for a in ("Depth", "Height", "Width")}
+    window = {
+        f"{k}{a}": 1 for k in ("kernel", "stride", "dilation") for a in ("Depth", "Height", "Width")
+    }
     blobs = {"weights": bytes_with(np.ones(1), 2, 3, 1, 1, 1)}
-    return network([layer("convolution3d", "x", "y", blobs, outputChannels=2, inputChannels=3, nGroups=1, **window)], {"x": (1, 3, 2, 2, 2)}, ["y"])
+    return network(
+        [
+            layer(
+                "convolution3d",
+                "x",
+                "y",
+                blobs,
+                outputChannels=2,
+                inputChannels=3,
+                nGroups=1,
+                **window,
+            )
+        ],
+        {"x": (1, 3, 2, 2, 2)},
+        ["y"],
+    )
 
 
 def test_layers_that_take_only_plain_numbers(tmp_path: Path) -> None:
@@ -182,15 +271,27 @@ def test_layers_that_take_only_plain_numbers(tmp_path: Path) -> None:
 
 
 def channels() -> tuple[Any, Array]:
-    """A table of bytes with a scale and a zero for each row or column, that rows are taken from at run time."""
+    """A table of bytes with a scale and a zero for each row or column, that rows are taken from at
+    run time.
+    """
     model, b = new_model("main")
     found, want = [], []
-    index, codes = b.input("i", ir.DataType.INT32, [2]), rng.integers(-128, 127, (3, 4)).astype(np.int8)
+    index, codes = (
+        b.input("i", ir.DataType.INT32, [2]),
+        rng.integers(-128, 127, (3, 4)).astype(np.int8),
+    )
     for axis in (0, 1):
-        scale, zero = rng.uniform(0.1, 1, codes.shape[axis]).astype(np.float32), rng.integers(-9, 9, codes.shape[axis]).astype(np.int8)
-        found.append(b.op("Gather", b.op("DequantizeLinear", codes, scale, zero, axis=axis), index, axis=0))
+        scale, zero = (
+            rng.uniform(0.1, 1, codes.shape[axis]).astype(np.float32),
+            rng.integers(-9, 9, codes.shape[axis]).astype(np.int8),
+        )
+        found.append(
+            b.op("Gather", b.op("DequantizeLinear", codes, scale, zero, axis=axis), index, axis=0)
+        )
         shape = (-1, 1) if axis == 0 else (1, -1)
-        want.append(((codes.astype(np.float32) - zero.reshape(shape)) * scale.reshape(shape))[[2, 0]])
+        want.append(
+            ((codes.astype(np.float32) - zero.reshape(shape)) * scale.reshape(shape))[[2, 0]]
+        )
     for value in found:
         b.output(value)
     return Model(model, "onnx"), np.stack(want)
@@ -199,14 +300,20 @@ def channels() -> tuple[Any, Array]:
 def test_a_constant_with_a_scale_for_each_channel_stays_small(tmp_path: Path) -> None:
     model, want = channels()
     converter.save(model, tmp_path / "n.mlmodel")
-    constants = [x.loadConstantND for x in layers_of(tmp_path / "n.mlmodel") if kind_of(x) == "loadConstantND"]
+    constants = [
+        x.loadConstantND
+        for x in layers_of(tmp_path / "n.mlmodel")
+        if kind_of(x) == "loadConstantND"
+    ]
     quantised = [c for c in constants if c.data.quantization.numberOfBits]
-    assert len(quantised) == 2 and all(len(c.data.quantization.linearQuantization.scale) == 1 for c in quantised)
+    assert len(quantised) == 2 and all(
+        len(c.data.quantization.linearQuantization.scale) == 1 for c in quantised
+    )
     got = converter.run(tmp_path / "n.mlmodel", {"i": np.array([2, 0], np.int32)})
     np.testing.assert_allclose(np.stack(list(got.values())), want, rtol=1e-6)
 
 
-# -- layers and names -------------------------------------------------------------------------------------------------
+# layers and names --------------------------------------------------------------------------------
 
 
 def copied(path: Path) -> list[tuple[str, str]]:
@@ -214,7 +321,9 @@ def copied(path: Path) -> list[tuple[str, str]]:
 
 
 def test_an_output_that_is_an_input_of_that_name_is_two_copies(tmp_path: Path) -> None:
-    path = again(tmp_path, network([layer("copy", "x", "t"), layer("copy", "t", "x")], {"x": (2,)}, ["x"]))
+    path = again(
+        tmp_path, network([layer("copy", "x", "t"), layer("copy", "t", "x")], {"x": (2,)}, ["x"])
+    )
     (first, middle), (same, last) = copied(path)
     assert first == last == "x" and middle == same != "x"
 
@@ -256,18 +365,36 @@ def test_a_rank_preserving_reshape_states_its_ranks(tmp_path: Path) -> None:
 
 
 def sliced(**more: Any) -> Any:
-    return network([layer("sliceDynamic", "x b e", "y", **more)], {"x": (4, 5, 6), "b": (3,), "e": (3,)}, ["y"])
+    return network(
+        [layer("sliceDynamic", "x b e", "y", **more)], {"x": (4, 5, 6), "b": (3,), "e": (3,)}, ["y"]
+    )
 
 
 def test_masks_of_a_slice_are_said_only_where_they_squeeze(tmp_path: Path) -> None:
-    path = again(tmp_path, sliced(strides=[1, 2, 1], beginMasks=[False] * 3, endMasks=[False] * 3, squeezeMasks=[False] * 3))
+    path = again(
+        tmp_path,
+        sliced(
+            strides=[1, 2, 1],
+            beginMasks=[False] * 3,
+            endMasks=[False] * 3,
+            squeezeMasks=[False] * 3,
+        ),
+    )
     (found,) = [x.sliceDynamic for x in layers_of(path) if kind_of(x) == "sliceDynamic"]
     assert list(found.squeezeMasks) == [] and spec(path) == 4
 
 
 def test_masks_for_five_axes_of_fewer(tmp_path: Path) -> None:
     """As coremltools writes them where nobody gives the masks."""
-    path = saved(sliced(strides=[1, 2, 1, 1, 1], beginMasks=[False] * 5, endMasks=[False] * 5, squeezeMasks=[False] * 5), tmp_path / "m.mlmodel")
+    path = saved(
+        sliced(
+            strides=[1, 2, 1, 1, 1],
+            beginMasks=[False] * 5,
+            endMasks=[False] * 5,
+            squeezeMasks=[False] * 5,
+        ),
+        tmp_path / "m.mlmodel",
+    )
     x = rng.normal(size=(4, 5, 6)).astype(np.float32)
     got = converter.run(path, {"x": x, "b": np.array([1, 0, 2]), "e": np.array([3, 4, 6])})["y"]
     np.testing.assert_array_equal(got, x[1:3, 0:4:2, 2:6])
@@ -293,27 +420,40 @@ def test_one_input_has_to_be_given(tmp_path: Path) -> None:
     assert not kind.isOptional and kind.multiArrayType.WhichOneof("defaultOptionalValue") is None
 
 
-# -- operands of any rank ---------------------------------------------------------------------------------------------
+# operands of any rank ----------------------------------------------------------------------------
 
 
 def vectors() -> Any:
-    """A number of repeats, sizes and limits that are computed, with two axes where others have one."""
+    """A number of repeats, sizes and limits that are computed, with two axes where others have
+    one.
+    """
     layers = [
         layer("tile", "x n", "tiled"),
         layer("fillDynamic", "n", "filled", value=2.0),
         layer("broadcastToDynamic", "x m", "spread"),
         layer("reshapeDynamic", "x m", "shaped"),
     ]
-    return network(layers, {"x": (3,), "n": (1, 1), "m": (1, 1)}, ["tiled", "filled", "spread", "shaped"])
+    return network(
+        layers, {"x": (3,), "n": (1, 1), "m": (1, 1)}, ["tiled", "filled", "spread", "shaped"]
+    )
 
 
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 def test_runtimes_take_the_vectors_of_core_ml(target: str, tmp_path: Path) -> None:
     path = tmp_path / ("n.onnx" if target == "onnx" else "n.xml")
     converter.convert(saved(vectors(), tmp_path / "m.mlmodel"), path, target=target)
-    x, n, m = np.arange(3, dtype=np.float32), np.array([[2]], np.float32), np.array([[3]], np.float32)
+    x, n, m = (
+        np.arange(3, dtype=np.float32),
+        np.array([[2]], np.float32),
+        np.array([[3]], np.float32),
+    )
     got = _native(path, {"x": x, "n": n, "m": m})
-    for name, want in {"tiled": np.tile(x, 2), "filled": np.full(2, 2.0), "spread": x, "shaped": x}.items():
+    for name, want in {
+        "tiled": np.tile(x, 2),
+        "filled": np.full(2, 2.0),
+        "spread": x,
+        "shaped": x,
+    }.items():
         np.testing.assert_array_equal(got[name], want)
 
 
@@ -323,7 +463,9 @@ def _native(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        return dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+        return dict(
+            zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True)
+        )
     openvino = pytest.importorskip("openvino")
     compiled = openvino.compile_model(str(path), "CPU")
     return {o.get_any_name(): v for o, v in compiled(feeds).items()}
@@ -335,47 +477,81 @@ def spread(b: Builder, x: ir.Value, shape: ir.Value) -> ir.Value:
 
 @pytest.mark.parametrize("asked", [[1, 4], [3, 4], [1, 1], [4]])
 def test_an_expand_to_less_is_an_expand_to_what_is_there(asked: list[int], tmp_path: Path) -> None:
-    """ONNX leaves an axis as it is where the shape says 1 or nothing; the layer's shape must hold the operand's."""
+    """ONNX leaves an axis as it is where the shape says 1 or nothing; the layer's shape must hold
+    the operand's.
+    """
     shape = np.array(asked, np.int64)
     path = built(tmp_path, spread, x=(ir.DataType.FLOAT, [3, 1]), shape=shape)
     target = next(x for x in layers_of(path) if kind_of(x) == "broadcastToDynamic").input[1]
     assert next(kind_of(x) for x in layers_of(path) if target in x.output) == "maxBroadcastable"
     x = rng.normal(size=(3, 1)).astype(np.float32)
-    np.testing.assert_array_equal(converter.run(path, {"x": x, "shape": shape})["expand"], x * np.ones(asked, np.float32))
+    np.testing.assert_array_equal(
+        converter.run(path, {"x": x, "shape": shape})["expand"], x * np.ones(asked, np.float32)
+    )
 
 
 def test_indices_are_as_many_as_the_data_along_other_axes(tmp_path: Path) -> None:
     """ONNX may leave places out; the layers demand all of them."""
-    x, i = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 4, (2, 6, 3)).astype(np.int64)
+    x, i = (
+        rng.normal(size=(3, 4, 5)).astype(np.float32),
+        rng.integers(0, 4, (2, 6, 3)).astype(np.int64),
+    )
     path = built(tmp_path, lambda b, v, w: b.op("GatherElements", v, w, axis=1), x=x, i=i)
     assert kinds(path) == ["sliceStatic", "gatherAlongAxis"]
-    np.testing.assert_array_equal(next(iter(converter.run(path, {"x": x, "i": i}).values())), np.take_along_axis(x[:2, :, :3], i, 1))
+    np.testing.assert_array_equal(
+        next(iter(converter.run(path, {"x": x, "i": i}).values())),
+        np.take_along_axis(x[:2, :, :3], i, 1),
+    )
 
 
 def test_open_data_is_cut_to_the_indices(tmp_path: Path) -> None:
     index = np.zeros((1, 4, 2), np.int64)
-    path = built(tmp_path, lambda b, v: b.op("GatherElements", v, index, axis=1), x=(ir.DataType.FLOAT, ["n", 4, 2]))
+    path = built(
+        tmp_path,
+        lambda b, v: b.op("GatherElements", v, index, axis=1),
+        x=(ir.DataType.FLOAT, ["n", 4, 2]),
+    )
     x = rng.normal(size=(3, 4, 2)).astype(np.float32)
-    np.testing.assert_array_equal(next(iter(converter.run(path, {"x": x}).values())), np.take_along_axis(x[:1], index, 1))
+    np.testing.assert_array_equal(
+        next(iter(converter.run(path, {"x": x}).values())), np.take_along_axis(x[:1], index, 1)
+    )
 
 
 def test_one_slope_on_few_axes_needs_no_channels(tmp_path: Path) -> None:
-    path = built(tmp_path, lambda b, v: b.op("PRelu", v, np.array([0.25], np.float32)), x=(ir.DataType.FLOAT, [2, 3]))
+    path = built(
+        tmp_path,
+        lambda b, v: b.op("PRelu", v, np.array([0.25], np.float32)),
+        x=(ir.DataType.FLOAT, [2, 3]),
+    )
     assert [x.activation.WhichOneof("NonlinearityType") for x in layers_of(path)] == ["leakyReLU"]
 
 
 @pytest.mark.parametrize("end", [0, 1, 2])
 def test_output_padding_is_less_cut_off_or_bias_alone(end: int, tmp_path: Path) -> None:
-    weights, bias, x = (rng.normal(size=s).astype(np.float32) for s in ((3, 2, 3, 3), (2,), (1, 3, 4, 5)))
+    weights, bias, x = (
+        rng.normal(size=s).astype(np.float32) for s in ((3, 2, 3, 3), (2,), (1, 3, 4, 5))
+    )
 
     def build(b: Builder, v: ir.Value) -> ir.Value:
-        return b.op("ConvTranspose", v, weights, bias, strides=[3, 3], pads=[1, 1, end, end], output_padding=[1, 1])
+        return b.op(
+            "ConvTranspose",
+            v,
+            weights,
+            bias,
+            strides=[3, 3],
+            pads=[1, 1, end, end],
+            output_padding=[1, 1],
+        )
 
     path = built(tmp_path, build, x=x)
     assert ("constantPad" in kinds(path)) == (end < 1)
-    assert not any(list(m.convolution.outputShape) for m in layers_of(path) if kind_of(m) == "convolution")
+    assert not any(
+        list(m.convolution.outputShape) for m in layers_of(path) if kind_of(m) == "convolution"
+    )
     want = _native(_as_onnx(tmp_path, build, x), {"x": x})
-    np.testing.assert_allclose(converter.run(path, {"x": x})["convtranspose"], want["convtranspose"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        converter.run(path, {"x": x})["convtranspose"], want["convtranspose"], rtol=1e-5, atol=1e-5
+    )
 
 
 def _as_onnx(tmp_path: Path, build: Build, x: Array) -> Path:
@@ -385,7 +561,7 @@ def _as_onnx(tmp_path: Path, build: Build, x: Array) -> Path:
     return tmp_path / "built.onnx"
 
 
-# -- whole numbers and halves in floats -------------------------------------------------------------------------------
+# whole numbers and halves in floats --------------------------------------------------------------
 
 
 def every(dtype: Any, count: int = 64) -> tuple[Array, Array]:
@@ -432,7 +608,10 @@ def test_exporters_write_unsigned_shifts_with_a_power_of_doubles(tmp_path: Path)
 
     x, n = np.array([1, 3, 1 << 23, 5], np.uint32), np.array([31, 31, 9, 0], np.uint32)
     got = converter.run(built(tmp_path, build, x=x, n=n), {"x": x, "n": n})
-    np.testing.assert_array_equal(next(iter(got.values())), (x.astype(np.uint64) << n.astype(np.uint64)).astype(np.uint32).astype(np.int32))
+    np.testing.assert_array_equal(
+        next(iter(got.values())),
+        (x.astype(np.uint64) << n.astype(np.uint64)).astype(np.uint32).astype(np.int32),
+    )
 
 
 def declared(path: Path) -> tuple[Any, Any]:
@@ -440,7 +619,7 @@ def declared(path: Path) -> tuple[Any, Any]:
     return description.input[0].type, description.output[0].type
 
 
-# -- declared sizes and images ----------------------------------------------------------------------------------------
+# declared sizes and images -----------------------------------------------------------------------
 
 
 def plain() -> Any:
@@ -456,14 +635,18 @@ def picture(kind: Any, colour: int = 30) -> Any:
 def array_ranges() -> Any:
     model = plain()
     for low, high in ((1, 1), (3, 3), (2, 9), (1, -1)):
-        model.proto.description.input[0].type.multiArrayType.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
+        model.proto.description.input[0].type.multiArrayType.shapeRange.sizeRanges.add(
+            lowerBound=low, upperBound=high
+        )
     return model
 
 
 def array_choices() -> Any:
     model = plain()
     for shape in ((1, 3, 4, 6), (1, 3, 2, 2), (1, 3, 8, 2)):
-        model.proto.description.input[0].type.multiArrayType.enumeratedShapes.shapes.add().shape.extend(shape)
+        model.proto.description.input[
+            0
+        ].type.multiArrayType.enumeratedShapes.shapes.add().shape.extend(shape)
     return model
 
 
@@ -498,7 +681,9 @@ def deep_image() -> Any:
     return model
 
 
-FLEXIBLE = {f.__name__: f for f in (array_ranges, array_choices, image_ranges, image_choices, image_output)}
+FLEXIBLE = {
+    f.__name__: f for f in (array_ranges, array_choices, image_ranges, image_choices, image_output)
+}
 
 
 @pytest.mark.parametrize("name", [*FLEXIBLE, "deep_image"])
@@ -515,12 +700,14 @@ def test_sizes_and_images_stay_declared(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FLEXIBLE)
-def test_other_formats_lose_sizes_with_a_warning_and_onnx_brings_them_back(name: str, tmp_path: Path) -> None:
+def test_other_formats_lose_sizes_with_a_warning_and_onnx_brings_them_back(
+    name: str, tmp_path: Path
+) -> None:
     path = saved(FLEXIBLE[name](), tmp_path / "m.mlmodel")
     for file in ("n.onnx", "n.xml"):
-        assert [(n.code, n.level, n.where.layer) for n in converter.convert(path, tmp_path / file)] == [
-            ("X207", "warning", "y" if name == "image_output" else "x")
-        ]
+        assert [
+            (n.code, n.level, n.where.layer) for n in converter.convert(path, tmp_path / file)
+        ] == [("X207", "warning", "y" if name == "image_output" else "x")]
     converter.convert(tmp_path / "n.onnx", tmp_path / "back.mlmodel")
     assert declared(tmp_path / "back.mlmodel")[0] == declared(path)[0]
 
@@ -531,13 +718,19 @@ def test_fixed_shapes_lose_sizes_with_a_warning(name: str, tmp_path: Path) -> No
     notes = converter.convert(path, tmp_path / "n.mlmodel", inputs={"x": [1, 3, 2, 2]})
     assert [n.code for n in notes] == ["X207"] and "2x2" in notes[0].message
     kind = declared(tmp_path / "n.mlmodel")[0]
-    assert "image" not in name or (kind.imageType.height, kind.imageType.width, kind.imageType.WhichOneof("SizeFlexibility")) == (2, 2, None)
+    assert "image" not in name or (
+        kind.imageType.height,
+        kind.imageType.width,
+        kind.imageType.WhichOneof("SizeFlexibility"),
+    ) == (2, 2, None)
 
 
 def test_open_dimensions_without_bounds_are_no_loss(tmp_path: Path) -> None:
     model = plain()
     for low, high in ((1, -1), (3, 3), (1, -1), (1, -1)):
-        model.proto.description.input[0].type.multiArrayType.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
+        model.proto.description.input[0].type.multiArrayType.shapeRange.sizeRanges.add(
+            lowerBound=low, upperBound=high
+        )
     assert converter.convert(saved(model, tmp_path / "m.mlmodel"), tmp_path / "n.onnx") == []
 
 
@@ -559,12 +752,16 @@ def classed(b: Builder, x: ir.Value) -> ir.Value:
 
 def test_classes_that_count_from_the_end_are_brought_forward(tmp_path: Path) -> None:
     """The layer knows classes from 0 on; unsigned ones need nothing."""
-    signed = {kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, -1, -4], np.int32)))}
-    unsigned = {kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, 3], np.uint8)))}
+    signed = {
+        kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, -1, -4], np.int32)))
+    }
+    unsigned = {
+        kind_of(x) for x in layers_of(built(tmp_path, classed, x=np.array([0, 3], np.uint8)))
+    }
     assert "oneHot" in signed & unsigned and "lessThan" in signed - unsigned
 
 
-# -- outside judges ---------------------------------------------------------------------------------------------------
+# outside judges ----------------------------------------------------------------------------------
 
 
 @pytest.mark.judges
@@ -578,10 +775,22 @@ def test_apple_takes_every_form(tmp_path: Path) -> None:
         for made, inputs in half_layers(bias).values():
             for target in ("coreml", "coreml+fp16", "coreml+spec=5"):
                 keep(again(tmp_path, network([made], inputs, ["y"]), target))
-    for model in (normalised(), quantised_volume(), optional(), deep_image(), sliced(strides=[1, 1, 1]), *(f() for f in FLEXIBLE.values())):
+    for model in (
+        normalised(),
+        quantised_volume(),
+        optional(),
+        deep_image(),
+        sliced(strides=[1, 1, 1]),
+        *(f() for f in FLEXIBLE.values()),
+    ):
         for target in ("coreml", "coreml+fp16"):
             keep(again(tmp_path, model, target))
-    keep(again(tmp_path, network([layer("copy", "x", "t"), layer("copy", "t", "x")], {"x": (2,)}, ["x"])))
+    keep(
+        again(
+            tmp_path,
+            network([layer("copy", "x", "t"), layer("copy", "t", "x")], {"x": (2,)}, ["x"]),
+        )
+    )
     keep(swapped(tmp_path))
     converter.save(channels()[0], tmp_path / "n.mlmodel")
     keep(tmp_path / "n.mlmodel")
@@ -599,7 +808,11 @@ def test_an_independent_interpreter_agrees(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.stack(list(got.values())), table, rtol=1e-6)
     for asked in ([1, 4], [4], [3, 4]):
         shape, ones = np.array(asked, np.int64), rng.normal(size=(3, 1)).astype(np.float32)
-        got = run_in("coreml-interp", built(tmp_path, spread, x=(ir.DataType.FLOAT, [3, 1]), shape=shape), {"x": ones, "shape": shape})
+        got = run_in(
+            "coreml-interp",
+            built(tmp_path, spread, x=(ir.DataType.FLOAT, [3, 1]), shape=shape),
+            {"x": ones, "shape": shape},
+        )
         np.testing.assert_array_equal(next(iter(got.values())), ones * np.ones(asked, np.float32))
     classes = np.array([0, -1, -4], np.int32)
     got = run_in("coreml-interp", built(tmp_path, classed, x=classes), {"x": classes})
@@ -607,3 +820,15 @@ def test_an_independent_interpreter_agrees(tmp_path: Path) -> None:
     path, pair = swapped(tmp_path), {"x": np.zeros(2, np.float32), "y": np.ones(2, np.float32)}
     got = run_in("coreml-interp", path, pair)
     assert got["x"].tolist() == [1, 1] and got["y"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("dtype", [ir.DataType.INT16, ir.DataType.INT32])
+@pytest.mark.parametrize("kind", ["BitwiseAnd", "BitwiseXor", "BitwiseNot"])
+def test_bits_that_floats_lose_are_warned_of(kind: str, dtype: Any, tmp_path: Path) -> None:
+    model, b = new_model("main")
+    values = [b.input(n, dtype, [4]) for n in "xy"[: 1 if kind == "BitwiseNot" else 2]]
+    b.output(b.op("Cast", b.op(kind, *values), to=int(ir.DataType.FLOAT)))
+    ir.save(model, tmp_path / "m.onnx")
+    notes = converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlmodel")
+    told = [n.code for n in notes if "2^24" in n.message]
+    assert told == (["X205"] if dtype == ir.DataType.INT32 else [])

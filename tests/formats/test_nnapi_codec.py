@@ -1,4 +1,6 @@
-"""Operand tables on disk: nothing is lost, new tables are laid out as NNAPI lays them out, damaged files are refused by name."""
+"""Operand tables on disk: nothing is lost, new tables are laid out as NNAPI lays them out, damaged
+files are refused by name.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,20 +22,28 @@ from converter.formats.nnapi.format import sniff
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Table
 from converter.formats.nnapi.validate import validate
+from converter.graph.lazy_tensor import LazyTensor
 
 
 @pytest.mark.corpus
-def test_corpus_is_written_as_it_was_read(tmp_path: Path) -> None:
-    for path in corpus():
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_corpus_is_written_as_it_was_read(every: int, tmp_path: Path) -> None:
+    for path in corpus()[::every]:
         again = written(read_table(path), tmp_path, "model")
         assert json.loads(again.read_text()) == json.loads(path.read_text()), path
         pool = path.with_suffix(".bin")
-        assert not pool.exists() or pool.read_bytes() == again.with_suffix(".bin").read_bytes(), path
+        assert not pool.exists() or pool.read_bytes() == again.with_suffix(".bin").read_bytes(), (
+            path
+        )
 
 
 @pytest.mark.corpus
 def test_corpus_states_the_level_that_is_computed() -> None:
-    wrong = [(p.parent.name, t.feature_level, feature_level(t)) for p in corpus() if feature_level(t := read_table(p))[0] != t.feature_level]
+    wrong = [
+        (p.parent.name, t.feature_level, feature_level(t))
+        for p in corpus()
+        if feature_level(t := read_table(p))[0] != t.feature_level
+    ]
     assert not wrong
 
 
@@ -45,8 +56,18 @@ def test_new_table(name: str, tmp_path: Path) -> None:
     for (_, a), (_, b) in zip(table.subgraphs(), back.subgraphs(), strict=True):
         assert a.operations == b.operations and (a.inputs, a.outputs) == (b.inputs, b.outputs)
         for x, y in zip(a.operands, b.operands, strict=True):
-            assert (x.type, x.dimensions, x.name, x.scale, x.zero_point) == (y.type, y.dimensions, y.name, y.scale, y.zero_point)
-            assert (x.channel_quant, x.boundary, x.subgraph) == (y.channel_quant, y.boundary, y.subgraph)
+            assert (x.type, x.dimensions, x.name, x.scale, x.zero_point) == (
+                y.type,
+                y.dimensions,
+                y.name,
+                y.scale,
+                y.zero_point,
+            )
+            assert (x.channel_quant, x.boundary, x.subgraph) == (
+                y.channel_quant,
+                y.boundary,
+                y.subgraph,
+            )
             assert (x.value is None) == (y.value is None)
             if x.value is not None:
                 np.testing.assert_array_equal(x.array(), y.array())
@@ -58,7 +79,13 @@ def test_values_lie_where_nnapi_puts_them(tmp_path: Path) -> None:
     document = json.loads(written(network(), tmp_path).read_text())
     assert document["pools"] == ["net.nnapi.bin"] and document["featureLevel"] == 1
     lifetimes = {o["lifetime"] for o in document["operands"]}
-    assert lifetimes == {"MODEL_INPUT", "MODEL_OUTPUT", "TEMPORARY_VARIABLE", "CONSTANT_COPY", "CONSTANT_REFERENCE"}
+    assert lifetimes == {
+        "MODEL_INPUT",
+        "MODEL_OUTPUT",
+        "TEMPORARY_VARIABLE",
+        "CONSTANT_COPY",
+        "CONSTANT_REFERENCE",
+    }
     for operand in document["operands"]:
         at = operand["location"]
         if operand["lifetime"] == "CONSTANT_REFERENCE":
@@ -75,23 +102,18 @@ def test_reading_copies_no_weights(tmp_path: Path) -> None:
     assert table.stored is not None and np.shares_memory(weights.array(), table.stored.pools[0])
 
 
-class _Lazy:
-    nbytes = 400
+def test_lazy_values_are_produced_once(tmp_path: Path) -> None:
+    table, asked = network(), []
 
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        self.asked += 1
+    def make() -> np.ndarray[Any, Any]:
+        asked.append(1)
         return np.arange(100, dtype=np.float32)
 
-
-def test_lazy_values_are_produced_once(tmp_path: Path) -> None:
-    table, lazy = network(), _Lazy()
+    lazy = LazyTensor(make, ir.DataType.FLOAT, [100])
     table.add(Operand(F32, [100], "lazy", value=lazy))
     back = read_table(written(table, tmp_path))
     np.testing.assert_array_equal(back.operands[-1].array(), np.arange(100, dtype=np.float32))
-    assert lazy.asked == 1
+    assert len(asked) == 1
 
 
 def test_a_value_of_the_wrong_size_is_not_written(tmp_path: Path) -> None:
@@ -115,7 +137,12 @@ def test_unknown_and_missing_keys_survive(tmp_path: Path) -> None:
     document["operands"][0]["comment"] = "first"
     document["operations"][0]["tag"] = 7
     document["operands"][1]["location"]["padding"] = 0
-    del document["operands"][2]["name"], document["operands"][2]["scale"], document["operands"][2]["location"], document["featureLevel"]
+    del (
+        document["operands"][2]["name"],
+        document["operands"][2]["scale"],
+        document["operands"][2]["location"],
+        document["featureLevel"],
+    )
     path.write_text(json.dumps(document))
     (tmp_path / "again").mkdir()
     again = written(read_table(path), tmp_path / "again")
@@ -149,39 +176,120 @@ DAMAGE = [
     (set_("version", 2), "R104", "version", "version 2 of the operand table"),
     (set_("operands", {}), "R110", "operands", "expected a list, found {}"),
     (set_("operands/3", 5), "R110", "operands[3]", "expected an object, found 5"),
-    (set_("operands/0/type", "TENSOR_FLOAT64"), "R110", "operands[0].type", "expected one of FLOAT32, INT32"),
+    (
+        set_("operands/0/type", "TENSOR_FLOAT64"),
+        "R110",
+        "operands[0].type",
+        "expected one of FLOAT32, INT32",
+    ),
     (set_("operands/0/type", 3), "R110", "operands[0].type", "expected one of"),
-    (set_("operands/0/lifetime", "FOREVER"), "R110", "operands[0].lifetime", "expected one of TEMPORARY_VARIABLE"),
+    (
+        set_("operands/0/lifetime", "FOREVER"),
+        "R110",
+        "operands[0].lifetime",
+        "expected one of TEMPORARY_VARIABLE",
+    ),
     (set_("operands/0/dimensions", "1,2"), "R110", "operands[0].dimensions", "expected a list"),
-    (set_("operands/0/dimensions/2", -1), "R110", "operands[0].dimensions[2]", "expected an integer of 0..4294967295, found -1"),
-    (set_("operands/0/dimensions/2", 1.5), "R110", "operands[0].dimensions[2]", "expected an integer"),
-    (set_("operands/0/dimensions/2", True), "R110", "operands[0].dimensions[2]", "expected an integer"),
-    (set_("operands/0/dimensions/2", 2**40), "R110", "operands[0].dimensions[2]", "expected an integer"),
+    (
+        set_("operands/0/dimensions/2", -1),
+        "R110",
+        "operands[0].dimensions[2]",
+        "expected an integer of 0..4294967295, found -1",
+    ),
+    (
+        set_("operands/0/dimensions/2", 1.5),
+        "R110",
+        "operands[0].dimensions[2]",
+        "expected an integer",
+    ),
+    (
+        set_("operands/0/dimensions/2", True),
+        "R110",
+        "operands[0].dimensions[2]",
+        "expected an integer",
+    ),
+    (
+        set_("operands/0/dimensions/2", 2**40),
+        "R110",
+        "operands[0].dimensions[2]",
+        "expected an integer",
+    ),
     (set_("operands/0/scale", 1e39), "R110", "operands[0].scale", "expected a finite number"),
     (set_("operands/0/scale", "0"), "R110", "operands[0].scale", "expected a finite number"),
     (set_("operands/0/zeroPoint", 2**31), "R110", "operands[0].zeroPoint", "expected an integer"),
     (set_("operands/0/name", None), "R110", "operands[0].name", "expected a text, found None"),
     (set_("operands/0/location", []), "R110", "operands[0].location", "expected an object"),
-    (set_("operands/0/boundary/permutation", [0, 1, 1, 2]), "R110", "operands[0].boundary.permutation", "not one of the operand's 4 axes"),
-    (set_("operands/9/location/offset", 2**32 - 1), "R102", "operands[9].location", "are outside net.nnapi.bin"),
-    (set_("operands/9/location/poolIndex", 3), "R102", "operands[9].location", "pool 3 does not exist, the table lists 1"),
-    (set_("operands/9/location/length", 4), "R103", "operands[9].location", "the value has 4 bytes, TENSOR_FLOAT32 of dimensions [4, 3, 3, 3] needs 432"),
-    (set_("operands/6/location/offset", 5000), "R102", "operands[6].location", "are outside operandValues"),
-    (set_("operations/0/type", "CONV2D"), "R110", "operations[0].type", "'CONV2D' is not an operation; did you mean CONV_2D?"),
-    (set_("operations/0/inputs", [0, "1"]), "R110", "operations[0].inputs[1]", "expected an integer of 0..4294967295, found '1'"),
+    (
+        set_("operands/0/boundary/permutation", [0, 1, 1, 2]),
+        "R110",
+        "operands[0].boundary.permutation",
+        "not one of the operand's 4 axes",
+    ),
+    (
+        set_("operands/9/location/offset", 2**32 - 1),
+        "R102",
+        "operands[9].location",
+        "are outside net.nnapi.bin",
+    ),
+    (
+        set_("operands/9/location/poolIndex", 3),
+        "R102",
+        "operands[9].location",
+        "pool 3 does not exist, the table lists 1",
+    ),
+    (
+        set_("operands/9/location/length", 4),
+        "R103",
+        "operands[9].location",
+        "the value has 4 bytes, TENSOR_FLOAT32 of dimensions [4, 3, 3, 3] needs 432",
+    ),
+    (
+        set_("operands/6/location/offset", 5000),
+        "R102",
+        "operands[6].location",
+        "are outside operandValues",
+    ),
+    (
+        set_("operations/0/type", "CONV2D"),
+        "R110",
+        "operations[0].type",
+        "'CONV2D' is not an operation; did you mean CONV_2D?",
+    ),
+    (
+        set_("operations/0/inputs", [0, "1"]),
+        "R110",
+        "operations[0].inputs[1]",
+        "expected an integer of 0..4294967295, found '1'",
+    ),
     (set_("inputIndexes", None), "R110", "inputIndexes", "expected a list, found None"),
     (set_("operandValues", "AAA*"), "R103", "operandValues", "is not base64"),
     (set_("operandValues", "AAB="), "R103", "operandValues", "is not canonical base64"),
     (set_("pools", ["gone.bin"]), "R102", "pools[0]", "the pool 'gone.bin' is missing"),
-    (set_("pools", ["../net.nnapi.bin"]), "R107", "pools[0]", "is not a file name beside the table"),
+    (
+        set_("pools", ["../net.nnapi.bin"]),
+        "R107",
+        "pools[0]",
+        "is not a file name beside the table",
+    ),
     (set_("pools", ["/etc/passwd"]), "R107", "pools[0]", "is not a file name beside the table"),
     (set_("pools", ["a\0b"]), "R107", "pools[0]", "a\\x00b"),
-    (set_("relaxComputationFloat32toFloat16", 1), "R110", "relaxComputationFloat32toFloat16", "expected true or false"),
+    (
+        set_("relaxComputationFloat32toFloat16", 1),
+        "R110",
+        "relaxComputationFloat32toFloat16",
+        "expected true or false",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("change", "code", "place", "message"), DAMAGE, ids=[f"{d[2]}-{i}" for i, d in enumerate(DAMAGE)])
-def test_damaged_tables_name_the_place(change: Any, code: str, place: str, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "code", "place", "message"),
+    DAMAGE,
+    ids=[f"{d[2]}-{i}" for i, d in enumerate(DAMAGE)],
+)
+def test_damaged_tables_name_the_place(
+    change: Any, code: str, place: str, message: str, tmp_path: Path
+) -> None:
     path = written(network(), tmp_path)
     document = json.loads(path.read_text())
     change(document)
@@ -229,7 +337,9 @@ def test_a_pool_that_is_a_link_out_of_the_folder(tmp_path: Path) -> None:
         read_table(path)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_any_damage_is_a_refusal_or_a_table(tmp_path: Path, data: st.DataObject) -> None:
     path = written(MODELS[data.draw(st.sampled_from(sorted(MODELS)))](), tmp_path)
@@ -238,7 +348,9 @@ def test_any_damage_is_a_refusal_or_a_table(tmp_path: Path, data: st.DataObject)
         del text[data.draw(st.integers(0, len(text) - 1)) :]
     for _ in range(data.draw(st.integers(0, 4))):
         if text:
-            text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.sampled_from(b'0129-.,:"{}[]eE\\ tn') | st.integers(0, 255))
+            text[data.draw(st.integers(0, len(text) - 1))] = data.draw(
+                st.sampled_from(b'0129-.,:"{}[]eE\\ tn') | st.integers(0, 255)
+            )
     path.write_bytes(bytes(text))
     try:
         table = read_table(path)
@@ -261,7 +373,7 @@ def test_sniff(tmp_path: Path) -> None:
     head = written(network(), tmp_path).read_bytes()[:4096]
     assert sniff(head, "anything") == "nnapi"
     assert sniff(b'{"format": "other"}', "net.nnapi.json") == ""
-    assert sniff(b"\x1c\0\0\0TFL3", "net.tflite") == "tflite"
+    assert sniff(b"\x1c\0\0\0TFL3", "net.tflite") == ""
     blob = np.array([1, 2, 0, 1, 1, 1], "<i4").tobytes()
     assert sniff(blob, "net.nnapi") == "nnapi+blob"
     assert sniff(blob, "net.bin") == sniff(blob[:-1], "net.nnapi") == sniff(b"", "net.nnapi") == ""
@@ -269,11 +381,17 @@ def test_sniff(tmp_path: Path) -> None:
 
 def test_operand_types_have_the_codes_of_the_hal() -> None:
     codes = {t.name: int(t) for t in OperandType}
-    assert codes["TENSOR_FLOAT32"] == 3 and codes["TENSOR_QUANT8_ASYMM_SIGNED"] == 14 and codes["TENSOR_OEM_BYTE"] == 10001
+    assert (
+        codes["TENSOR_FLOAT32"] == 3
+        and codes["TENSOR_QUANT8_ASYMM_SIGNED"] == 14
+        and codes["TENSOR_OEM_BYTE"] == 10001
+    )
     assert OperandType(5) is OperandType.TENSOR_QUANT8_ASYMM and len(codes) == 18
 
 
 def test_base64_of_no_values(tmp_path: Path) -> None:
     document = json.loads(written(MODELS["branches"](), tmp_path).read_text())
     assert base64.b64decode(document["operandValues"])[:4] == np.float32(1).tobytes()
-    assert isinstance(read_table(tmp_path / "net.nnapi.json"), Table) and document["featureLevel"] == 4
+    assert (
+        isinstance(read_table(tmp_path / "net.nnapi.json"), Table) and document["featureLevel"] == 4
+    )

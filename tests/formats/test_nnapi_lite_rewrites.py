@@ -1,4 +1,6 @@
-"""What TensorFlow Lite lacks of NNAPI is written with what it has, and LiteRT computes the same; quantised numbers that NNAPI has no type for stay floats."""
+"""What TensorFlow Lite lacks of NNAPI is written with what it has, and LiteRT computes the same;
+quantised numbers that NNAPI has no type for stay floats.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.engines import litert
-from converter.formats.nnapi.tflite import read_tflite
+from converter.formats.tflite.reader import read_tflite
 from converter.graph.build import Builder, new_model
-from converter.model import Model
 
 RNG = np.random.default_rng(11)
 FLOAT = ir.DataType.FLOAT
@@ -29,7 +31,17 @@ def recurrent(direction: str, given: bool) -> Callable[..., Any]:
     def build(b: Builder, x: ir.Value) -> Any:
         d = 2 if direction == "bidirectional" else 1
         states = (None, b.const(floats(d, 2, 4)), b.const(floats(d, 2, 4))) if given else ()
-        return b.ops("LSTM", x, floats(d, 16, 3), floats(d, 16, 4), floats(d, 32), *states, hidden_size=4, direction=direction, outputs=3)
+        return b.ops(
+            "LSTM",
+            x,
+            floats(d, 16, 3),
+            floats(d, 16, 4),
+            floats(d, 32),
+            *states,
+            hidden_size=4,
+            direction=direction,
+            outputs=3,
+        )
 
     return build
 
@@ -41,14 +53,19 @@ def stored(b: Builder, x: ir.Value, scale: float, zero: Any) -> ir.Value:
 
 
 def joined(b: Builder, x: ir.Value) -> ir.Value:
-    parts = [stored(b, b.op("Relu", x), 0.02, np.int8(-128)), stored(b, b.op("Tanh", x), 0.01, np.int8(3))]
+    parts = [
+        stored(b, b.op("Relu", x), 0.02, np.int8(-128)),
+        stored(b, b.op("Tanh", x), 0.01, np.int8(3)),
+    ]
     return stored(b, b.op("Concat", *parts, axis=1), 0.025, np.int8(-20))
 
 
 def masked(b: Builder, x: ir.Value) -> ir.Value:
     """A mask down to the lowest float, which the scale of the sum has to reach."""
     mask = b.op("Where", b.op("Greater", x, b.like(x, 0)), b.like(x, 0), b.like(x, float(LOWEST)))
-    total = b.op("Add", stored(b, x, 0.03, np.int8(0)), stored(b, mask, float(-LOWEST / 255), np.int8(127)))
+    total = b.op(
+        "Add", stored(b, x, 0.03, np.int8(0)), stored(b, mask, float(-LOWEST / 255), np.int8(127))
+    )
     return b.op("Softmax", stored(b, total, float(-LOWEST / 255), np.int8(127)), axis=-1)
 
 
@@ -56,11 +73,22 @@ CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "forward": (recurrent("forward", True), [5, 2, 3]),
     "reverse": (recurrent("reverse", False), [5, 2, 3]),
     "bidirectional": (recurrent("bidirectional", True), [5, 2, 3]),
-    "each picture by itself": (lambda b, x: b.op("InstanceNormalization", x, floats(3), floats(3)), [2, 3, 4, 5]),
+    "each picture by itself": (
+        lambda b, x: b.op("InstanceNormalization", x, floats(3), floats(3)),
+        [2, 3, 4, 5],
+    ),
     "signed bytes of different scales": (joined, [1, 3, 4, 5]),
     "a scale that is huge": (masked, [2, 6]),
-    "numbers of 16 bits": (lambda b, x: stored(b, b.op("Exp", stored(b, x, 1e-4, np.uint16(32768))), 2e-4, np.uint16(0)), [3, 4]),
-    "signed numbers of 16 bits": (lambda b, x: stored(b, b.op("Tanh", stored(b, x, 1e-4, np.int16(0))), 5e-5, np.int16(-7)), [3, 4]),
+    "numbers of 16 bits": (
+        lambda b, x: stored(
+            b, b.op("Exp", stored(b, x, 1e-4, np.uint16(32768))), 2e-4, np.uint16(0)
+        ),
+        [3, 4],
+    ),
+    "signed numbers of 16 bits": (
+        lambda b, x: stored(b, b.op("Tanh", stored(b, x, 1e-4, np.int16(0))), 5e-5, np.int16(-7)),
+        [3, 4],
+    ),
 }
 
 
@@ -76,17 +104,24 @@ def made(case: str) -> tuple[Model, dict[str, np.ndarray]]:
 def test_the_table_means_the_same(case: str, tmp_path: Path) -> None:
     model, feeds = made(case)
     converter.save(model, tmp_path / "a.nnapi.json")
-    for (name, want), got in zip(model.run(feeds).items(), converter.load(tmp_path / "a.nnapi.json").run(feeds).values(), strict=True):
+    for (name, want), got in zip(
+        model.run(feeds).items(),
+        converter.load(tmp_path / "a.nnapi.json").run(feeds).values(),
+        strict=True,
+    ):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=3e-4, err_msg=name)
 
 
 @pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_litert_computes_the_same(case: str) -> None:
     model, feeds = made(case)
     got = model.run(feeds, engine="litert")
     for name, want in model.run(feeds).items():
-        np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=0.026 if "bytes" in case else 3e-4, err_msg=name)
+        np.testing.assert_allclose(
+            got[name], want, rtol=1e-4, atol=0.026 if "bytes" in case else 3e-4, err_msg=name
+        )
 
 
 def test_nnapi_has_its_own_cell(tmp_path: Path) -> None:

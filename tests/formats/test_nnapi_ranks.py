@@ -1,4 +1,6 @@
-"""What NNAPI has no operation for, written with those that it has: more than four dimensions, whole numbers, angles, orders, choices, scatters."""
+"""What NNAPI has no operation for, written with those that it has: more than four dimensions, whole
+numbers, angles, orders, choices, scatters.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.engines import litert
 from converter.errors import ConverterError, ReadError, UnsupportedError
 from converter.formats.nnapi.codec import read_table
 from converter.graph.build import Builder, new_model
-from converter.model import Model
 
 RNG = np.random.default_rng(5)
 FIVE, SIX = [2, 3, 2, 3, 2], [2, 3, 2, 3, 2, 2]
@@ -48,7 +50,20 @@ def unit(b: Builder, x: ir.Value) -> ir.Value:
 
 def scattered(reduction: str, known: bool) -> Callable[..., ir.Value]:
     def build(b: Builder, x: ir.Value, u: ir.Value, i: ir.Value) -> ir.Value:
-        index = np.array([[2], [0]]) if known else b.op("Cast", b.op("Concat", np.array([[2.0]], np.float32), b.op("Ceil", b.op("Sigmoid", i)), axis=0), to=7)
+        index = (
+            np.array([[2], [0]])
+            if known
+            else b.op(
+                "Cast",
+                b.op(
+                    "Concat",
+                    np.array([[2.0]], np.float32),
+                    b.op("Ceil", b.op("Sigmoid", i)),
+                    axis=0,
+                ),
+                to=7,
+            )
+        )
         return b.op("ScatterND", x, index, u, reduction=reduction)
 
     return build
@@ -70,30 +85,71 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[int]]]] = {
     "tiled": (lambda b, x: b.op("Tile", x, [1, 2, 1, 3, 1]), [FIVE]),
     "padded": (lambda b, x: b.op("Pad", x, [0, 1, 0, 2, 0, 1, 0, 0, 0, 1]), [FIVE]),
     "matrices": (lambda b, x, y: b.op("MatMul", x, y), [[2, 1, 3, 2, 4], [3, 1, 4, 5]]),
-    "the place of the largest": (lambda b, x: real(b, b.op("ArgMax", x, axis=2, keepdims=0)), [FIVE]),
+    "the place of the largest": (
+        lambda b, x: real(b, b.op("ArgMax", x, axis=2, keepdims=0)),
+        [FIVE],
+    ),
     "an upper bound alone": (lambda b, x: b.op("Clip", x, None, np.float32(0.2)), [FIVE]),
     "sums so far": (lambda b, x: b.op("CumSum", x, np.array(1)), [FIVE]),
     "the largest of an axis": (lambda b, x: b.ops("TopK", x, [2], axis=3, outputs=2), [FIVE]),
-    "the least of an axis": (lambda b, x: b.ops("TopK", x, [2], axis=1, largest=0, outputs=2), [[2, 3, 4]]),
+    "the least of an axis": (
+        lambda b, x: b.ops("TopK", x, [2], axis=1, largest=0, outputs=2),
+        [[2, 3, 4]],
+    ),
     "atan": (lambda b, x: b.op("Atan", b.op("Mul", x, np.float32(3))), [[4, 9]]),
     "asin": (lambda b, x: b.op("Asin", unit(b, x)), [[4, 9]]),
     "acos": (lambda b, x: b.op("Acos", unit(b, x)), [[4, 9]]),
-    "quotients of whole numbers": (lambda b, x, y: real(b, b.op("Div", whole(b, x), whole(b, y, 2, 1))), [[4, 9], [4, 9]]),
-    "remainders with the sign of the divisor": (lambda b, x, y: real(b, b.op("Mod", whole(b, x), whole(b, y, 2, 1))), [[4, 9], [4, 9]]),
-    "remainders with the sign of the dividend": (lambda b, x, y: real(b, b.op("Mod", whole(b, x), whole(b, y, 2, 1), fmod=1)), [[4, 9], [4, 9]]),
-    "whole numbers turned": (lambda b, x: real(b, b.op("Transpose", whole(b, x), perm=[2, 0, 1])), [[2, 3, 4]]),
-    "whole numbers joined": (lambda b, x, y: real(b, b.op("Concat", whole(b, x), whole(b, y), axis=1)), [[2, 3, 4], [2, 1, 4]]),
+    "quotients of whole numbers": (
+        lambda b, x, y: real(b, b.op("Div", whole(b, x), whole(b, y, 2, 1))),
+        [[4, 9], [4, 9]],
+    ),
+    "remainders with the sign of the divisor": (
+        lambda b, x, y: real(b, b.op("Mod", whole(b, x), whole(b, y, 2, 1))),
+        [[4, 9], [4, 9]],
+    ),
+    "remainders with the sign of the dividend": (
+        lambda b, x, y: real(b, b.op("Mod", whole(b, x), whole(b, y, 2, 1), fmod=1)),
+        [[4, 9], [4, 9]],
+    ),
+    "whole numbers turned": (
+        lambda b, x: real(b, b.op("Transpose", whole(b, x), perm=[2, 0, 1])),
+        [[2, 3, 4]],
+    ),
+    "whole numbers joined": (
+        lambda b, x, y: real(b, b.op("Concat", whole(b, x), whole(b, y), axis=1)),
+        [[2, 3, 4], [2, 1, 4]],
+    ),
     "a choice": (choice, [[2, 3]]),
-    **{f"scatter, {r}, known": (scattered(r, True), [[3, 4], [2, 4], [1, 1]]) for r in ("none", "add", "mul", "max", "min")},
-    **{f"scatter, {r}": (scattered(r, False), [[3, 4], [2, 4], [1, 1]]) for r in ("none", "add", "mul", "max", "min")},
+    **{
+        f"scatter, {r}, known": (scattered(r, True), [[3, 4], [2, 4], [1, 1]])
+        for r in ("none", "add", "mul", "max", "min")
+    },
+    **{
+        f"scatter, {r}": (scattered(r, False), [[3, 4], [2, 4], [1, 1]])
+        for r in ("none", "add", "mul", "max", "min")
+    },
     "several updates for a row": (
-        lambda b, x, u, i: b.op("ScatterND", x, b.op("Cast", b.op("Ceil", b.op("Sigmoid", i)), to=7), u),
+        lambda b, x, u, i: b.op(
+            "ScatterND", x, b.op("Cast", b.op("Ceil", b.op("Sigmoid", i)), to=7), u
+        ),
         [[3, 4], [3, 4], [3, 1]],
     ),
-    "elements scattered": (lambda b, x, u: b.op("ScatterElements", x, np.array([[1, 0, 2, -1]]), u, axis=0), [[4, 4], [1, 4]]),
+    "elements scattered": (
+        lambda b, x, u: b.op("ScatterElements", x, np.array([[1, 0, 2, -1]]), u, axis=0),
+        [[4, 4], [1, 4]],
+    ),
     "more inputs than four dimensions": (lambda b, x: b.op("Reshape", x, [12, 6]), [FIVE]),
     "an image of five": (
-        lambda b, x: b.op("Reshape", b.op("Conv", b.op("Reshape", x, [1, 3, 4, 5]), np.ones((2, 3, 3, 3), np.float32), pads=[1] * 4), [1, 1, 2, 4, 5]),
+        lambda b, x: b.op(
+            "Reshape",
+            b.op(
+                "Conv",
+                b.op("Reshape", x, [1, 3, 4, 5]),
+                np.ones((2, 3, 3, 3), np.float32),
+                pads=[1] * 4,
+            ),
+            [1, 1, 2, 4, 5],
+        ),
         [[1, 1, 3, 4, 5]],
     ),
 }
@@ -104,15 +160,20 @@ def made(case: str) -> tuple[Model, dict[str, np.ndarray]]:
     m, b = new_model()
     found = build(b, *(b.input(f"x{i}", FLOAT, s) for i, s in enumerate(shapes)))
     b.output(*(found if isinstance(found, tuple) else (found,)))
-    return Model(m, "test"), {f"x{i}": RNG.normal(size=s).astype(np.float32) for i, s in enumerate(shapes)}
+    return Model(m, "test"), {
+        f"x{i}": RNG.normal(size=s).astype(np.float32) for i, s in enumerate(shapes)
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(5)
 def test_written_and_read(case: str, tmp_path: Path) -> None:
     model, feeds = made(case)
     converter.save(model, tmp_path / "a.nnapi.json")
     back = converter.load(tmp_path / "a.nnapi.json")
-    assert [(i.name, i.shape) for i in (*back.inputs, *back.outputs)] == [(i.name, i.shape) for i in (*model.inputs, *model.outputs)]
+    assert [(i.name, i.shape) for i in (*back.inputs, *back.outputs)] == [
+        (i.name, i.shape) for i in (*model.inputs, *model.outputs)
+    ]
     want, got = model.run(feeds), back.run(feeds)
     for name, value in want.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=2e-6, err_msg=name)
@@ -120,13 +181,20 @@ def test_written_and_read(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(5)
 def test_another_engine_computes_the_same(case: str) -> None:
     """Where a .tflite can hold it."""
     model, feeds = made(case)
     try:
         got = model.run(feeds, engine="litert")
     except ConverterError as e:
-        assert case in ("an axis", "maxima of two axes") or "whole numbers" in case or "remainders" in case or "scatter" in case or "updates" in case, e
+        assert (
+            case in ("an axis", "maxima of two axes")
+            or "whole numbers" in case
+            or "remainders" in case
+            or "scatter" in case
+            or "updates" in case
+        ), e
         return
     for name, value in model.run(feeds).items():
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -139,7 +207,9 @@ def test_the_table_says_which_shape_there_was(tmp_path: Path) -> None:
     operand = table.operands[table.inputs[0]]
     assert (operand.dimensions, operand.boundary) == ([1, 3, 4, 5], {"shape": [1, 1, 3, 4, 5]})
     text = (tmp_path / "a.nnapi.json").read_text()
-    (tmp_path / "a.nnapi.json").write_text(text.replace('"shape": [1, 1, 3, 4, 5]', '"shape": [1, 1, 3, 4, 6]'))
+    (tmp_path / "a.nnapi.json").write_text(
+        text.replace('"shape": [1, 1, 3, 4, 5]', '"shape": [1, 1, 3, 4, 6]')
+    )
     with pytest.raises(ReadError, match="as many elements"):
         converter.load(tmp_path / "a.nnapi.json")
 

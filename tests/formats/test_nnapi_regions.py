@@ -1,4 +1,6 @@
-"""Operations on boxes and heat maps: read from tables, against formulas in numpy, and written back as the same operations."""
+"""Operations on boxes and heat maps: read from tables, against formulas in numpy, and written back
+as the same operations.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import pytest
 from nnapi_models import F32, I32, constant, scalar, tensor
 
 import converter
-from converter.files import Output
+from converter.api import Model
 from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.table import OperandType, Operation, Table
-from converter.model import Model
+from converter.io.files import Output
 
 REAL, FLAG = OperandType.FLOAT32, OperandType.BOOL
 RNG = np.random.default_rng(11)
@@ -29,7 +31,9 @@ def again(table: Table, folder: Path) -> Model:
         write_table(table, out)
     first = converter.load(folder / "a.nnapi.json")
     converter.save(first, folder / "b.nnapi.json")
-    assert [o.type for o in read_table(folder / "b.nnapi.json").operations] == [o.type for o in table.operations]
+    assert [o.type for o in read_table(folder / "b.nnapi.json").operations] == [
+        o.type for o in table.operations
+    ]
     return converter.load(folder / "b.nnapi.json")
 
 
@@ -39,19 +43,41 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
     return shared / float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - shared)
 
 
-def selected(scores: np.ndarray, rois: np.ndarray, index: np.ndarray, least: float, limit: int, kernel: int, iou: float, sigma: float, floor: float) -> list:
+def selected(
+    scores: np.ndarray,
+    rois: np.ndarray,
+    index: np.ndarray,
+    least: float,
+    limit: int,
+    kernel: int,
+    iou: float,
+    sigma: float,
+    floor: float,
+) -> list:
     """BOX_WITH_NMS_LIMIT, box after box."""
     rows = []
     for image in sorted(set(index.tolist())):
         found = []
         for c in range(1, scores.shape[1]):
-            pending = {i: float(scores[i, c]) for i in range(len(index)) if index[i] == image and scores[i, c] > least}
+            pending = {
+                i: float(scores[i, c])
+                for i in range(len(index))
+                if index[i] == image and scores[i, c] > least
+            }
             while pending:
                 best = max(pending, key=lambda i: (pending[i], -i))
                 found.append((c, pending.pop(best), rois[best, 4 * c : 4 * c + 4]))
                 for i in list(pending):
                     o = overlap(found[-1][2], rois[i, 4 * c : 4 * c + 4])
-                    factor = np.exp(-o * o / sigma) if kernel == 2 else 1.0 if o < iou else 1 - o if kernel == 1 else 0.0
+                    factor = (
+                        np.exp(-o * o / sigma)
+                        if kernel == 2
+                        else 1.0
+                        if o < iou
+                        else 1 - o
+                        if kernel == 1
+                        else 0.0
+                    )
                     pending[i] *= float(factor)
                     if factor == 0 or (kernel and pending[i] <= floor):
                         del pending[i]
@@ -62,36 +88,78 @@ def selected(scores: np.ndarray, rois: np.ndarray, index: np.ndarray, least: flo
 
 @pytest.mark.parametrize("kernel", [0, 1, 2])
 @pytest.mark.parametrize("limit", [-1, 4])
+@pytest.mark.sampled(5)
 def test_boxes_are_suppressed_by_class_and_image(kernel: int, limit: int, tmp_path: Path) -> None:
     n, c = 12, 3
-    scores, index = RNG.permutation(n * c).reshape(n, c).astype(np.float32) / (n * c), np.repeat([0, 1], n // 2).astype(np.int32)
+    scores, index = (
+        RNG.permutation(n * c).reshape(n, c).astype(np.float32) / (n * c),
+        np.repeat([0, 1], n // 2).astype(np.int32),
+    )
     rois = np.concatenate([boxes(n) for _ in range(c)], 1)
     want = selected(scores, rois, index, 0.2, limit, kernel, 0.3, 0.5, 0.25)
     table = Table()
-    table.inputs = [tensor(table, [n, c], name="scores"), tensor(table, [n, 4 * c], name="rois"), tensor(table, [n], I32, "index")]
-    numbers = [(0.2, REAL), (limit, OperandType.INT32), (kernel, OperandType.INT32), (0.3, REAL), (0.5, REAL), (0.25, REAL)]
+    table.inputs = [
+        tensor(table, [n, c], name="scores"),
+        tensor(table, [n, 4 * c], name="rois"),
+        tensor(table, [n], I32, "index"),
+    ]
+    numbers = [
+        (0.2, REAL),
+        (limit, OperandType.INT32),
+        (kernel, OperandType.INT32),
+        (0.3, REAL),
+        (0.5, REAL),
+        (0.25, REAL),
+    ]
     m = len(want)
-    table.outputs = [tensor(table, [m], name="s"), tensor(table, [m, 4], name="r"), tensor(table, [m], I32, "c"), tensor(table, [m], I32, "b")]
-    table.operations = [Operation("BOX_WITH_NMS_LIMIT", [*table.inputs, *(scalar(table, v, k) for v, k in numbers)], list(table.outputs))]
+    table.outputs = [
+        tensor(table, [m], name="s"),
+        tensor(table, [m, 4], name="r"),
+        tensor(table, [m], I32, "c"),
+        tensor(table, [m], I32, "b"),
+    ]
+    table.operations = [
+        Operation(
+            "BOX_WITH_NMS_LIMIT",
+            [*table.inputs, *(scalar(table, v, k) for v, k in numbers)],
+            list(table.outputs),
+        )
+    ]
     got = again(table, tmp_path).run({"scores": scores, "rois": rois, "index": index})
     np.testing.assert_allclose(got["s"], [row[2] for row in want], atol=1e-5)
     np.testing.assert_array_equal(got["r"], [row[3] for row in want])
-    assert (got["c"].tolist(), got["b"].tolist()) == ([row[1] for row in want], [row[0] for row in want])
+    assert (got["c"].tolist(), got["b"].tolist()) == (
+        [row[1] for row in want],
+        [row[0] for row in want],
+    )
 
 
 def test_boxes_move_by_deltas_within_their_image(tmp_path: Path) -> None:
-    rois, deltas, index = boxes(5), RNG.normal(size=(5, 8)).astype(np.float32), np.array([0, 1, 1, 0, 1], np.int32)
+    rois, deltas, index = (
+        boxes(5),
+        RNG.normal(size=(5, 8)).astype(np.float32),
+        np.array([0, 1, 1, 0, 1], np.int32),
+    )
     image = np.array([[15, 18], [9, 30]], np.float32)
     table = Table()
-    table.inputs = [tensor(table, [5, 4], name="r"), tensor(table, [5, 8], name="d"), tensor(table, [5], I32, "i"), tensor(table, [2, 2], name="m")]
+    table.inputs = [
+        tensor(table, [5, 4], name="r"),
+        tensor(table, [5, 8], name="d"),
+        tensor(table, [5], I32, "i"),
+        tensor(table, [2, 2], name="m"),
+    ]
     table.outputs = [tensor(table, [5, 8], name="y")]
-    table.operations = [Operation("AXIS_ALIGNED_BBOX_TRANSFORM", list(table.inputs), list(table.outputs))]
+    table.operations = [
+        Operation("AXIS_ALIGNED_BBOX_TRANSFORM", list(table.inputs), list(table.outputs))
+    ]
     got = again(table, tmp_path).run({"r": rois, "d": deltas, "i": index, "m": image})["y"]
     size, middle = rois[:, 2:] - rois[:, :2], (rois[:, 2:] + rois[:, :2]) / 2
     for k in range(2):
         d = deltas[:, 4 * k : 4 * k + 4]
         half, at = np.exp(d[:, 2:]) * size / 2, middle + d[:, :2] * size
-        want = np.clip(np.concatenate([at - half, at + half], 1), 0, np.tile(image[index][:, ::-1], 2))
+        want = np.clip(
+            np.concatenate([at - half, at + half], 1), 0, np.tile(image[index][:, ::-1], 2)
+        )
         np.testing.assert_allclose(got[:, 4 * k : 4 * k + 4], want, rtol=1e-5, atol=1e-5)
 
 
@@ -104,7 +172,11 @@ def test_the_maximum_of_a_heat_map_lies_between_its_elements(tmp_path: Path) -> 
     table = Table()
     table.inputs = [tensor(table, [3, 7, 7, 2], name="x"), tensor(table, [3, 4], name="b")]
     table.outputs = [tensor(table, [3, 2], name="s"), tensor(table, [3, 2, 2], name="p")]
-    table.operations = [Operation("HEATMAP_MAX_KEYPOINT", [*table.inputs, scalar(table, 1, FLAG)], list(table.outputs))]
+    table.operations = [
+        Operation(
+            "HEATMAP_MAX_KEYPOINT", [*table.inputs, scalar(table, 1, FLAG)], list(table.outputs)
+        )
+    ]
     table.operands[table.inputs[0]].dimensions = [3, 2, 7, 7]
     got = again(table, tmp_path).run({"x": maps.astype(np.float32), "b": frame})
     np.testing.assert_allclose(got["s"], np.full((3, 2), 5), atol=1e-4)
@@ -112,11 +184,22 @@ def test_the_maximum_of_a_heat_map_lies_between_its_elements(tmp_path: Path) -> 
     np.testing.assert_allclose(got["p"], want, atol=1e-3)
 
 
-def proposals(scores: np.ndarray, deltas: np.ndarray, anchors: np.ndarray, image: np.ndarray, before: int, after: int, iou: float) -> tuple[np.ndarray, ...]:
+def proposals(
+    scores: np.ndarray,
+    deltas: np.ndarray,
+    anchors: np.ndarray,
+    image: np.ndarray,
+    before: int,
+    after: int,
+    iou: float,
+) -> tuple[np.ndarray, ...]:
     """GENERATE_PROPOSALS for one image and ratio 2, NHWC."""
     _, _h, w, a = scores.shape
     flat, moves = scores.reshape(-1), deltas.reshape(-1, 4)
-    places = [(anchors[i % a] + 2 * np.array([i // a % w, i // a // w] * 2), flat[i], moves[i]) for i in np.argsort(-flat, kind="stable")[:before]]
+    places = [
+        (anchors[i % a] + 2 * np.array([i // a % w, i // a // w] * 2), flat[i], moves[i])
+        for i in np.argsort(-flat, kind="stable")[:before]
+    ]
     kept: list[tuple[float, np.ndarray]] = []
     for roi, score, d in places:
         size, middle = roi[2:] - roi[:2], (roi[2:] + roi[:2]) / 2
@@ -129,16 +212,40 @@ def proposals(scores: np.ndarray, deltas: np.ndarray, anchors: np.ndarray, image
 
 
 def test_proposals_come_from_anchors_at_each_place(tmp_path: Path) -> None:
-    scores, deltas = RNG.permutation(24).reshape(1, 3, 4, 2).astype(np.float32) / 24, RNG.normal(0, 0.3, (1, 3, 4, 8)).astype(np.float32)
-    anchors, image = np.array([[0, 1, 4, 3], [1, 0, 3, 4]], np.float32), np.array([[8, 10]], np.float32)
+    scores, deltas = (
+        RNG.permutation(24).reshape(1, 3, 4, 2).astype(np.float32) / 24,
+        RNG.normal(0, 0.3, (1, 3, 4, 8)).astype(np.float32),
+    )
+    anchors, image = (
+        np.array([[0, 1, 4, 3], [1, 0, 3, 4]], np.float32),
+        np.array([[8, 10]], np.float32),
+    )
     want = proposals(scores, deltas, anchors, image[0], 16, 6, 0.4)
     m = len(want[0])
     table = Table()
     table.inputs = [tensor(table, [1, 3, 4, 2], name="s"), tensor(table, [1, 3, 4, 8], name="d")]
     more = [constant(table, anchors), constant(table, image)]
-    numbers = [(2.0, REAL), (2.0, REAL), (16, OperandType.INT32), (6, OperandType.INT32), (0.4, REAL), (1.5, REAL), (0, FLAG)]
-    table.outputs = [tensor(table, [m], name="y"), tensor(table, [m, 4], name="r"), tensor(table, [m], I32, "b")]
-    table.operations = [Operation("GENERATE_PROPOSALS", [*table.inputs, *more, *(scalar(table, v, k) for v, k in numbers)], list(table.outputs))]
+    numbers = [
+        (2.0, REAL),
+        (2.0, REAL),
+        (16, OperandType.INT32),
+        (6, OperandType.INT32),
+        (0.4, REAL),
+        (1.5, REAL),
+        (0, FLAG),
+    ]
+    table.outputs = [
+        tensor(table, [m], name="y"),
+        tensor(table, [m, 4], name="r"),
+        tensor(table, [m], I32, "b"),
+    ]
+    table.operations = [
+        Operation(
+            "GENERATE_PROPOSALS",
+            [*table.inputs, *more, *(scalar(table, v, k) for v, k in numbers)],
+            list(table.outputs),
+        )
+    ]
     with Output(tmp_path / "a.nnapi.json") as out:
         write_table(table, out)
     got = converter.load(tmp_path / "a.nnapi.json").run({"s": scores, "d": deltas})
@@ -156,7 +263,15 @@ def test_detections_are_decoded_and_suppressed(per_class: bool, tmp_path: Path) 
     count = 4
     table = Table()
     table.inputs = [tensor(table, [1, 3, 3], name="s"), tensor(table, [1, 3, 4], name="d")]
-    numbers = [(10.0, REAL), (10.0, REAL), (5.0, REAL), (5.0, REAL), (per_class, FLAG), (count, OperandType.INT32), (1, OperandType.INT32)]
+    numbers = [
+        (10.0, REAL),
+        (10.0, REAL),
+        (5.0, REAL),
+        (5.0, REAL),
+        (per_class, FLAG),
+        (count, OperandType.INT32),
+        (1, OperandType.INT32),
+    ]
     numbers += [(count, OperandType.INT32), (0.15, REAL), (0.5, REAL), (False, FLAG)]
     table.outputs = [
         tensor(table, [1, count], F32, "y"),
@@ -164,10 +279,18 @@ def test_detections_are_decoded_and_suppressed(per_class: bool, tmp_path: Path) 
         tensor(table, [1, count], I32, "c"),
         tensor(table, [1], I32, "n"),
     ]
-    arguments = [*table.inputs, constant(table, anchors), *(scalar(table, v, k) for v, k in numbers)]
+    arguments = [
+        *table.inputs,
+        constant(table, anchors),
+        *(scalar(table, v, k) for v, k in numbers),
+    ]
     table.operations = [Operation("DETECTION_POSTPROCESSING", arguments, list(table.outputs))]
     got = again(table, tmp_path).run({"s": scores, "d": deltas})
-    values, labels, places = ([0.9, 0.7, 0.3, 0.2], [0, 1, 1, 0], [0, 2, 1, 2]) if per_class else ([0.9, 0.7, 0, 0], [0, 1, 0, 0], [0, 2])
+    values, labels, places = (
+        ([0.9, 0.7, 0.3, 0.2], [0, 1, 1, 0], [0, 2, 1, 2])
+        if per_class
+        else ([0.9, 0.7, 0, 0], [0, 1, 0, 0], [0, 2])
+    )
     near, far = [8, 8, 12, 12], [50.4 - 4, 51.6 - 4, 50.4 + 4, 51.6 + 4]
     want = [near if p < 2 else far for p in places] + [[0] * 4] * (count - len(places))
     np.testing.assert_allclose(got["y"][0], values, atol=1e-6)
@@ -181,25 +304,46 @@ def test_regions_are_averaged_with_different_samples_per_axis(tmp_path: Path) ->
     rois = np.array([[1, 2, 7, 10], [2.5, 1, 5.5, 8]], np.float32)
     table = Table()
     table.inputs = [tensor(table, [1, 12, 10, 1], name="x"), tensor(table, [2, 4], name="r")]
-    numbers = [(2, OperandType.INT32), (3, OperandType.INT32), (1.0, REAL), (1.0, REAL), (0, OperandType.INT32), (2, OperandType.INT32), (0, FLAG)]
+    numbers = [
+        (2, OperandType.INT32),
+        (3, OperandType.INT32),
+        (1.0, REAL),
+        (1.0, REAL),
+        (0, OperandType.INT32),
+        (2, OperandType.INT32),
+        (0, FLAG),
+    ]
     table.outputs = [tensor(table, [2, 2, 3, 1], name="y")]
-    arguments = [*table.inputs, constant(table, [0, 0], I32), *(scalar(table, v, k) for v, k in numbers)]
+    arguments = [
+        *table.inputs,
+        constant(table, [0, 0], I32),
+        *(scalar(table, v, k) for v, k in numbers),
+    ]
     table.operations = [Operation("ROI_ALIGN", arguments, list(table.outputs))]
     got = again(table, tmp_path).run({"x": ramp, "r": rois})["y"]
     for k, (x1, y1, x2, y2) in enumerate(rois):
-        rows, columns = y1 + (np.arange(2) + 0.5) / 2 * (y2 - y1), x1 + (np.arange(3) + 0.5) / 3 * (x2 - x1)
+        rows, columns = (
+            y1 + (np.arange(2) + 0.5) / 2 * (y2 - y1),
+            x1 + (np.arange(3) + 0.5) / 3 * (x2 - x1),
+        )
         np.testing.assert_allclose(got[k, :, :, 0], rows[:, None] * 3 + columns, rtol=1e-5)
 
 
 def test_a_slice_whose_bounds_are_data(tmp_path: Path) -> None:
     table = Table()
-    table.inputs = [tensor(table, [4, 5], name="x"), tensor(table, [2], I32, "begin"), tensor(table, [2], I32, "size")]
+    table.inputs = [
+        tensor(table, [4, 5], name="x"),
+        tensor(table, [2], I32, "begin"),
+        tensor(table, [2], I32, "size"),
+    ]
     table.outputs = [tensor(table, [2, 3], name="y")]
     table.operations = [Operation("SLICE", list(table.inputs), list(table.outputs))]
     with Output(tmp_path / "a.nnapi.json") as out:
         write_table(table, out)
     x = RNG.normal(size=(4, 5)).astype(np.float32)
-    got = converter.load(tmp_path / "a.nnapi.json").run({"x": x, "begin": np.array([1, 2]), "size": np.array([2, -1])})["y"]
+    got = converter.load(tmp_path / "a.nnapi.json").run(
+        {"x": x, "begin": np.array([1, 2]), "size": np.array([2, -1])}
+    )["y"]
     np.testing.assert_array_equal(got, x[1:3, 2:])
 
 
@@ -207,7 +351,13 @@ def test_drawn_classes_keep_their_seeds(tmp_path: Path) -> None:
     table = Table()
     table.inputs = [tensor(table, [2, 5], name="x")]
     table.outputs = [tensor(table, [2, 7], I32, "y")]
-    table.operations = [Operation("RANDOM_MULTINOMIAL", [*table.inputs, scalar(table, 7), constant(table, [-3, 2147483647], I32)], list(table.outputs))]
+    table.operations = [
+        Operation(
+            "RANDOM_MULTINOMIAL",
+            [*table.inputs, scalar(table, 7), constant(table, [-3, 2147483647], I32)],
+            list(table.outputs),
+        )
+    ]
     again(table, tmp_path)
     written = read_table(tmp_path / "b.nnapi.json")
     assert written.operands[written.operations[0].inputs[2]].array().tolist() == [-3, 2147483647]

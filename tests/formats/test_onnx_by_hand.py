@@ -1,4 +1,6 @@
-"""Graphs that were built by hand, in whatever spelling ONNX allows, are saved as if they had been read."""
+"""Graphs that were built by hand, in whatever spelling ONNX allows, are saved as if they had been
+read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_saved_and_computed(name: str, tmp_path: Path) -> None:
     assert violations(model.ir)
     model.save(tmp_path / name)
     (found,) = converter.load(tmp_path / name).run({"x": x}).values()
-    (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    (wanted,) = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    ).run(None, {"x": x})
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     assert model.ir.graph.opset_imports[""] == 12  # the model itself stays as it was built
 

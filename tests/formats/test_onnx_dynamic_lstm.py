@@ -1,4 +1,6 @@
-"""com.microsoft DynamicQuantizeLSTM: X and each state are rounded to bytes, whatever the network becomes."""
+"""com.microsoft DynamicQuantizeLSTM: X and each state are rounded to bytes, whatever the network
+becomes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import converter
+from converter import engines
 from converter.errors import ConverterError
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
@@ -37,17 +40,32 @@ def case(
 ) -> tuple[list[np.ndarray | None], dict[str, Any], tuple[int, ...]]:
     """Weights of 7 bits, whose products no kernel cuts."""
     low, high = (-63, 64) if kind is np.int8 else (60, 190)
-    quantised = [rng.integers(low, high, (ways, n, 4 * HIDDEN)).astype(kind) for n in (SIZE, HIDDEN)]
+    quantised = [
+        rng.integers(low, high, (ways, n, 4 * HIDDEN)).astype(kind) for n in (SIZE, HIDDEN)
+    ]
     shape = (ways, 4 * HIDDEN) if columns else (ways,)
     middle = 0 if kind is np.int8 else 128
     # the kernel wants the zero points of columns to be alike
-    steps = [[rng.uniform(0.004, 0.02, shape).astype(np.float32), np.full(shape, middle + (0 if columns else n + 2)).astype(kind)] for n in range(2)]
+    steps = [
+        [
+            rng.uniform(0.004, 0.02, shape).astype(np.float32),
+            np.full(shape, middle + (0 if columns else n + 2)).astype(kind),
+        ]
+        for n in range(2)
+    ]
     given = [
         None if lengths is None else np.array(lengths, np.int32),
         *([f(ways, batch, HIDDEN), f(ways, batch, HIDDEN)] if states else [None, None]),
         f(ways, 3 * HIDDEN) if peepholes else None,
     ]
-    inputs = [f(STEPS, batch, SIZE) * 3 + 1, *quantised, f(ways, 8 * HIDDEN), *given, *steps[0], *steps[1]]
+    inputs = [
+        f(STEPS, batch, SIZE) * 3 + 1,
+        *quantised,
+        f(ways, 8 * HIDDEN),
+        *given,
+        *steps[0],
+        *steps[1],
+    ]
     return inputs, {"hidden_size": HIDDEN, **attributes}, outputs
 
 
@@ -56,8 +74,12 @@ CASES = {
     "forward, columns": case(columns=True),
     "unsigned": case(kind=np.uint8),
     "reverse, states": case(direction="reverse", states=True),
-    "both, batch": case(ways=2, batch=2, direction="bidirectional", states=True, columns=True, kind=np.uint8),
-    "both, lengths": case(ways=2, batch=3, direction="bidirectional", lengths=[2, 4, 0], states=True),
+    "both, batch": case(
+        ways=2, batch=2, direction="bidirectional", states=True, columns=True, kind=np.uint8
+    ),
+    "both, lengths": case(
+        ways=2, batch=3, direction="bidirectional", lengths=[2, 4, 0], states=True
+    ),
     "lengths, no Y": case(batch=2, lengths=[2, 4], outputs=(0, 1, 1)),
     "peepholes": case(peepholes=True, clip=0.7),
     "coupled": case(input_forget=1, activations=["HardSigmoid", "Relu", "Tanh"]),
@@ -70,20 +92,44 @@ def proto_of(key: str) -> tuple[onnx.ModelProto, np.ndarray]:
     results = [f"o{i}" if wanted else "" for i, wanted in enumerate(outputs)]
     x = inputs[0]
     assert x is not None
-    constants = [numpy_helper.from_array(v, n) for v, n in zip(inputs[1:], names[1:], strict=True) if v is not None]
-    node = helper.make_node("DynamicQuantizeLSTM", names, results, domain="com.microsoft", **attributes)
-    declared = [helper.make_tensor_value_info(r, onnx.TensorProto.FLOAT, None) for r in results if r]
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("i0", onnx.TensorProto.FLOAT, x.shape)], declared, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)], ir_version=9), x
+    constants = [
+        numpy_helper.from_array(v, n)
+        for v, n in zip(inputs[1:], names[1:], strict=True)
+        if v is not None
+    ]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, results, domain="com.microsoft", **attributes
+    )
+    declared = [
+        helper.make_tensor_value_info(r, onnx.TensorProto.FLOAT, None) for r in results if r
+    ]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("i0", onnx.TensorProto.FLOAT, x.shape)],
+        declared,
+        constants,
+    )
+    return helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=9,
+    ), x
 
 
 def times(x: np.ndarray, weight: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """x, as bytes of its own range, times the weight."""
     low, high = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    step = np.float32((np.float32(high) - np.float32(low)) / np.float32(255)) if high > low else np.float32(1)
+    step = (
+        np.float32((np.float32(high) - np.float32(low)) / np.float32(255))
+        if high > low
+        else np.float32(1)
+    )
     point = np.clip(np.rint(-np.float32(low) / step), 0, 255)
     stored = np.clip(np.rint(x / step) + point, 0, 255).astype(np.int64)
-    return (stored - int(point)) @ (weight.astype(np.int64) - zero.astype(np.int64)) * (step * scale)
+    return (
+        (stored - int(point)) @ (weight.astype(np.int64) - zero.astype(np.int64)) * (step * scale)
+    )
 
 
 ACTIVATIONS = {
@@ -113,11 +159,20 @@ def witness(key: str) -> list[np.ndarray]:
         c = np.zeros((x.shape[1], HIDDEN)) if c0 is None else c0[d].astype(np.float64)
         fed, y = h.copy(), np.zeros((len(x), x.shape[1], HIDDEN))
         for t in range(ends.max()):
-            total = rows[t] + times(fed.astype(np.float32), r[d], rs[d], rz[d]) + bias[d, : 4 * HIDDEN] + bias[d, 4 * HIDDEN :]  # type: ignore[index]
+            total = (
+                rows[t]
+                + times(fed.astype(np.float32), r[d], rs[d], rz[d])
+                + bias[d, : 4 * HIDDEN]
+                + bias[d, 4 * HIDDEN :]
+            )  # type: ignore[index]
             i, o, forget, new = np.split(total, 4, axis=1)
             pi, po, pf = np.split(np.zeros(3 * HIDDEN) if p is None else p[d], 3)
             i = fs[0](np.clip(i + pi * c, -clip, clip))
-            forget = 1 - i if attributes.get("input_forget") else fs[0](np.clip(forget + pf * c, -clip, clip))
+            forget = (
+                1 - i
+                if attributes.get("input_forget")
+                else fs[0](np.clip(forget + pf * c, -clip, clip))
+            )
             cell = forget * c + i * fs[1](np.clip(new, -clip, clip))
             state = fs[0](np.clip(o + po * cell, -clip, clip)) * fs[2](cell)
             here = (t < ends)[:, None]
@@ -129,7 +184,10 @@ def witness(key: str) -> list[np.ndarray]:
                 y[:end, n] = y[:end, n][::-1].copy()
         some = (ends > 0)[:, None]
         found.append((y, h * some, c * some))
-    results = [np.stack([v[0] for v in found], 1), *(np.stack([v[i] for v in found], 0) for i in (1, 2))]
+    results = [
+        np.stack([v[0] for v in found], 1),
+        *(np.stack([v[i] for v in found], 0) for i in (1, 2)),
+    ]
     return [v for v, wanted in zip(results, outputs, strict=True) if wanted]
 
 
@@ -140,7 +198,9 @@ def one_thread() -> onnxruntime.SessionOptions:
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> None:
-    """Activations differ by a step of float32 from one engine to the next, which may round a byte the other way; a float LSTM is off by 0.0016 and more."""
+    """Activations differ by a step of float32 from one engine to the next, which may round a byte
+    the other way; a float LSTM is off by 0.0016 and more.
+    """
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=0, atol=3e-4)
 
@@ -148,7 +208,9 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize("key", CASES)
 def test_the_witness_is_the_kernel(key: str) -> None:
     proto, x = proto_of(key)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), one_thread(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), one_thread(), providers=["CPUExecutionProvider"]
+    )
     for found, wanted in zip(session.run(None, {"i0": x}), witness(key), strict=True):
         close(found, wanted)
 
@@ -156,16 +218,31 @@ def test_the_witness_is_the_kernel(key: str) -> None:
 @pytest.mark.parametrize("key", CASES)
 def test_it_is_read_as_what_it_is(key: str) -> None:
     proto, x = proto_of(key)
-    for found, wanted in zip(lift(proto, Weights(Path("model.onnx"))).run({"i0": x}).values(), witness(key), strict=True):
+    for found, wanted in zip(
+        engines.run(lift(proto, Weights(Path("model.onnx"))), {"i0": x}).values(),
+        witness(key),
+        strict=True,
+    ):
         close(found, wanted)
 
 
-@pytest.mark.parametrize("target", ["onnx", "onnx+opset=13", "openvino", "openvino+ir=7", "coreml", "zhouyi", "nnapi", "tflite"])
+@pytest.mark.parametrize(
+    "target",
+    ["onnx", "onnx+opset=13", "openvino", "openvino+ir=7", "coreml", "zhouyi", "nnapi", "tflite"],
+)
 @pytest.mark.parametrize("key", ["forward", "both, batch"])
+@pytest.mark.sampled(5)
 def test_it_stays_so_in_every_format(key: str, target: str, tmp_path: Path) -> None:
     proto, x = proto_of(key)
     onnx.save(proto, tmp_path / "in.onnx")
-    suffix = {"onnx": ".onnx", "openvino": ".xml", "coreml": ".mlmodel", "zhouyi": ".txt", "nnapi": ".nnapi.json", "tflite": ".tflite"}
+    suffix = {
+        "onnx": ".onnx",
+        "openvino": ".xml",
+        "coreml": ".mlmodel",
+        "zhouyi": ".txt",
+        "nnapi": ".nnapi.json",
+        "tflite": ".tflite",
+    }
     path = tmp_path / f"out{suffix[target.split('+')[0]]}"
     converter.convert(tmp_path / "in.onnx", path, target=target)
     model = converter.load(path)

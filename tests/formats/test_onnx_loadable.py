@@ -1,4 +1,6 @@
-"""What is written as ONNX loads in onnxruntime with its default options, and computes there what was meant."""
+"""What is written as ONNX loads in onnxruntime with its default options, and computes there what
+was meant.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import converter
+from converter.api import Model
 from converter.formats import get
 from converter.formats.onnx.loadable import APART
 from converter.graph.build import Builder, new_model
 from converter.graph.extensions import CATALOGUE, extension
-from converter.model import Model
 
 T = ir.DataType
 rng = np.random.default_rng(3)
@@ -28,7 +30,11 @@ def native(path: Path, feeds: dict[str, np.ndarray], optimised: bool = True) -> 
     options = onnxruntime.SessionOptions()
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return list(onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds))
+    return list(
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(
+            None, feeds
+        )
+    )
 
 
 def kinds(path: Path) -> list[str]:
@@ -55,7 +61,9 @@ X8 = rng.integers(-128, 128, (1, 4, 6, 6), np.int8)
 @pytest.mark.parametrize("behind", ["an operator", "an output", "another mover"])
 @pytest.mark.parametrize("kind", MOVERS)
 def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_path: Path) -> None:
-    """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair behind the mover does not load."""
+    """From opset 21 on, where QuantizeLinear names its type, onnxruntime's own pair behind the
+    mover does not load.
+    """
     model, b = new_model()
     y = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
     operands, attributes = MOVERS[kind]
@@ -68,7 +76,9 @@ def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_pa
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     names = kinds(path)
     place = names.index(kind, 1)
-    assert (names[place + 1 : place + 3] == ["QuantizeLinear", "DequantizeLinear"]) == (target != "onnx+opset=17")
+    assert (names[place + 1 : place + 3] == ["QuantizeLinear", "DequantizeLinear"]) == (
+        target != "onnx+opset=17"
+    )
 
 
 def test_quantised_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> None:
@@ -85,12 +95,26 @@ def test_quantised_averages(dilation: int, tmp_path: Path) -> None:
     """onnxruntime's quantised average has no dilations, not even those that say nothing."""
     model, b = new_model()
     real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
-    b.output(b.op("QuantizeLinear", b.op("AveragePool", real, kernel_shape=[2, 2], dilations=[dilation] * 2), STEP, POINT))
+    b.output(
+        b.op(
+            "QuantizeLinear",
+            b.op("AveragePool", real, kernel_shape=[2, 2], dilations=[dilation] * 2),
+            STEP,
+            POINT,
+        )
+    )
     path = written(model, tmp_path / "m.onnx")
-    windows = np.lib.stride_tricks.sliding_window_view(X8.astype(np.float64), (dilation + 1,) * 2, axis=(2, 3))[..., ::dilation, ::dilation]
+    windows = np.lib.stride_tricks.sliding_window_view(
+        X8.astype(np.float64), (dilation + 1,) * 2, axis=(2, 3)
+    )[..., ::dilation, ::dilation]
     (found,) = native(path, {"x": X8})
     assert np.abs(found - windows.mean(axis=(-2, -1))).max() <= 0.51
-    assert not any(a.name == "dilations" for n in onnx.load(path).graph.node for a in n.attribute if n.op_type == "AveragePool")
+    assert not any(
+        a.name == "dilations"
+        for n in onnx.load(path).graph.node
+        for a in n.attribute
+        if n.op_type == "AveragePool"
+    )
 
 
 @pytest.mark.parametrize("channels", [False, True])
@@ -100,11 +124,19 @@ def test_signed_weights_have_a_zero_point(channels: bool, tmp_path: Path) -> Non
     scale = rng.uniform(0.01, 0.1, 5).astype(np.float32) if channels else STEP
     model, b = new_model()
     x = b.input("x", T.FLOAT, [3, 7])
-    b.output(b.op("MatMul", x, b.op("Transpose", b.op("DequantizeLinear", weights, scale, axis=0), perm=[1, 0])))
+    b.output(
+        b.op(
+            "MatMul",
+            x,
+            b.op("Transpose", b.op("DequantizeLinear", weights, scale, axis=0), perm=[1, 0]),
+        )
+    )
     path = written(model, tmp_path / "m.onnx")
     data = rng.normal(size=(3, 7)).astype(np.float32)
     wanted = data @ (weights * (scale[:, None] if channels else scale)).T
-    np.testing.assert_allclose(native(path, {"x": data})[0], wanted, atol=0.02 * np.abs(wanted).max())  # bytes of activations by default
+    np.testing.assert_allclose(
+        native(path, {"x": data})[0], wanted, atol=0.02 * np.abs(wanted).max()
+    )  # bytes of activations by default
     (node,) = [n for n in onnx.load(path).graph.node if n.op_type == "DequantizeLinear"]
     assert len(node.input) == 3
 
@@ -113,14 +145,23 @@ def test_a_type_beside_a_zero_point(tmp_path: Path) -> None:
     """`output_dtype` is forgotten when the optimiser makes the bytes unsigned."""
     constants = [numpy_helper.from_array(STEP, "s"), numpy_helper.from_array(POINT, "z")]
     nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], output_dtype=onnx.TensorProto.INT8),
+        helper.make_node(
+            "QuantizeLinear", ["x", "s", "z"], ["q"], output_dtype=onnx.TensorProto.INT8
+        ),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
     declared = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xy"]
     graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "in.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
+        tmp_path / "in.onnx",
+    )
     converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
-    np.testing.assert_allclose(native(tmp_path / "out.onnx", {"x": np.array([-9, 0, 0.11, 9], np.float32)})[0], [-6.55, 0, 0.1, 6.2], atol=1e-6)
+    np.testing.assert_allclose(
+        native(tmp_path / "out.onnx", {"x": np.array([-9, 0, 0.11, 9], np.float32)})[0],
+        [-6.55, 0, 0.1, 6.2],
+        atol=1e-6,
+    )
 
 
 def test_bodies_of_one_operator_have_names_of_their_own(tmp_path: Path) -> None:
@@ -140,11 +181,17 @@ def test_bodies_of_one_operator_have_names_of_their_own(tmp_path: Path) -> None:
     assert not any(APART in name for name in CATALOGUE)
 
 
-def of(kind: str, dtype: T, *more: Any, outputs: int = 1, **attributes: Any) -> tuple[ir.Model, np.ndarray]:
-    data = (rng.integers(0, 2, (3, 4)) if dtype == T.BOOL else rng.integers(0, 9, (3, 4))).astype(dtype.numpy())
+def of(
+    kind: str, dtype: T, *more: Any, outputs: int = 1, **attributes: Any
+) -> tuple[ir.Model, np.ndarray]:
+    data = (rng.integers(0, 2, (3, 4)) if dtype == T.BOOL else rng.integers(0, 9, (3, 4))).astype(
+        dtype.numpy()
+    )
     model, b = new_model()
     x = b.input("x", dtype, data.shape)
-    b.output(*b.ops(kind, *(x if m is X8 else m for m in (more or (X8,))), outputs=outputs, **attributes))
+    b.output(
+        *b.ops(kind, *(x if m is X8 else m for m in (more or (X8,))), outputs=outputs, **attributes)
+    )
     return model, data
 
 
@@ -174,9 +221,19 @@ def test_what_has_no_kernel_is_spelled_otherwise(name: str, target: str, tmp_pat
 
 def test_narrower_computation_is_said(tmp_path: Path) -> None:
     model, _ = LACKING["products of doubles"]()
-    assert [d.code for d in get("onnx").write(Model(model, "test"), tmp_path / "m.onnx", converter.format.Flavour("onnx"))] == ["X205"]
+    assert [
+        d.code
+        for d in get("onnx").write(
+            Model(model, "test"), tmp_path / "m.onnx", converter.formats.format.Flavour("onnx")
+        )
+    ] == ["X205"]
     model, _ = LACKING["a choice of words"]()
-    assert get("onnx").write(Model(model, "test"), tmp_path / "n.onnx", converter.format.Flavour("onnx")) == []
+    assert (
+        get("onnx").write(
+            Model(model, "test"), tmp_path / "n.onnx", converter.formats.format.Flavour("onnx")
+        )
+        == []
+    )
 
 
 def test_an_operator_that_an_onnx_file_came_with_stays(tmp_path: Path) -> None:
@@ -186,7 +243,10 @@ def test_an_operator_that_an_onnx_file_came_with_stays(tmp_path: Path) -> None:
         [helper.make_tensor_value_info(n, onnx.TensorProto.BOOL, [4]) for n in "cxy"],
         [helper.make_tensor_value_info("z", onnx.TensorProto.BOOL, [4])],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "in.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
+        tmp_path / "in.onnx",
+    )
     converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert kinds(tmp_path / "out.onnx") == ["Where"]
 
@@ -232,16 +292,33 @@ def test_values_of_bodies_hide_none_that_a_function_is_given(tmp_path: Path) -> 
 
 
 ROWS = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
-# name -> the operator, what it gives of ROWS, the operators of the file: the oldest supported release refuses the plain one, or computes something else
+# name -> the operator, what it gives of ROWS, the operators of the file: the oldest supported
+# release refuses the plain one, or computes something else
 DEVIATING: dict[str, tuple[Any, np.ndarray, list[str]]] = {
-    "a reduction over no axis": (lambda b, x: b.op("ReduceSumSquare", x, noop_with_empty_axes=1), ROWS**2, ["Mul"]),
+    "a reduction over no axis": (
+        lambda b, x: b.op("ReduceSumSquare", x, noop_with_empty_axes=1),
+        ROWS**2,
+        ["Mul"],
+    ),
     "averages that count uneven margins": (
-        lambda b, x: b.op("AveragePool", b.op("Reshape", x, [1, 1, 2, 3]), kernel_shape=[2, 1], pads=[0, 0, 1, 0], count_include_pad=1),
+        lambda b, x: b.op(
+            "AveragePool",
+            b.op("Reshape", x, [1, 1, 2, 3]),
+            kernel_shape=[2, 1],
+            pads=[0, 0, 1, 0],
+            count_include_pad=1,
+        ),
         np.stack([ROWS.mean(0), ROWS[1] / 2])[None, None],
         ["Reshape", "Pad", "AveragePool"],
     ),
     "a sequence of nothing": (
-        lambda b, x: b.op("ReverseSequence", x, b.op("Cast", b.op("Gather", x, np.array(0)), to=int(T.INT64)), batch_axis=1, time_axis=0),
+        lambda b, x: b.op(
+            "ReverseSequence",
+            x,
+            b.op("Cast", b.op("Gather", x, np.array(0)), to=int(T.INT64)),
+            batch_axis=1,
+            time_axis=0,
+        ),
         np.array([[4, 0, 1], [2, 5, -6]], np.float32),
         ["Gather", "Cast", "Max", "ReverseSequence"],
     ),
@@ -264,7 +341,13 @@ def test_what_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
     if name == "a sequence of nothing":
         data[0] = [2, 0, 1]
     np.testing.assert_allclose(native(path, {"x": data})[0], wanted, atol=1e-6)
-    assert not any(i < 0 for n in onnx.load(path).graph.node for a in n.attribute if a.name == "axes" for i in a.ints)
+    assert not any(
+        i < 0
+        for n in onnx.load(path).graph.node
+        for a in n.attribute
+        if a.name == "axes"
+        for i in a.ints
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,12 +358,21 @@ def test_what_old_releases_compute_otherwise(name: str, tmp_path: Path) -> None:
         ("Mod", np.array(4, np.float32), 13, {"fmod": 1}, np.fmod(ROWS, 4)),
     ],
 )
-def test_spellings_that_changed_with_the_opset(kind: str, more: Any, opset: int, attributes: dict[str, Any], wanted: np.ndarray, tmp_path: Path) -> None:
+def test_spellings_that_changed_with_the_opset(
+    kind: str, more: Any, opset: int, attributes: dict[str, Any], wanted: np.ndarray, tmp_path: Path
+) -> None:
     declared = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ROWS.shape) for n in "xy"]
     constants = [] if more is None else [numpy_helper.from_array(more, "m")]
     node = helper.make_node(kind, ["x", *(c.name for c in constants)], ["y"], **attributes)
     graph = helper.make_graph([node], "g", declared[:1], declared[1:], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), tmp_path / "in.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9),
+        tmp_path / "in.onnx",
+    )
     converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
     np.testing.assert_allclose(native(tmp_path / "out.onnx", {"x": ROWS})[0], wanted)
-    assert not any(a.name == "noop_with_empty_axes" for n in onnx.load(tmp_path / "out.onnx").graph.node for a in n.attribute)
+    assert not any(
+        a.name == "noop_with_empty_axes"
+        for n in onnx.load(tmp_path / "out.onnx").graph.node
+        for a in n.attribute
+    )

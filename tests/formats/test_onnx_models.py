@@ -1,4 +1,6 @@
-"""The models of old opsets that the onnx package ships: whole exports of opset 6 to 12, with expected results."""
+"""The models of old opsets that the onnx package ships: whole exports of opset 6 to 12, with
+expected results.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,17 @@ import onnx.backend.test
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from converter import engines
 from converter.formats.onnx import format as onnx_format
 from converter.graph.invariants import violations
 from onnx_node_cases import differences
 
 DATA = Path(onnx.backend.test.__file__).parent / "data"
-MODELS = sorted(p for kind in ("pytorch-converted", "pytorch-operator", "simple") for p in (DATA / kind).glob("*/model.onnx"))
+MODELS = sorted(
+    p
+    for kind in ("pytorch-converted", "pytorch-operator", "simple")
+    for p in (DATA / kind).glob("*/model.onnx")
+)
 # what is not read, with the word of the refusal
 REFUSED = {"test_gradient_of_add": "Gradient", "test_gradient_of_add_and_mul": "Gradient"}
 
@@ -35,14 +42,24 @@ def numbered(folder: Path, kind: str) -> list[object]:
     return [tensor(p) for p in files]
 
 
-@pytest.mark.parametrize("path", [p for p in MODELS if p.parent.name not in REFUSED], ids=lambda p: p.parent.name.removeprefix("test_"))
+@pytest.mark.parametrize(
+    "path",
+    [p for p in MODELS if p.parent.name not in REFUSED],
+    ids=lambda p: p.parent.name.removeprefix("test_"),
+)
 def test_model(path: Path) -> None:
     model = onnx_format.read(path, None)
     assert violations(model.ir) == []
     for folder in sorted(path.parent.glob("test_data_set_*")):
-        results = model.run(dict(zip([i.name for i in model.inputs], numbered(folder, "input"), strict=True)))
+        results = engines.run(
+            model, dict(zip([i.name for i in model.inputs], numbered(folder, "input"), strict=True))
+        )
         expected = numbered(folder, "output")
-        assert [d for (n, y), e in zip(results.items(), expected, strict=True) for d in differences(n, e, y, 1e-3, 1e-5)] == []
+        assert [
+            d
+            for (n, y), e in zip(results.items(), expected, strict=True)
+            for d in differences(n, e, y, 1e-3, 1e-5)
+        ] == []
 
 
 @pytest.mark.parametrize("name", REFUSED)

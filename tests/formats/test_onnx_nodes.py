@@ -7,11 +7,20 @@ from typing import Any
 
 import pytest
 
+from converter import engines
 from converter.errors import ConverterError, UnsupportedError
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
 from converter.graph.invariants import violations
-from onnx_node_cases import as_arrays, differences, expected_difference, expected_refusal, node_cases
+from onnx_node_cases import (
+    as_arrays,
+    differences,
+    expected_difference,
+    expected_refusal,
+    node_case,
+    node_cases,
+    quick_node_cases,
+)
 
 
 def outcome(case: Any) -> str:
@@ -34,7 +43,10 @@ def run(case: Any, model: Any) -> str:
     problems: list[str] = []
     try:
         for inputs, outputs in case.data_sets:
-            results = model.run({i.name: as_arrays(x) for i, x in zip(case.model.graph.input, inputs, strict=True)})
+            results = engines.run(
+                model,
+                {i.name: as_arrays(x) for i, x in zip(case.model.graph.input, inputs, strict=True)},
+            )
             for expected, (key, value) in zip(outputs, results.items(), strict=True):
                 problems += differences(key, as_arrays(expected), value, case.rtol, case.atol)
     except ConverterError as e:
@@ -45,15 +57,14 @@ def run(case: Any, model: Any) -> str:
 
 
 def judge(names: list[str]) -> None:
-    cases = node_cases()
-    failures = {n: o for n in names if (o := outcome(cases[n]))}
+    failures = {n: o for n in names if (o := outcome(node_case(n)))}
     assert not failures, "\n".join(f"{n}: {o[:300]}" for n, o in failures.items())
 
 
 @pytest.mark.parametrize("part", range(5))
 def test_sample_of_node_cases(part: int) -> None:
     """Everyday: every tenth case."""
-    judge(sorted(node_cases())[part * 10 :: 50])
+    judge(sorted(quick_node_cases())[part * 10 :: 50])
 
 
 @pytest.mark.slow
@@ -62,6 +73,7 @@ def test_node_cases(part: int) -> None:
     judge(sorted(node_cases())[part::20])
 
 
+@pytest.mark.slow
 def test_lists_are_used() -> None:
     """A pattern that matches no case has outlived its reason."""
     import re

@@ -1,4 +1,6 @@
-"""Legacy IR for the engine of 2020: what it cannot run is written in a form that it can; where the engine is there, it runs the files."""
+"""Legacy IR for the engine of 2020: what it cannot run is written in a form that it can; where the
+engine is there, it runs the files.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.graph.build import new_model
 from converter.graph.names import set_public_name
-from converter.model import Model
 from judged import run_in
 from legacy_rules import layers_of, troubles, types_of
 from random_graphs import STEPS, expected, feeds_of, network
@@ -128,7 +130,9 @@ CASES: dict[str, Case] = {
 def model_of(case: Case) -> Model:
     write, feeds, _ = case
     model, b = new_model()
-    results = write(b, *(b.input(name, ir.DataType.from_numpy(a.dtype), a.shape) for name, a in feeds.items()))
+    results = write(
+        b, *(b.input(name, ir.DataType.from_numpy(a.dtype), a.shape) for name, a in feeds.items())
+    )
     b.output(*(results if isinstance(results, list | tuple) else [results]))
     for i, out in enumerate(model.graph.outputs):
         set_public_name(out, f"out{i}")
@@ -139,7 +143,12 @@ def same(found: dict[str, np.ndarray], wanted: Any) -> None:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     assert sorted(found) == [f"out{i}" for i in range(len(wanted))]
     for i, want in enumerate(wanted):
-        np.testing.assert_allclose(found[f"out{i}"].astype(np.float64).reshape(-1), np.asarray(want, np.float64).reshape(-1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found[f"out{i}"].astype(np.float64).reshape(-1),
+            np.asarray(want, np.float64).reshape(-1),
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -167,7 +176,13 @@ def test_a_file_without_inputs_is_refused(tmp_path: Path) -> None:
 
 def test_texts_are_refused_by_name(tmp_path: Path) -> None:
     model, b = new_model()
-    b.output(b.op("Equal", b.input("x", T.STRING, [2]), b.const(ir.StringTensor(np.array([b"a", b"c"], object), shape=ir.Shape([2])))))
+    b.output(
+        b.op(
+            "Equal",
+            b.input("x", T.STRING, [2]),
+            b.const(ir.StringTensor(np.array([b"a", b"c"], object), shape=ir.Shape([2]))),
+        )
+    )
     with pytest.raises(UnsupportedError, match="text is not known to the target"):
         converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
 
@@ -181,7 +196,9 @@ def test_an_output_that_is_the_input_of_that_name_is_renamed_aloud(tmp_path: Pat
     notes = converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
     assert any("the output x is called x_1" in str(n) for n in notes)
     assert troubles(tmp_path / "m.xml") == []
-    np.testing.assert_array_equal(converter.load(tmp_path / "m.xml").run({"x": F[0, :2, :3]})["x_1"], F[0, :2, :3])
+    np.testing.assert_array_equal(
+        converter.load(tmp_path / "m.xml").run({"x": F[0, :2, :3]})["x_1"], F[0, :2, :3]
+    )
 
 
 def test_layers_keep_off_the_names_of_ports(tmp_path: Path) -> None:
@@ -198,17 +215,35 @@ def test_layers_keep_off_the_names_of_ports(tmp_path: Path) -> None:
 
 
 def test_bounds_of_channels_stand_apart(tmp_path: Path) -> None:
-    """Put together with the layer in front of it, a FakeQuantize with bounds for each channel reads behind them."""
+    """Put together with the layer in front of it, a FakeQuantize with bounds for each channel reads
+    behind them.
+    """
     model, b = new_model()
     x = b.input("x", T.FLOAT, [1, 4, 5, 6])
     high = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1, 1)
-    b.output(b.op("Exp", b.ext("FakeQuantize", b.op("Relu", x), np.zeros_like(high), high, np.zeros_like(high), high, levels=256)))
+    b.output(
+        b.op(
+            "Exp",
+            b.ext(
+                "FakeQuantize",
+                b.op("Relu", x),
+                np.zeros_like(high),
+                high,
+                np.zeros_like(high),
+                high,
+                levels=256,
+            ),
+        )
+    )
     converter.save(Model(model, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
-    (quantised,) = [layer for layer in layers_of(tmp_path / "m.xml") if layer.type == "FakeQuantize"]
+    (quantised,) = [
+        layer for layer in layers_of(tmp_path / "m.xml") if layer.type == "FakeQuantize"
+    ]
     assert quantised.sources[0].type == "Power"
 
 
 @pytest.mark.parametrize("operator", sorted(STEPS))
+@pytest.mark.sampled(7)
 def test_random_networks_keep_the_rules(operator: str, tmp_path: Path) -> None:
     for seed in range(3):
         model = network(f"{operator}{seed}", 2, operator)
@@ -235,8 +270,18 @@ def test_the_engine_runs_random_networks(operator: str, tmp_path: Path) -> None:
         pytest.skip(str(e))
     found = run_in("legacy-engine", tmp_path / "m.xml", feeds_of(model))
     for key, want in wanted.items():
-        scale = float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0)) if want.dtype.kind == "f" else 1.0
-        np.testing.assert_allclose(found[key].astype(np.float64).reshape(-1), want.astype(np.float64).reshape(-1), rtol=2e-3, atol=2e-4 * scale, err_msg=key)
+        scale = (
+            float(np.max(np.abs(want[np.isfinite(want)]), initial=1.0))
+            if want.dtype.kind == "f"
+            else 1.0
+        )
+        np.testing.assert_allclose(
+            found[key].astype(np.float64).reshape(-1),
+            want.astype(np.float64).reshape(-1),
+            rtol=2e-3,
+            atol=2e-4 * scale,
+            err_msg=key,
+        )
 
 
 # nets of legacy layers that are written with other ones, and why
@@ -253,10 +298,15 @@ OTHERWISE = {
     "v2__pytorch-converted__test_BatchNorm1d_3d_input_eval": "ScaleShift is for images", "v4__pytorch-operator__test_operator_index": "a cut of one piece",
     "wild_*": "boxes of the catalogue's shape, and reshapes that leave the shape", "mo_v7fp16_shufflenet": "reshapes that leave the shape",
 }  # fmt: skip
-LEGACY = [c for suite in ("legacy-layers", "legacy-nets", "legacy-ops") for c in corpus_cases(f"openvino/{suite}")]
+LEGACY = [
+    c
+    for suite in ("legacy-layers", "legacy-nets", "legacy-ops")
+    for c in corpus_cases(f"openvino/{suite}")
+]
 
 
 @pytest.mark.parametrize("case", LEGACY)
+@pytest.mark.sampled(7)
 def test_a_legacy_net_keeps_its_layers(case: Path, tmp_path: Path) -> None:
     if b'version="10"' in (case / "model.xml").read_bytes()[:300]:
         pytest.skip("an opset IR")
@@ -264,3 +314,38 @@ def test_a_legacy_net_keeps_its_layers(case: Path, tmp_path: Path) -> None:
     before, after = types_of(case / "model.xml"), types_of(tmp_path / "m.xml")
     if not any(case.match(name) for name in OTHERWISE):
         assert after == before
+
+
+def padded_bits(folder: Path, pad_value: float) -> tuple[Path, Any, Any]:
+    x, w = (np.random.default_rng(4).random(s) > 0.5 for s in ((1, 8, 5, 5), (5, 8, 3, 3)))
+    model, b = new_model("main")
+    value = b.input("x", ir.DataType.FLOAT, list(x.shape))
+    attrs: dict[str, Any] = {"strides": [1, 1], "pads": [1] * 4, "dilations": [1, 1]}
+    kernel = b.const(w.astype(np.float32))
+    b.output(b.ext("BinaryConvolution", value, kernel, pad_value=pad_value, **attrs))
+    converter.save(Model(model, "onnx"), folder / "m.xml", "openvino+ir=7")
+    around = np.pad(
+        2.0 * x - 1, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=2 * pad_value - 1
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(around[0], (3, 3), (1, 2))
+    return (
+        folder / "m.xml",
+        {"x": x.astype(np.float32)},
+        np.einsum("chwij,ocij->ohw", windows, 2.0 * w - 1)[None],
+    )
+
+
+@pytest.mark.parametrize("bit", [0.0, 0.5, 1.0])
+def test_bits_around_a_binary_convolution(bit: float, tmp_path: Path) -> None:
+    path, feeds, wanted = padded_bits(tmp_path, bit)
+    assert f'pad_value="{2 * bit - 1:g}"' in path.read_text()
+    (found,) = converter.load(path).run(feeds).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("bit", [0.0, 0.5, 1.0])
+def test_the_engine_pads_bits_like_this(bit: float, tmp_path: Path) -> None:
+    path, feeds, wanted = padded_bits(tmp_path, bit)
+    (found,) = run_in("legacy-engine", path, feeds).values()
+    np.testing.assert_array_equal(found, wanted)

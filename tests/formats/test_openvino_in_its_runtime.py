@@ -1,4 +1,6 @@
-"""What is written in the openvino runtime itself: names, conditions, computed sizes, and forms that it computes otherwise than its specification."""
+"""What is written in the openvino runtime itself: names, conditions, computed sizes, and forms that
+it computes otherwise than its specification.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
-from converter.format import Flavour
+from converter.formats.format import Flavour
 from converter.formats.openvino.codec import read_ir
 from converter.formats.openvino.format import write
 from converter.graph.build import Builder, new_model
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
-from converter.model import Model
 
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8, opset11  # noqa: E402
@@ -57,23 +60,46 @@ def test_outputs_of_one_layer_keep_their_names(version: int, tmp_path: Path) -> 
     assert [sorted(names) for names in outputs] == [["third"], ["first"], ["last"]]
     assert names_in_ours(tmp_path / "m.xml") == ["third", "first", "last"]
     feed = RNG.standard_normal((2, 6)).astype(F)
-    for got, wanted in zip(infer(tmp_path / "m.xml", [feed]), (feed[:, 4:], feed[:, :2], np.maximum(feed[:, 2:4], 0)), strict=True):
+    for got, wanted in zip(
+        infer(tmp_path / "m.xml", [feed]),
+        (feed[:, 4:], feed[:, :2], np.maximum(feed[:, 2:4], 0)),
+        strict=True,
+    ):
         np.testing.assert_array_equal(got, wanted)
 
 
 def test_outputs_of_v10_are_counted_by_position(tmp_path: Path) -> None:
-    """Ports 3, 4 and 5 of `cut` are cut.0, cut.1 and cut.2; so they are written again without a layer in between."""
+    """Ports 3, 4 and 5 of `cut` are cut.0, cut.1 and cut.2; so they are written again without a
+    layer in between.
+    """
     model, b = new_model()
-    parts = b.ops("Split", b.input("x", T.FLOAT, [2, 6]), axis=1, num_outputs=3, outputs=3, names=("cut.0", "cut.1", "cut.2"))
+    parts = b.ops(
+        "Split",
+        b.input("x", T.FLOAT, [2, 6]),
+        axis=1,
+        num_outputs=3,
+        outputs=3,
+        names=("cut.0", "cut.1", "cut.2"),
+    )
     b.output(*parts)
     saved(tmp_path / "m.xml", b, model, 10)
     layers = read_ir(tmp_path / "m.xml", None).layers
     (split,) = [layer for layer in layers if "Split" in layer.type]
-    assert split.name == "cut" and [p.id for p in split.outputs] == [3, 4, 5] and "Convert" not in {layer.type for layer in layers}
-    assert [sorted(n) for n in names_in_runtime(tmp_path / "m.xml")[1]] == [["cut.0"], ["cut.1"], ["cut.2"]]
+    assert (
+        split.name == "cut"
+        and [p.id for p in split.outputs] == [3, 4, 5]
+        and "Convert" not in {layer.type for layer in layers}
+    )
+    assert [sorted(n) for n in names_in_runtime(tmp_path / "m.xml")[1]] == [
+        ["cut.0"],
+        ["cut.1"],
+        ["cut.2"],
+    ]
     assert names_in_ours(tmp_path / "m.xml") == ["cut.0", "cut.1", "cut.2"]
     converter.load(tmp_path / "m.xml").save(tmp_path / "again.xml", "openvino+ir=10")
-    assert [layer.type for layer in read_ir(tmp_path / "again.xml", None).layers] == [layer.type for layer in layers]
+    assert [layer.type for layer in read_ir(tmp_path / "again.xml", None).layers] == [
+        layer.type for layer in layers
+    ]
 
 
 @VERSIONS
@@ -88,11 +114,15 @@ def test_an_output_that_is_an_input_has_its_name(version: int, tmp_path: Path) -
 
 
 @VERSIONS
-def test_a_name_that_two_of_the_interface_have_is_changed_with_a_warning(version: int, tmp_path: Path) -> None:
+def test_a_name_that_two_of_the_interface_have_is_changed_with_a_warning(
+    version: int, tmp_path: Path
+) -> None:
     model, b = new_model()
     b.output(b.op("Relu", b.input("x", T.FLOAT, [2]), name="y"))
     set_public_name(b.graph.outputs[0], "x")
-    notes = write(Model(model, "onnx"), tmp_path / "m.xml", Flavour("openvino", {"ir": str(version)}))
+    notes = write(
+        Model(model, "onnx"), tmp_path / "m.xml", Flavour("openvino", {"ir": str(version)})
+    )
     assert [d.code for d in notes] == ["X210"]
     assert names_in_runtime(tmp_path / "m.xml") == ([{"x"}], [{"x_1"}])
 
@@ -106,12 +136,22 @@ def test_layers_do_not_take_the_names_of_outputs(tmp_path: Path) -> None:
     b.output(b.op("Relu", inner, name="y"))
     saved(tmp_path / "m.xml", b, model, 10)
     assert names_in_runtime(tmp_path / "m.xml")[1] == [{"y"}]
-    assert {layer.name: layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}["y"] == "ReLU"
+    assert {layer.name: layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}[
+        "y"
+    ] == "ReLU"
 
 
 def test_texts_are_refused_in_v10(tmp_path: Path) -> None:
     model, b = new_model()
-    b.output(b.op("Gather", b.const(ir.StringTensor([b"a", b"b"], shape=ir.Shape([2]))), b.input("x", T.INT64, [1]), axis=0, name="label"))
+    b.output(
+        b.op(
+            "Gather",
+            b.const(ir.StringTensor([b"a", b"b"], shape=ir.Shape([2]))),
+            b.input("x", T.INT64, [1]),
+            axis=0,
+            name="label",
+        )
+    )
     with pytest.raises(UnsupportedError, match="'label' is text"):
         saved(tmp_path / "m.xml", b, model, 10)
 
@@ -120,15 +160,34 @@ def branching(path: Path, condition: list[int] | None, shapes: tuple[list[int], 
     def branch(name: str, shape: list[int]) -> Any:
         sizes = numpy_helper.from_array(np.array(shape), f"{name}_sizes")
         node = helper.make_node("Reshape", ["x", f"{name}_sizes"], [f"{name}_y"])
-        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)], [sizes])
+        return helper.make_graph(
+            [node],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
+            [sizes],
+        )
 
     nodes = [
-        helper.make_node("If", ["c"], ["r"], then_branch=branch("a", shapes[0]), else_branch=branch("b", shapes[1])),
+        helper.make_node(
+            "If",
+            ["c"],
+            ["r"],
+            then_branch=branch("a", shapes[0]),
+            else_branch=branch("b", shapes[1]),
+        ),
         helper.make_node("Relu", ["r"], ["y"]),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6]), helper.make_tensor_value_info("c", TensorProto.BOOL, condition)]
-    graph = helper.make_graph(nodes, "branching", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, condition),
+    ]
+    graph = helper.make_graph(
+        nodes, "branching", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
     return path
 
 
@@ -157,21 +216,38 @@ def test_inputs_of_unknown_rank_are_refused_by_name(tmp_path: Path) -> None:
 @VERSIONS
 @pytest.mark.parametrize("order", ["msb", "lsb"])
 @pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.sampled(5)
 def test_packed_weights_are_constants(bits: int, order: str, version: int, tmp_path: Path) -> None:
     """Not a network of their own, which readers take very long to compute."""
     numbers = RNG.integers(0, 1 << bits, (5, 1001)).astype(np.uint8)
     digits = np.unpackbits(numbers.reshape(-1, 1), axis=1)[:, 8 - bits :]
-    stream = np.packbits(digits if order == "msb" else digits[:, ::-1], bitorder="big" if order == "msb" else "little")
+    stream = np.packbits(
+        digits if order == "msb" else digits[:, ::-1],
+        bitorder="big" if order == "msb" else "little",
+    )
     model, b = new_model()
     codes = b.ext("UnpackBits", b.const(stream), bits=bits, shape=[5, 1001], order=order)
-    b.output(b.op("MatMul", b.op("DequantizeLinear", codes, F(0.5)), b.input("x", T.FLOAT, [1001, 3])))
+    b.output(
+        b.op("MatMul", b.op("DequantizeLinear", codes, F(0.5)), b.input("x", T.FLOAT, [1001, 3]))
+    )
     saved(tmp_path / "m.xml", b, model, version)
     feed = (RNG.random((1001, 3)) - 0.5).astype(F)
     wanted = [(numbers * 0.5 @ feed).astype(F)]
     close(infer(tmp_path / "m.xml", [feed]), wanted, 1e-2)
     close(list(converter.load(tmp_path / "m.xml").run({"x": feed}).values()), wanted, 1e-2)
-    assert {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers} <= {"Parameter", "Const", "Convert", "Multiply", "MatMul", "Result"}
-    stored = [layer.data["element_type"] for layer in read_ir(tmp_path / "m.xml", None).layers if layer.type == "Const"]
+    assert {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers} <= {
+        "Parameter",
+        "Const",
+        "Convert",
+        "Multiply",
+        "MatMul",
+        "Result",
+    }
+    stored = [
+        layer.data["element_type"]
+        for layer in read_ir(tmp_path / "m.xml", None).layers
+        if layer.type == "Const"
+    ]
     assert {1: "u1", 2: "u2", 4: "u4"}.get(bits, "u8") in stored
 
 
@@ -192,11 +268,25 @@ def test_pillow_modes_follow_the_sizes(mode: str, scale: float, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scale", [0.6, 0.5])
-def test_antialias_by_factors_is_written_as_the_operator_computes_it(scale: float, tmp_path: Path) -> None:
-    """0.6 of 11 is no whole number: the operator goes on with 0.6, the runtime's modes would not."""
+def test_antialias_by_factors_is_written_as_the_operator_computes_it(
+    scale: float, tmp_path: Path
+) -> None:
+    """0.6 of 11 is no whole number: the operator goes on with 0.6, the runtime's modes would
+    not.
+    """
     model, b = new_model()
     x = b.input("x", T.FLOAT, [1, 1, 12 - (scale == 0.6), 10])
-    b.output(b.op("Resize", x, None, np.array([1, 1, scale, scale], F), mode="linear", antialias=1, exclude_outside=1))
+    b.output(
+        b.op(
+            "Resize",
+            x,
+            None,
+            np.array([1, 1, scale, scale], F),
+            mode="linear",
+            antialias=1,
+            exclude_outside=1,
+        )
+    )
     source = saved(tmp_path / "m.xml", b, model, 11)
     feed = RNG.standard_normal([int(d) for d in x.shape or ()]).astype(F)
     close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-4)
@@ -213,13 +303,17 @@ def test_the_last_states_of_both_directions(version: int, tmp_path: Path) -> Non
     source = saved(tmp_path / "m.xml", b, model, version)
     feed = RNG.standard_normal((5, 1, 3)).astype(F)
     close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-4)
-    assert ("Squeeze" in {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}) == (version == 11)
+    assert ("Squeeze" in {layer.type for layer in read_ir(tmp_path / "m.xml", None).layers}) == (
+        version == 11
+    )
 
 
 @VERSIONS
 @pytest.mark.parametrize("shape", [[3], [1, 3]], ids=str)
 def test_computed_repeats(shape: list[int], version: int, tmp_path: Path) -> None:
-    """In a list, or in a row; and of several axes, of which the runtime makes garbage when they are not known before."""
+    """In a list, or in a row; and of several axes, of which the runtime makes garbage when they are
+    not known before.
+    """
     model, b = new_model()
     x, repeats = b.input("x", T.FLOAT, [2, 3, 4]), b.input("repeats", T.INT64, shape)
     y = b.op("Tile", x, b.op("Reshape", repeats, [3]))
@@ -236,61 +330,218 @@ def test_computed_repeats(shape: list[int], version: int, tmp_path: Path) -> Non
 def test_a_proposal_whose_image_is_a_row(tmp_path: Path) -> None:
     """Legacy networks say the image's size as [1, 3], the opsets as [3]."""
     model, b = new_model()
-    scores, boxes, image = (b.input(n, T.FLOAT, s) for n, s in (("scores", [1, 6, 4, 4]), ("boxes", [1, 12, 4, 4]), ("image", [1, 3])))
+    scores, boxes, image = (
+        b.input(n, T.FLOAT, s)
+        for n, s in (("scores", [1, 6, 4, 4]), ("boxes", [1, 12, 4, 4]), ("image", [1, 3]))
+    )
     found = b.exts(
         "Proposal", scores, boxes, image, outputs=2, base_size=16, pre_nms_topn=20, post_nms_topn=5, nms_thresh=0.7, feat_stride=16, min_size=4,
         ratio=[0.5, 1.0, 2.0], scale=[1.0], clip_before_nms=1, clip_after_nms=0, normalize=0, box_size_scale=1.0, box_coordinate_scale=1.0, framework="",
     )  # fmt: skip
     b.output(found[0])
     source = saved(tmp_path / "m.xml", b, model, 11)
-    feeds = {"scores": RNG.random((1, 6, 4, 4)).astype(F), "boxes": RNG.random((1, 12, 4, 4)).astype(F) * F(0.1), "image": np.array([[64, 64, 1]], F)}
+    feeds = {
+        "scores": RNG.random((1, 6, 4, 4)).astype(F),
+        "boxes": RNG.random((1, 12, 4, 4)).astype(F) * F(0.1),
+        "image": np.array([[64, 64, 1]], F),
+    }
     close(infer(tmp_path / "m.xml", list(feeds.values())), list(source.run(feeds).values()), 1e-3)
 
 
 def test_legacy_deformable_convolution_clamps_at_the_border(tmp_path: Path) -> None:
-    """The engine of legacy networks and opset8 without `bilinear_interpolation_pad` compute the same."""
-    from converter.formats.openvino.ir import Blob, Edge, Layer, Net, Port
+    """The engine of legacy networks and opset8 without `bilinear_interpolation_pad` compute the
+    same.
+    """
+    from converter.formats.openvino.ir import Edge, Layer, Net, Port
 
-    x, offsets, weights = (RNG.standard_normal(s).astype(F) for s in ((1, 2, 5, 6), (1, 18, 5, 6), (3, 2, 3, 3)))
-    data = {"kernel": "3,3", "strides": "1,1", "dilations": "1,1", "pads_begin": "1,1", "pads_end": "1,1", "output": "3", "group": "1"}
+    x, offsets, weights = (
+        RNG.standard_normal(s).astype(F) for s in ((1, 2, 5, 6), (1, 18, 5, 6), (3, 2, 3, 3))
+    )
+    data = {
+        "kernel": "3,3",
+        "strides": "1,1",
+        "dilations": "1,1",
+        "pads_begin": "1,1",
+        "pads_end": "1,1",
+        "output": "3",
+        "group": "1",
+    }
     ports = [Port(i, a.shape, "FP32") for i, a in enumerate((x, offsets))]
-    layers = [Layer(i, n, "Input", precision="FP32", outputs=[Port(0, p.dims, "FP32")]) for i, (n, p) in enumerate(zip(("x", "offsets"), ports, strict=True))]
-    layers.append(Layer(2, "y", "DeformableConvolution", precision="FP32", data={**data, "deformable_group": "1"}, inputs=ports))
-    layers[2].outputs, layers[2].blobs = [Port(2, (1, 3, 5, 6), "FP32")], {"weights": Blob(weights)}
-    from converter.files import Output
+    layers = [
+        Layer(i, n, "Input", precision="FP32", outputs=[Port(0, p.dims, "FP32")])
+        for i, (n, p) in enumerate(zip(("x", "offsets"), ports, strict=True))
+    ]
+    layers.append(
+        Layer(
+            2,
+            "y",
+            "DeformableConvolution",
+            precision="FP32",
+            data={**data, "deformable_group": "1"},
+            inputs=ports,
+        )
+    )
+    layers[2].outputs, layers[2].blobs = (
+        [Port(2, (1, 3, 5, 6), "FP32")],
+        {"weights": LazyTensor(weights)},
+    )
     from converter.formats.openvino.codec import write_ir
+    from converter.io.files import Output
 
     with Output(tmp_path / "a.xml") as out:
-        write_ir(Net(name="legacy", version=7, layers=layers, edges=[Edge(0, 0, 2, 0), Edge(1, 0, 2, 1)]), out)
+        write_ir(
+            Net(
+                name="legacy", version=7, layers=layers, edges=[Edge(0, 0, 2, 0), Edge(1, 0, 2, 1)]
+            ),
+            out,
+        )
     a, o = opset1.parameter(list(x.shape), F), opset1.parameter(list(offsets.shape), F)
-    y = opset8.deformable_convolution(a, o, opset1.constant(weights), [1, 1], [1, 1], [1, 1], [1, 1], bilinear_interpolation_pad=False)
-    (wanted,) = ov.Core().compile_model(ov.Model([y], [a, o], "opset8"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([x, offsets]).values()
+    y = opset8.deformable_convolution(
+        a,
+        o,
+        opset1.constant(weights),
+        [1, 1],
+        [1, 1],
+        [1, 1],
+        [1, 1],
+        bilinear_interpolation_pad=False,
+    )
+    (wanted,) = (
+        ov.Core()
+        .compile_model(ov.Model([y], [a, o], "opset8"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(
+            [x, offsets]
+        )
+        .values()
+    )
     model = converter.load(tmp_path / "a.xml")
     close(list(model.run({"x": x, "offsets": offsets}).values()), [wanted], 1e-3)
     model.save(tmp_path / "b.xml", "openvino")
     close(infer(tmp_path / "b.xml", [x, offsets]), [wanted], 1e-3)
     model.save(tmp_path / "c.xml", "openvino+ir=7")
-    assert [layer.type for layer in read_ir(tmp_path / "c.xml", None).layers] == ["Input", "Input", "DeformableConvolution"]
+    assert [layer.type for layer in read_ir(tmp_path / "c.xml", None).layers] == [
+        "Input",
+        "Input",
+        "DeformableConvolution",
+    ]
 
 
 def test_computed_axes(tmp_path: Path) -> None:
-    """How many computed axes there are says the rank; where that is not known either, the runtime knows none."""
+    """How many computed axes there are says the rank; where that is not known either, the runtime
+    knows none.
+    """
     feed = RNG.standard_normal((2, 3)).astype(F)
     for kind, count in (("ReduceSum", 1), ("Squeeze", 1), ("ReduceSum", "n"), ("Squeeze", "n")):
         model, b = new_model()
         shape = [2, 3] if kind == "ReduceSum" else [2, 1, 3]
         x, axes = b.input("x", T.FLOAT, shape), b.input("axes", T.INT64, [count])
-        b.output(b.op(kind, x, axes, **({"keepdims": 0, "noop_with_empty_axes": 1} if kind == "ReduceSum" else {})))
+        b.output(
+            b.op(
+                kind,
+                x,
+                axes,
+                **({"keepdims": 0, "noop_with_empty_axes": 1} if kind == "ReduceSum" else {}),
+            )
+        )
         if count == "n":
             with pytest.raises(UnsupportedError, match="the axes are computed"):
                 saved(tmp_path / "m.xml", b, model, 11)
             continue
         saved(tmp_path / "m.xml", b, model, 11)
-        close(infer(tmp_path / "m.xml", [feed.reshape(shape), np.array([1])]), [feed.sum(1) if kind == "ReduceSum" else feed], 1e-5)
+        close(
+            infer(tmp_path / "m.xml", [feed.reshape(shape), np.array([1])]),
+            [feed.sum(1) if kind == "ReduceSum" else feed],
+            1e-5,
+        )
 
 
-def test_hashes_of_64_bits_are_warned_of(tmp_path: Path) -> None:
+def fingerprint(words: list[int]) -> int:
+    """FarmHash's Fingerprint64 of 2 to 4 words of 32 bits, signed."""
+    data = b"".join(w.to_bytes(4, "little") for w in words)
+    whole, k2 = 2**64, 0x9AE16A3B2F90404F
+    mul = k2 + len(data) * 2
+
+    def rotated(v: int, n: int) -> int:
+        return (v >> n | v << 64 - n) % whole
+
+    first = (int.from_bytes(data[:8], "little") + k2) % whole
+    last = int.from_bytes(data[-8:], "little")
+    c, d = (rotated(last, 37) * mul + first) % whole, (rotated(first, 25) + last) * mul % whole
+    a = (c ^ d) * mul % whole
+    a ^= a >> 47
+    b = (d ^ a) * mul % whole
+    b ^= b >> 47
+    result = b * mul % whole
+    return result - whole * (result >> 63)
+
+
+@pytest.mark.sampled(5)
+@VERSIONS
+@pytest.mark.parametrize("seeds_are", ["constant", "computed"])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_hashes_of_64_bits(version: int, seeds_are: str, width: int, tmp_path: Path) -> None:
     model, b = new_model()
-    b.output(b.ext("LSHProjection", b.const(np.array([[0.123, 0.456]], F)), b.input("x", T.INT32, [3, 2]), kind=2))
-    notes = write(Model(model, "onnx"), tmp_path / "m.xml", Flavour("openvino"))
-    assert [d.code for d in notes if "64 bits" in d.message] == ["X205"]
+    seeds = np.append(
+        RNG.standard_normal(20), [0, 1, -1, 2.0**127, -(2.0**-126), 3e38, 0.9999999, 2.0000002, 7]
+    ).astype(F)
+    corners = [-(2**31), 2**31 - 1, -1, 0, 2**24 + 1, -65536, 65535, -(2**24) - 1, 16777215]
+    x = RNG.integers(-(2**31), 2**31, (9, width)).astype(np.int32)
+    x[:, 0] = corners
+    weight = RNG.standard_normal(9).astype(F)
+    wide = b.const(seeds[None]) if seeds_are == "constant" else b.input("s", T.FLOAT, [1, 29])
+    rows = b.input("x", T.INT32, [9, width])
+    b.output(b.ext("LSHProjection", wide, rows, b.input("w", T.FLOAT, [9]), kind=2))
+    saved(tmp_path / "m.xml", b, model, version)
+    feeds = [x, weight] if seeds_are == "constant" else [seeds[None], x, weight]
+    wanted = [
+        sum(
+            float(w) * fingerprint([int(n) % 2**32 for n in (seed.view(np.int32), *row)])
+            for w, row in zip(weight, x, strict=True)
+        )
+        > 0
+        for seed in seeds
+    ]
+    close(infer(tmp_path / "m.xml", feeds), [np.array(wanted).astype(np.int32)], 0)
+
+
+def test_hashes_are_refused_where_integers_are_floats(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", T.INT32, [3, 2])
+    b.output(b.ext("LSHProjection", b.const(np.array([[0.123, 0.456]], F)), x, kind=2))
+    for name, target in (("m.xml", "openvino+ir=7"), ("m.mlmodel", "coreml"), ("m.txt", "zhouyi")):
+        with pytest.raises(UnsupportedError, match="whole integers of 32 bits"):
+            Model(model, "onnx").save(tmp_path / name, target)
+
+
+def computed_in_integers(path: Path) -> list[str]:
+    """The precisions in which the runtime's plugin computes the convolutions of a file."""
+    compiled = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    layers = [n.get_rt_info() for n in compiled.get_runtime_model().get_ordered_ops()]
+    return [
+        i["runtimePrecision"].astype(str)
+        for i in layers
+        if i["layerType"].astype(str) == "Convolution"
+    ]
+
+
+@VERSIONS
+def test_small_weights_stay_quantised(version: int, tmp_path: Path) -> None:
+    def quantised(x: Any, low: float, high: float, levels: int) -> Any:
+        limits = [np.float32(v) for v in (low, high, low, high)]
+        return opset1.fake_quantize(x, *limits, levels)
+
+    x = opset1.parameter([1, 8, 9, 9], F)
+    weights = opset1.convert(opset1.constant(RNG.integers(0, 255, (8, 1, 3, 3), np.uint8)), "f32")
+    scaled = opset1.fake_quantize(weights, *map(F, (0, 254, -1, 1)), 255)
+    groups = opset1.reshape(scaled, np.array([8, 1, 1, 3, 3]), False)
+    y = quantised(x, 0, 2.55, 256)
+    y = opset1.group_convolution(y, groups, [1, 1], [1, 1], [1, 1], [1, 1])
+    kernel = opset1.constant(RNG.integers(0, 255, (4, 8, 1, 1), np.uint8))
+    scaled = opset1.fake_quantize(opset1.convert(kernel, "f32"), *map(F, (0, 254, -1, 1)), 255)
+    y = quantised(opset1.relu(y), 0, 8, 256)
+    y = opset1.convolution(y, scaled, [1, 1], [0, 0], [0, 0], [1, 1])
+    ov.save_model(ov.Model([y], [x]), tmp_path / "source.xml", compress_to_fp16=False)
+    converter.load(tmp_path / "source.xml").save(tmp_path / "m.xml", f"openvino+ir={version}")
+    in_source = computed_in_integers(tmp_path / "source.xml")
+    assert set(in_source) == {"u8"} and computed_in_integers(tmp_path / "m.xml") == in_source
+    feed = RNG.random((1, 8, 9, 9)).astype(F)
+    close(infer(tmp_path / "m.xml", [feed]), infer(tmp_path / "source.xml", [feed]), 1e-5)

@@ -10,12 +10,12 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.formats.zhouyi.codec import read_ir
 from converter.formats.zhouyi.validate import validate
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import shape_of
-from converter.model import Model
 from judged import run_in
 
 FLOAT, INT64, BOOL = ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL
@@ -31,18 +31,36 @@ def written(model: ir.Model, folder: Path) -> tuple[Model, Any]:
 
 def same(model: ir.Model, again: Model, *feeds: dict[str, Any]) -> None:
     for feed in feeds:
-        for found, wanted in zip(again.run(feed).values(), Model(model, "onnx").run(feed).values(), strict=True):
+        for found, wanted in zip(
+            again.run(feed).values(), Model(model, "onnx").run(feed).values(), strict=True
+        ):
             np.testing.assert_allclose(found, wanted, 1e-5, 1e-6)
 
 
 def choice() -> ir.Model:
-    """x * 2 where the sum is positive, else a convolution of x and y: both branches read from outside."""
+    """x * 2 where the sum is positive, else a convolution of x and y: both branches read from
+    outside.
+    """
     model, b = new_model("m")
     x, y = b.input("x", FLOAT, [1, 2, 4, 4]), b.input("y", FLOAT, [1, 2, 4, 4])
     inside, other = b.body("then"), b.body("else")
     inside.output(inside.op("Mul", x, 2.0))
     weights = other.const(np.arange(36, dtype=np.float32).reshape(2, 2, 3, 3) / 36)
-    other.output(other.op("Add", other.op("Conv", x, weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1], dilations=[1, 1]), y))
+    other.output(
+        other.op(
+            "Add",
+            other.op(
+                "Conv",
+                x,
+                weights,
+                kernel_shape=[3, 3],
+                pads=[1, 1, 1, 1],
+                strides=[1, 1],
+                dilations=[1, 1],
+            ),
+            y,
+        )
+    )
     go = b.op("Reshape", b.op("Greater", b.op("ReduceSum", x, [0, 1, 2, 3]), 0.0), [])
     b.output(b.op("If", go, then_branch=inside.graph, else_branch=other.graph))
     return model
@@ -52,9 +70,16 @@ def test_if_is_two_sub_graphs(tmp_path: Path) -> None:
     model = choice()
     again, document = written(model, tmp_path)
     (layer,) = [x for x in document.layers if x.type == "If"]
-    assert [g.name for g in document.subgraphs] == [layer.attrs["then_branch"], layer.attrs["else_branch"]]
+    assert [g.name for g in document.subgraphs] == [
+        layer.attrs["then_branch"],
+        layer.attrs["else_branch"],
+    ]
     assert (layer.attrs["then_branch_inputs_num"], layer.attrs["else_branch_inputs_num"]) == (1, 2)
-    assert all({t.name for x in g.layers for t in x.inputs} <= {t.name for x in g.layers for t in x.outputs} for g in document.subgraphs)
+    assert all(
+        {t.name for x in g.layers for t in x.inputs}
+        <= {t.name for x in g.layers for t in x.outputs}
+        for g in document.subgraphs
+    )
     rng = np.random.default_rng(0)
     x, y = (rng.random((1, 2, 4, 4)).astype(np.float32) for _ in range(2))
     same(model, again, {"x": x, "y": y}, {"x": -x, "y": y})
@@ -65,7 +90,11 @@ def halving(counts: bool) -> ir.Model:
     model, b = new_model("m")
     x, factor = b.input("x", FLOAT, [3]), b.input("factor", FLOAT, [1])
     body = b.body("body")
-    turn, _, state = body.input("turn", INT64, []), body.input("go", BOOL, []), body.input("s", FLOAT, [3])
+    turn, _, state = (
+        body.input("turn", INT64, []),
+        body.input("go", BOOL, []),
+        body.input("s", FLOAT, [3]),
+    )
     new = body.op("Mul", state, factor)
     if counts:
         new = body.op("Add", new, body.op("Cast", turn, to=int(FLOAT)))
@@ -82,9 +111,21 @@ def test_loop_is_a_sub_graph(counts: bool, tmp_path: Path) -> None:
     (layer,) = [x for x in document.layers if x.type == "Loop"]
     (body,) = document.subgraphs
     assert len(layer.inputs) == len(body.input_tensors) == len(body.output_tensors) + 1
-    assert layer.attrs["dependency_inputs_num"] == len(layer.inputs) - 2 and layer.attrs["scan_outputs_num"] == 0
-    assert body.input_tensors[0] not in {t.name for x in body.layers for t in x.inputs}, "what an executor feeds there is not the turn"
-    same(model, again, *({"x": np.array(x, np.float32), "factor": np.array([f], np.float32)} for x, f in (([1, 2, 3], 2), ([40, 2, 3], 1.5), ([200, 1, 1], 3))))
+    assert (
+        layer.attrs["dependency_inputs_num"] == len(layer.inputs) - 2
+        and layer.attrs["scan_outputs_num"] == 0
+    )
+    assert body.input_tensors[0] not in {t.name for x in body.layers for t in x.inputs}, (
+        "what an executor feeds there is not the turn"
+    )
+    same(
+        model,
+        again,
+        *(
+            {"x": np.array(x, np.float32), "factor": np.array([f], np.float32)}
+            for x, f in (([1, 2, 3], 2), ([40, 2, 3], 1.5), ([200, 1, 1], 3))
+        ),
+    )
 
 
 def without_constants() -> ir.Model:
@@ -118,28 +159,53 @@ def recurrent(op: str, activations: list[str] | None) -> ir.Model:
     return model
 
 
-RECURRENT = [("LSTM", ["Sigmoid", "Relu", "Tanh"]), ("GRU", ["HardSigmoid", "Tanh"]), ("RNN", ["Relu"]), ("LSTM", None), ("GRU", None), ("RNN", ["Sigmoid"])]
+RECURRENT = [
+    ("LSTM", ["Sigmoid", "Relu", "Tanh"]),
+    ("GRU", ["HardSigmoid", "Tanh"]),
+    ("RNN", ["Relu"]),
+    ("LSTM", None),
+    ("GRU", None),
+    ("RNN", ["Sigmoid"]),
+]
 
 
 @pytest.mark.parametrize(("op", "activations"), RECURRENT)
-def test_activations_that_the_executor_lacks_are_written_out(op: str, activations: list[str] | None, tmp_path: Path) -> None:
+def test_activations_that_the_executor_lacks_are_written_out(
+    op: str, activations: list[str] | None, tmp_path: Path
+) -> None:
     model = recurrent(op, activations)
     again, document = written(model, tmp_path)
     kept = {x.type for x in document.layers} & {"BasicLSTM", "GRUv1", "GRUv3", "RNN"}
     assert bool(kept) == (not activations or set(activations) <= {"Sigmoid", "Tanh"})
-    same(model, again, {"x": np.random.default_rng(2).standard_normal((5, 2, 3)).astype(np.float32)})
+    same(
+        model, again, {"x": np.random.default_rng(2).standard_normal((5, 2, 3)).astype(np.float32)}
+    )
 
 
 @pytest.mark.judges
-@pytest.mark.parametrize("name", ["choice", "loop", "counting", "bare", *(f"{op}-{a}" for op, a in RECURRENT)])
+@pytest.mark.parametrize(
+    "name", ["choice", "loop", "counting", "bare", *(f"{op}-{a}" for op, a in RECURRENT)]
+)
 def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) -> None:
-    made = {"choice": choice, "loop": lambda: halving(False), "counting": lambda: halving(True), "bare": without_constants}
+    made = {
+        "choice": choice,
+        "loop": lambda: halving(False),
+        "counting": lambda: halving(True),
+        "bare": without_constants,
+    }
     made |= {f"{op}-{a}": lambda op=op, a=a: recurrent(op, a) for op, a in RECURRENT}
     model, rng = made[name](), np.random.default_rng(4)
     converter.save(Model(model, "onnx"), tmp_path / "m.txt")
-    feeds = {v.name: np.array(True) if v.dtype == BOOL else rng.random(shape_of(v)).astype(np.float32) + 1 for v in model.graph.inputs}
+    feeds = {
+        v.name: np.array(True)
+        if v.dtype == BOOL
+        else rng.random(shape_of(v)).astype(np.float32) + 1
+        for v in model.graph.inputs
+    }
     wanted = Model(model, "onnx").run(feeds)
-    for found, right in zip(run_in("zhouyi-vendor", tmp_path / "m.txt", feeds).values(), wanted.values(), strict=True):
+    for found, right in zip(
+        run_in("zhouyi-vendor", tmp_path / "m.txt", feeds).values(), wanted.values(), strict=True
+    ):
         np.testing.assert_allclose(found.reshape(right.shape), right, 1e-4, 1e-5)
 
 
@@ -147,8 +213,14 @@ def test_a_loop_of_known_length_is_written_out(tmp_path: Path) -> None:
     model, b = new_model("m")
     x = b.input("x", FLOAT, [2])
     body = b.body("body")
-    turn, go, state = body.input("turn", INT64, []), body.input("go", BOOL, []), body.input("s", FLOAT, [2])
-    body.output(go, body.op("Add", body.op("Mul", state, 2.0), body.op("Cast", turn, to=int(FLOAT))))
+    turn, go, state = (
+        body.input("turn", INT64, []),
+        body.input("go", BOOL, []),
+        body.input("s", FLOAT, [2]),
+    )
+    body.output(
+        go, body.op("Add", body.op("Mul", state, 2.0), body.op("Cast", turn, to=int(FLOAT)))
+    )
     b.output(b.op("Loop", b.const(np.array(3)), b.const(np.array(True)), x, body=body.graph))
     again, document = written(model, tmp_path)
     assert document.subgraphs == []
@@ -166,7 +238,11 @@ def test_a_body_that_reads_the_number_of_turns_is_refused(tmp_path: Path) -> Non
     converter.save(Model(halving(False), "onnx"), tmp_path / "m.txt")
     (body,) = read_ir(tmp_path / "m.txt").subgraphs
     read_body(
-        tmp_path, (f"output_tensors=[{','.join(body.output_tensors)}]", f"output_tensors=[{','.join([*body.output_tensors[:-1], body.input_tensors[0]])}]")
+        tmp_path,
+        (
+            f"output_tensors=[{','.join(body.output_tensors)}]",
+            f"output_tensors=[{','.join([*body.output_tensors[:-1], body.input_tensors[0]])}]",
+        ),
     )
     with pytest.raises(UnsupportedError, match="reads the number of turns"):
         converter.load(tmp_path / "m.txt")
@@ -178,7 +254,10 @@ def test_a_body_that_reads_the_number_of_turns_is_refused(tmp_path: Path) -> Non
         (("body=body_0", "body=nobody"), "names no sub-graph"),
         (("body=body_0\n", ""), "'body' is absent"),
         (("scan_outputs_num=0", "scan_outputs_num=1"), "scan_outputs_num=1, but the layer has 0"),
-        (("dependency_inputs_num=2", "dependency_inputs_num=1"), "dependency_inputs_num=1, but the layer has 2"),
+        (
+            ("dependency_inputs_num=2", "dependency_inputs_num=1"),
+            "dependency_inputs_num=1, but the layer has 2",
+        ),
     ],
 )
 def test_a_body_that_is_missing(change: tuple[str, str], message: str, tmp_path: Path) -> None:

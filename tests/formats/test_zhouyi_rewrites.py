@@ -1,4 +1,6 @@
-"""Zhouyi Compass IR: what the format says only by a combination of layers, against onnxruntime; and how many layers networks take."""
+"""Zhouyi Compass IR: what the format says only by a combination of layers, against onnxruntime; and
+how many layers networks take.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,12 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.formats.zhouyi.codec import read_ir
 from converter.formats.zhouyi.validate import validate
 from converter.graph.build import Builder, new_model
-from converter.model import Model
+from judged import run_in
 from support import corpus_cases
 
 Array = Any
@@ -28,7 +31,9 @@ def floats(*shape: int) -> Array:
 
 
 def layers(feeds: dict[str, Array], make: Callable[..., Any], folder: Path) -> Counter[str]:
-    """Written and read again the network gives the same numbers; the types of its layers are counted."""
+    """Written and read again the network gives the same numbers; the types of its layers are
+    counted.
+    """
     model, b = new_model("m")
     values = [b.input(k, ir.DataType.from_numpy(v.dtype), v.shape) for k, v in feeds.items()]
     results = make(b, *values)
@@ -39,17 +44,28 @@ def layers(feeds: dict[str, Array], make: Callable[..., Any], folder: Path) -> C
     assert [str(d) for d in validate(document) if d.level == "error"] == []
     again = converter.load(folder / "m.txt")
     for found, wanted in zip(again.run(feeds).values(), source.run(feeds).values(), strict=True):
-        np.testing.assert_allclose(np.asarray(found, np.float64), np.asarray(wanted, np.float64), 1e-3, 1e-4)
+        np.testing.assert_allclose(
+            np.asarray(found, np.float64), np.asarray(wanted, np.float64), 1e-3, 1e-4
+        )
     return Counter(x.type for x in document.layers)
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.sampled(5)
 def test_points_of_a_grid(mode: str, padding: str, corners: int, tmp_path: Path) -> None:
     feeds = {"x": floats(2, 3, 5, 4), "g": (floats(2, 6, 7, 2) * 5 - 2.5).astype(np.float32)}
-    found = layers(feeds, lambda b, x, g: b.op("GridSample", x, g, mode=mode, padding_mode=padding, align_corners=corners), tmp_path)
-    assert bool(found["GridSample"]) == (mode != "cubic" and padding != "reflection"), "the executor knows no other"
+    found = layers(
+        feeds,
+        lambda b, x, g: b.op(
+            "GridSample", x, g, mode=mode, padding_mode=padding, align_corners=corners
+        ),
+        tmp_path,
+    )
+    assert bool(found["GridSample"]) == (mode != "cubic" and padding != "reflection"), (
+        "the executor knows no other"
+    )
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -58,9 +74,15 @@ def test_points_of_a_grid(mode: str, padding: str, corners: int, tmp_path: Path)
     [{}, {"strides": [2, 3]}, {"strides": [3, 2], "output_padding": [2, 1]}, {"pads": [1, 0, 2, 1], "dilations": [2, 1]},
      {"strides": [2, 2], "output_shape": [9, 8]}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}],
 )  # fmt: skip
-def test_transposed_convolution_by_computed_weights(attrs: dict[str, Any], group: int, tmp_path: Path) -> None:
+def test_transposed_convolution_by_computed_weights(
+    attrs: dict[str, Any], group: int, tmp_path: Path
+) -> None:
     feeds = {"x": floats(2, 4, 4, 5), "w": floats(4, 3, 3, 2)}
-    found = layers(feeds, lambda b, x, w: b.op("ConvTranspose", x, w, group=group, kernel_shape=[3, 2], **attrs), tmp_path)
+    found = layers(
+        feeds,
+        lambda b, x, w: b.op("ConvTranspose", x, w, group=group, kernel_shape=[3, 2], **attrs),
+        tmp_path,
+    )
     assert found["MatMul"] == 1 and not found["ConvTranspose"]
 
 
@@ -69,9 +91,17 @@ def test_transposed_convolution_by_computed_weights(attrs: dict[str, Any], group
 def test_scattered_extremes(reduction: str, dtype: Any, tmp_path: Path) -> None:
     x = (floats(4, 5, 3) * 100).astype(dtype)
     index, updates = RNG.integers(-5, 5, (3, 6, 2)), (floats(3, 6, 2) * 100).astype(dtype)
-    layers({"x": x, "i": index, "u": updates}, lambda b, x, i, u: b.op("ScatterElements", x, i, u, axis=1, reduction=reduction), tmp_path)
+    layers(
+        {"x": x, "i": index, "u": updates},
+        lambda b, x, i, u: b.op("ScatterElements", x, i, u, axis=1, reduction=reduction),
+        tmp_path,
+    )
     places, rows = RNG.integers(-4, 4, (7, 2)), (floats(7, 3) * 100).astype(dtype)
-    layers({"x": x, "i": places, "u": rows}, lambda b, x, i, u: b.op("ScatterND", x, i, u, reduction=reduction), tmp_path)
+    layers(
+        {"x": x, "i": places, "u": rows},
+        lambda b, x, i, u: b.op("ScatterND", x, i, u, reduction=reduction),
+        tmp_path,
+    )
 
 
 @pytest.mark.parametrize(("shape", "attrs"), [
@@ -79,8 +109,12 @@ def test_scattered_extremes(reduction: str, dtype: Any, tmp_path: Path) -> None:
     ((2, 2, 4, 5, 6), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2], "pads": [0, 1, 0, 1, 1, 1], "dilations": [1, 1, 2]}),
     ((1, 2, 5, 5), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
 ])  # fmt: skip
-def test_places_of_the_greatest(shape: tuple[int, ...], attrs: dict[str, Any], tmp_path: Path) -> None:
-    layers({"x": floats(*shape)}, lambda b, x: list(b.ops("MaxPool", x, outputs=2, **attrs)), tmp_path)
+def test_places_of_the_greatest(
+    shape: tuple[int, ...], attrs: dict[str, Any], tmp_path: Path
+) -> None:
+    layers(
+        {"x": floats(*shape)}, lambda b, x: list(b.ops("MaxPool", x, outputs=2, **attrs)), tmp_path
+    )
 
 
 def test_axis_and_start_that_are_data(tmp_path: Path) -> None:
@@ -106,18 +140,33 @@ def test_fourier(inverse: int, parts: int, tmp_path: Path) -> None:
 def test_suppression_is_the_layer_of_the_format(tmp_path: Path) -> None:
     low = floats(2, 15, 2)
     boxes = np.concatenate([low, low + floats(2, 15, 2) * np.float32(0.5)], 2)
-    make = lambda b, x, s: b.op("Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32))), to=1)  # noqa: E731
+    make = lambda b, x, s: b.op(  # noqa: E731
+        "Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32))), to=1
+    )
     assert layers({"b": boxes, "s": floats(2, 3, 15)}, make, tmp_path)["NMS"] == 1
     centred = np.concatenate([low, floats(2, 15, 2) * np.float32(0.5)], 2)
-    make = lambda b, x, s: b.op("Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1), to=1)  # noqa: E731
+    make = lambda b, x, s: b.op(  # noqa: E731
+        "Cast",
+        b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1),
+        to=1,
+    )
     assert layers({"b": centred, "s": floats(2, 1, 15)}, make, tmp_path)["NMS"] == 1
 
 
 def test_boxes_of_negative_size_suppress_nothing(tmp_path: Path) -> None:
-    """Centre and size: neither side may be negative or 0, not even both, for a box to overlap another; the openvino runtime agrees."""
+    """Centre and size: neither side may be negative or 0, not even both, for a box to overlap
+    another; the openvino runtime agrees.
+    """
     sizes = np.array([[1, 1], [-1, 1], [1, -1], [-1, -1], [0, 1], [1.05, 1]], np.float32)
-    feeds = {"b": np.concatenate([np.zeros((1, 6, 2), np.float32), sizes[None]], 2), "s": np.array([[[0.1, 0.6, 0.5, 0.4, 0.3, 0.2]]], np.float32)}
-    make = lambda b, x, s: b.op("Cast", b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1), to=1)  # noqa: E731
+    feeds = {
+        "b": np.concatenate([np.zeros((1, 6, 2), np.float32), sizes[None]], 2),
+        "s": np.array([[[0.1, 0.6, 0.5, 0.4, 0.3, 0.2]]], np.float32),
+    }
+    make = lambda b, x, s: b.op(  # noqa: E731
+        "Cast",
+        b.ext("SuppressionMask", x, s, b.const(np.array([0.3], np.float32)), center_point_box=1),
+        to=1,
+    )
     assert layers(feeds, make, tmp_path)["NMS"] == 1
     found = converter.load(tmp_path / "m.txt").run(feeds)
     np.testing.assert_array_equal(next(iter(found.values())), [[[0, 1, 1, 1, 1, 1]]])
@@ -132,9 +181,18 @@ def test_rows_whose_number_is_data_are_refused(tmp_path: Path) -> None:
 
 def test_functions_of_recurrent_layers_with_parameters(tmp_path: Path) -> None:
     w, r, state = floats(2, 16, 3), floats(2, 16, 4), floats(2, 2, 4)
-    attrs: dict[str, Any] = {"hidden_size": 4, "direction": "bidirectional", "activation_alpha": [0.3, 0.1, 0.25], "activation_beta": [0.4, 0.6]}
+    attrs: dict[str, Any] = {
+        "hidden_size": 4,
+        "direction": "bidirectional",
+        "activation_alpha": [0.3, 0.1, 0.25],
+        "activation_beta": [0.4, 0.6],
+    }
     attrs["activations"] = ["HardSigmoid", "LeakyRelu", "Tanh", "Sigmoid", "Tanh", "HardSigmoid"]
-    found = layers({"x": floats(3, 2, 3)}, lambda b, x: list(b.ops("LSTM", x, w, r, None, None, state, outputs=3, **attrs)), tmp_path)
+    found = layers(
+        {"x": floats(3, 2, 3)},
+        lambda b, x: list(b.ops("LSTM", x, w, r, None, None, state, outputs=3, **attrs)),
+        tmp_path,
+    )
     assert not found["BasicLSTM"]
 
 
@@ -145,10 +203,23 @@ def quantised(b: Builder, w: Array) -> ir.Value:
 
 def test_compact_weights_become_those_of_the_layer(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
-        packed = b.ext("UnpackBits", b.const(RNG.integers(0, 255, 18, np.uint8)), bits=4, shape=[4, 3, 3, 1], order="lsb")
+        packed = b.ext(
+            "UnpackBits",
+            b.const(RNG.integers(0, 255, 18, np.uint8)),
+            bits=4,
+            shape=[4, 3, 3, 1],
+            order="lsb",
+        )
         table = b.const(np.linspace(-1, 1, 16, dtype=np.float32))
-        y = b.op("Conv", x, quantised(b, floats(3, 2, 3, 3)), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-        return b.op("Conv", y, b.op("Gather", table, b.op("Cast", packed, to=int(ir.DataType.INT32))), kernel_shape=[3, 1])
+        y = b.op(
+            "Conv", x, quantised(b, floats(3, 2, 3, 3)), kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+        )
+        return b.op(
+            "Conv",
+            y,
+            b.op("Gather", table, b.op("Cast", packed, to=int(ir.DataType.INT32))),
+            kernel_shape=[3, 1],
+        )
 
     found = layers({"x": floats(1, 2, 6, 6)}, network, tmp_path)
     assert found == {"Input": 1, "Transpose": 2, "Convolution": 2}
@@ -156,27 +227,62 @@ def test_compact_weights_become_those_of_the_layer(tmp_path: Path) -> None:
 
 def test_constants_behind_an_operator_move_into_it(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
-        y = b.op("Add", b.op("Conv", x, b.const(floats(3, 2, 3, 3)), kernel_shape=[3, 3]), b.const(floats(1, 3, 1, 1)))
-        y = b.op("Add", b.op("Conv", y, b.const(floats(4, 3, 1, 1)), b.const(floats(4)), kernel_shape=[1, 1]), b.const(floats(4, 1, 1)))
-        y = b.op("InstanceNormalization", y, np.ones(4, np.float32), np.zeros(4, np.float32), epsilon=1e-3)
+        y = b.op(
+            "Add",
+            b.op("Conv", x, b.const(floats(3, 2, 3, 3)), kernel_shape=[3, 3]),
+            b.const(floats(1, 3, 1, 1)),
+        )
+        y = b.op(
+            "Add",
+            b.op("Conv", y, b.const(floats(4, 3, 1, 1)), b.const(floats(4)), kernel_shape=[1, 1]),
+            b.const(floats(4, 1, 1)),
+        )
+        y = b.op(
+            "InstanceNormalization",
+            y,
+            np.ones(4, np.float32),
+            np.zeros(4, np.float32),
+            epsilon=1e-3,
+        )
         y = b.op("Add", b.op("Mul", y, b.const(floats(4, 1, 1))), b.const(floats(1, 4, 1, 1)))
-        return b.op("Add", b.op("MatMul", b.op("Flatten", y), b.const(floats(64, 5))), b.const(floats(5)))
+        return b.op(
+            "Add", b.op("MatMul", b.op("Flatten", y), b.const(floats(64, 5))), b.const(floats(5))
+        )
 
     found = layers({"x": floats(1, 2, 6, 6)}, network, tmp_path)
-    assert found == {"Input": 1, "Transpose": 1, "Convolution": 2, "InstanceNorm": 1, "Reshape": 1, "FullyConnected": 1}
+    assert found == {
+        "Input": 1,
+        "Transpose": 1,
+        "Convolution": 2,
+        "InstanceNorm": 1,
+        "Reshape": 1,
+        "FullyConnected": 1,
+    }
 
 
 def test_normalisations_of_rows_keep_their_axes(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
-        y = b.op("InstanceNormalization", b.op("Reshape", x, [2, 5, 1, 8]), np.ones(5, np.float32), np.zeros(5, np.float32), epsilon=1e-3)
-        y = b.op("Reshape", b.op("Add", b.op("Mul", y, b.const(floats(1, 1, 8))), b.const(floats(8))), [2, 5, 8])
+        y = b.op(
+            "InstanceNormalization",
+            b.op("Reshape", x, [2, 5, 1, 8]),
+            np.ones(5, np.float32),
+            np.zeros(5, np.float32),
+            epsilon=1e-3,
+        )
+        y = b.op(
+            "Reshape",
+            b.op("Add", b.op("Mul", y, b.const(floats(1, 1, 8))), b.const(floats(8))),
+            [2, 5, 8],
+        )
         return b.op("Mul", b.ext("MVN", y, axes=[2], eps=1e-3), b.const(floats(8)))
 
     assert layers({"x": floats(2, 5, 8)}, network, tmp_path) == {"Input": 1, "LayerNorm": 2}
 
 
 def with_transposes() -> list[Any]:
-    """Convolutional networks, which need none inside, and the number that transformers need for their heads."""
+    """Convolutional networks, which need none inside, and the number that transformers need for
+    their heads.
+    """
     wanted = (
         "shufflenet",
         "squeezenet",
@@ -191,7 +297,11 @@ def with_transposes() -> list[Any]:
         "person-detection",
         "dyn_conv",
     )
-    cases = [*corpus_cases("coreml/nets"), *corpus_cases("openvino/nets"), *corpus_cases("openvino/legacy-nets")]
+    cases = [
+        *corpus_cases("coreml/nets"),
+        *corpus_cases("openvino/nets"),
+        *corpus_cases("openvino/legacy-nets"),
+    ]
     return [c for c in cases if c.values[0] is None or any(w in str(c.values[0]) for w in wanted)]
 
 
@@ -202,19 +312,31 @@ def fixed(case: Path) -> Model:
     file = next(p for p in (case / "model.mlmodel", case / "model.xml") if p.exists())
     model = converter.load(file)
     with np.load(case / "inputs.npz") as z:
-        given = dict(zip([i.name for i in model.inputs], [z[k].shape for k in z.files], strict=True))
+        given = dict(
+            zip([i.name for i in model.inputs], [z[k].shape for k in z.files], strict=True)
+        )
     if any(not isinstance(d, int) for v in model.inputs for d in v.shape or ()):
         fix_inputs(model.ir, given)
     return model
 
 
 @pytest.mark.parametrize("case", with_transposes())
+@pytest.mark.sampled(5)
 def test_transposes_stand_at_the_border_only(case: Path, tmp_path: Path) -> None:
-    """One for each input and output that has axes to turn: four or five, and three of images without a batch."""
+    """One for each input and output that has axes to turn: four or five, and three of images
+    without a batch.
+    """
     converter.save(fixed(case), tmp_path / "m.txt")
     document = read_ir(tmp_path / "m.txt")
-    border = [t for x in document.layers for t in x.outputs if x.type == "Input" or t.name in document.output_tensors]
-    assert sum(x.type == "Transpose" for x in document.layers) <= sum(len(t.shape or ()) >= 3 for t in border)
+    border = [
+        t
+        for x in document.layers
+        for t in x.outputs
+        if x.type == "Input" or t.name in document.output_tensors
+    ]
+    assert sum(x.type == "Transpose" for x in document.layers) <= sum(
+        len(t.shape or ()) >= 3 for t in border
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,10 +363,19 @@ def test_shuffled_channels_are_one_layer(flat: bool, tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
         y = b.op("Conv", x, b.const(floats(6, 2, 1, 1)), kernel_shape=[1, 1])
         y = b.op("Reshape", y, [1, 3, 2, 20] if flat else [1, 3, 2, 4, 5])
-        y = b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3] if flat else [0, 2, 1, 3, 4]), [1, 6, 4, 5])
+        y = b.op(
+            "Reshape",
+            b.op("Transpose", y, perm=[0, 2, 1, 3] if flat else [0, 2, 1, 3, 4]),
+            [1, 6, 4, 5],
+        )
         return b.op("Conv", y, b.const(floats(2, 6, 1, 1)), kernel_shape=[1, 1])
 
-    assert layers({"x": floats(1, 2, 4, 5)}, network, tmp_path) == {"Input": 1, "Transpose": 2, "Convolution": 2, "ChannelShuffle": 1}
+    assert layers({"x": floats(1, 2, 4, 5)}, network, tmp_path) == {
+        "Input": 1,
+        "Transpose": 2,
+        "Convolution": 2,
+        "ChannelShuffle": 1,
+    }
 
 
 def test_steps_are_turned_once(tmp_path: Path) -> None:
@@ -254,5 +385,40 @@ def test_steps_are_turned_once(tmp_path: Path) -> None:
     def network(b: Builder, x: ir.Value) -> ir.Value:
         return b.ops("RNN", x, w, r, outputs=2, hidden_size=4, direction="bidirectional")[0]
 
-    assert layers({"x": floats(5, 2, 3)}, network, tmp_path) == {"Input": 1, "Transpose": 3, "Reshape": 2, "Constant": 2, "RNN": 2, "Concat": 1}
+    assert layers({"x": floats(5, 2, 3)}, network, tmp_path) == {
+        "Input": 1,
+        "Transpose": 3,
+        "Reshape": 2,
+        "Constant": 2,
+        "RNN": 2,
+        "Concat": 1,
+    }
     assert not layers({"x": floats(5, 1, 3)}, network, tmp_path)["Transpose"]
+
+
+def one_place(b: Builder, x: ir.Value) -> ir.Value:
+    chosen = b.op("Gather", x, np.array(2), axis=1)
+    return b.op("Where", b.op("Greater", chosen, np.zeros(6, np.float32)), chosen, b.like(x, -1))
+
+
+def test_one_place_of_the_last_axis(tmp_path: Path) -> None:
+    found = layers({"x": floats(6, 4) - 0.5}, one_place, tmp_path)
+    assert (found["Gather"], found["Reshape"]) == (1, 1)
+    gather = next(x for x in read_ir(tmp_path / "m.txt").layers if x.type == "Gather")
+    assert list(gather.outputs[0].shape) == [6, 1]
+
+
+@pytest.mark.judges
+def test_one_place_of_the_last_axis_in_the_executor(tmp_path: Path) -> None:
+    x = floats(6, 4) - 0.5
+    layers({"x": x}, one_place, tmp_path)
+    (found,) = run_in("zhouyi-vendor", tmp_path / "m.txt", {"x": x}).values()
+    np.testing.assert_allclose(found, np.where(x[:, 2] > 0, x[:, 2], -1), 1e-5)
+
+
+@pytest.mark.parametrize("target", ["zhouyi", "zhouyi+int8"])
+def test_a_network_without_inputs_is_refused(target: str, tmp_path: Path) -> None:
+    model, b = new_model("m")
+    b.output(b.op("Relu", b.const(floats(3))))
+    with pytest.raises(UnsupportedError, match="has no inputs"):
+        converter.save(Model(model, "onnx"), tmp_path / "m.txt", target)

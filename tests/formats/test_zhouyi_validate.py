@@ -1,11 +1,19 @@
-"""Zhouyi Compass IR: what `validate` says about documents that can be read but are not sound, and the table of layer types behind it."""
+"""Zhouyi Compass IR: what `validate` says about documents that can be read but are not sound, and
+the table of layer types behind it.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from converter.formats.zhouyi.codec import parse_ir
-from converter.formats.zhouyi.operators import Operator, common, find_operator, operators, type_aliases
+from converter.formats.zhouyi.operators import (
+    Operator,
+    common,
+    find_operator,
+    operators,
+    type_aliases,
+)
 from converter.formats.zhouyi.validate import _TYPES, validate
 
 TEXT = """model_name=m
@@ -76,7 +84,10 @@ def test_sound() -> None:
 CASES = {
     "layer_type=Pooling": (
         "layer_type=Poling",
-        ['error[R130] the layer type Poling is not known at line 18  layer "y" (Poling) (help: is Pooling meant?)'],
+        [
+            'error[R130] the layer type Poling is not known at line 18  layer "y" (Poling) '
+            "(help: is Pooling meant?)"
+        ],
     ),
     "kernel_x=2": (
         "kernal_x=2",
@@ -85,11 +96,29 @@ CASES = {
             f"error[R131] Pooling needs the key kernel_x at line 16{Y}",
         ],
     ),
-    "kernel_y=2": ("kernel_y=2\nlayer_colour=1", [f"error[R111] Pooling has no key layer_colour at line 27{Y}"]),
-    "stride_x=2": ("stride_x=2.0", [f"error[R110] stride_x should be an integer, not '2.0' at line 27{Y}"]),
-    "ceil_mode=false": ("ceil_mode=maybe", [f"error[R110] ceil_mode should be true or false, not 'maybe' at line 36{Y}"]),
-    "method=AVG": ("method=AVERAGE", [f"error[R110] method is AVERAGE, which is none of AVG, MAX, L1, L2 at line 35{Y}"]),
-    "biases_size=12": ("biases_size=13", [f"error[R103] the constant biases: float32 [3] takes 12 bytes, the size is 13 at line 50{Z}"]),
+    "kernel_y=2": (
+        "kernel_y=2\nlayer_colour=1",
+        [f"error[R111] Pooling has no key layer_colour at line 27{Y}"],
+    ),
+    "stride_x=2": (
+        "stride_x=2.0",
+        [f"error[R110] stride_x should be an integer, not '2.0' at line 27{Y}"],
+    ),
+    "ceil_mode=false": (
+        "ceil_mode=maybe",
+        [f"error[R110] ceil_mode should be true or false, not 'maybe' at line 36{Y}"],
+    ),
+    "method=AVG": (
+        "method=AVERAGE",
+        [f"error[R110] method is AVERAGE, which is none of AVG, MAX, L1, L2 at line 35{Y}"],
+    ),
+    "biases_size=12": (
+        "biases_size=13",
+        [
+            "error[R103] the constant biases: float32 [3] takes 12 bytes, the size is 13 at "
+            f"line 50{Z}"
+        ],
+    ),
     "biases_shape=[3]\n": (
         "",
         [
@@ -98,30 +127,66 @@ CASES = {
     ),
     "biases_type=float32\n": (
         "biases_type=float32\nbias_type=int8\nbias_offset=20\nbias_size=3\nbias_shape=[3]\n",
-        [f"warning[R111] BiasAdd has no key bias_offset at line 50{Z} (help: is biases_offset meant?)"],
+        [
+            f"warning[R111] BiasAdd has no key bias_offset at line 50{Z} (help: is "
+            "biases_offset meant?)"
+        ],
     ),
-    "layer_number=3": ("layer_number=4", ["warning[R105] layer_number is 4, there are 3 layers at line 2"]),
-    "output_tensors=[z_0]": ("output_tensors=[zz_0]", ["error[R105] output_tensors names zz_0, which no layer writes at line 4 (help: is z_0 meant?)"]),
-    "layer_bottom=[y_0]": ("layer_bottom=[yy_0]", [f"error[R105] yy_0 is read, but no layer writes it at line 42{Z} (help: is y_0 meant?)"]),
+    "layer_number=3": (
+        "layer_number=4",
+        ["warning[R105] layer_number is 4, there are 3 layers at line 2"],
+    ),
+    "output_tensors=[z_0]": (
+        "output_tensors=[zz_0]",
+        [
+            "error[R105] output_tensors names zz_0, which no layer writes at line 4 (help: "
+            "is z_0 meant?)"
+        ],
+    ),
+    "layer_bottom=[y_0]": (
+        "layer_bottom=[yy_0]",
+        [f"error[R105] yy_0 is read, but no layer writes it at line 42{Z} (help: is y_0 meant?)"],
+    ),
     "layer_bottom_shape=[[1,2,2,3]]": (
         "layer_bottom_shape=[[1,2,2,4]]",
-        [f'error[R105] y_0 is read with shape [1, 2, 2, 4] and written with [1, 2, 2, 3] by "y" at line 43{Z}'],
+        [
+            "error[R105] y_0 is read with shape [1, 2, 2, 4] and written with [1, 2, 2, 3] "
+            f'by "y" at line 43{Z}'
+        ],
     ),
     "layer_bottom_type=[float32]\nlayer_top=[y_0]": (
         "layer_bottom_type=[int8]\nlayer_top=[y_0]",
         [f'error[R105] x_0 is read with type int8 and written with float32 by "x" at line 21{Y}'],
     ),
-    "layer_top=[z_0]": ("layer_top=[y_0]", ["error[R105] output_tensors names z_0, which no layer writes at line 4"]),
-    "layer_name=z": ("layer_name=y", ['warning[R105] layer_name y stands twice, first in line 17 at line 40  layer "y" (BiasAdd)']),
-    "layer_id=2": ("layer_id=0", [f"warning[R105] layer_id 0 stands twice, first in line 6 at line 39{Z}"]),
+    "layer_top=[z_0]": (
+        "layer_top=[y_0]",
+        ["error[R105] output_tensors names z_0, which no layer writes at line 4"],
+    ),
+    "layer_name=z": (
+        "layer_name=y",
+        [
+            'warning[R105] layer_name y stands twice, first in line 17 at line 40  layer "y" '
+            "(BiasAdd)"
+        ],
+    ),
+    "layer_id=2": (
+        "layer_id=0",
+        [f"warning[R105] layer_id 0 stands twice, first in line 6 at line 39{Z}"],
+    ),
     "layer_bottom=[x_0]": ("layer_bottom=[x_0,x_0]", []),
-    "layer_top_shape=[[1,4,4,3]]": ("layer_top_shape=[[-1,4,4,3]]", [f"error[R105] the shape [-1, 4, 4, 3] of x_0 has a negative dimension at line 13{X}"]),
+    "layer_top_shape=[[1,4,4,3]]": (
+        "layer_top_shape=[[-1,4,4,3]]",
+        [f"error[R105] the shape [-1, 4, 4, 3] of x_0 has a negative dimension at line 13{X}"],
+    ),
 }
 # these have consequences elsewhere in the document, which are findings as well
 MORE = {
     "layer_top=[z_0]": [f'error[R105] the tensor y_0 is written twice, first by "y" at line 45{Z}'],
     "layer_bottom=[x_0]": [f"warning[R105] Pooling has 1 inputs, layer_bottom has 2 at line 19{Y}"],
-    "layer_top_shape=[[1,4,4,3]]": [f'error[R105] x_0 is read with shape [1, 4, 4, 3] and written with [-1, 4, 4, 3] by "x" at line 20{Y}'],
+    "layer_top_shape=[[1,4,4,3]]": [
+        "error[R105] x_0 is read with shape [1, 4, 4, 3] and written with [-1, 4, 4, 3] by "
+        f'"x" at line 20{Y}'
+    ],
 }
 
 
@@ -130,15 +195,19 @@ def test_findings(old: str) -> None:
     new, expected = CASES[old]
     text = TEXT.replace(old, new, 1)
     if old == "layer_bottom=[x_0]":
-        text = text.replace("layer_bottom_shape=[[1,4,4,3]]", "layer_bottom_shape=[[1,4,4,3],[1,4,4,3]]").replace(
-            "layer_bottom_type=[float32]", "layer_bottom_type=[float32,float32]", 1
-        )
+        text = text.replace(
+            "layer_bottom_shape=[[1,4,4,3]]", "layer_bottom_shape=[[1,4,4,3],[1,4,4,3]]"
+        ).replace("layer_bottom_type=[float32]", "layer_bottom_type=[float32,float32]", 1)
     assert sorted(findings(text)) == sorted(expected + MORE.get(old, []))
 
 
 def test_circle() -> None:
-    text = TEXT.replace("layer_bottom=[x_0]", "layer_bottom=[z_0]").replace("[[1,4,4,3]]", "[[1,2,2,3]]")
-    assert findings(text) == [f'error[R105] layers wait for each other in a circle: "y", "z" at line 19{Y}']
+    text = TEXT.replace("layer_bottom=[x_0]", "layer_bottom=[z_0]").replace(
+        "[[1,4,4,3]]", "[[1,2,2,3]]"
+    )
+    assert findings(text) == [
+        f'error[R105] layers wait for each other in a circle: "y", "z" at line 19{Y}'
+    ]
 
 
 def test_any_order_is_sound() -> None:
@@ -148,14 +217,23 @@ def test_any_order_is_sound() -> None:
 
 def test_bodies_see_the_tensors_of_the_main_graph() -> None:
     body = TEXT.split("\n\n")[3].replace("z_0", "b_0").replace("offset=0", "offset=12")
-    text = TEXT + "\nsubgraph_name=body\nlayer_number=1\ninput_tensors=[]\noutput_tensors=[b_0]\n\n" + body
+    text = (
+        TEXT
+        + "\nsubgraph_name=body\nlayer_number=1\ninput_tensors=[]\noutput_tensors=[b_0]\n\n"
+        + body
+    )
     assert findings(text) == []
-    assert findings(text.replace("offset=12", "offset=8")) == [f'error[R103] the constant biases (8..20) overlaps biases of "z" (0..12) at line 68{Z}']
+    assert findings(text.replace("offset=12", "offset=8")) == [
+        f'error[R103] the constant biases (8..20) overlaps biases of "z" (0..12) at line 68{Z}'
+    ]
 
 
 def test_too_few_inputs() -> None:
     text = TEXT.replace("Pooling", "MatMul").replace("kernel_x=2", "trans_a=false\ntrans_b=false")
-    assert 'error[R131] MatMul needs 2 inputs, layer_bottom has 1 at line 19  layer "y" (MatMul)' in findings(text)
+    assert (
+        'error[R131] MatMul needs 2 inputs, layer_bottom has 1 at line 19  layer "y" (MatMul)'
+        in findings(text)
+    )
 
 
 def test_other_spellings_of_the_document_are_known() -> None:
@@ -199,7 +277,16 @@ def check_part(part: Operator) -> None:
     names = [*part.attributes, *(a for x in part.attributes.values() for a in x.aliases)]
     assert len(names) == len(set(names)), part.name
     for a in part.attributes.values():
-        assert set(a.type.split("|")) <= set(_TYPES) and a.part in ("both", "float", "int"), (part.name, a.name)
-        assert a.default is None or any(_TYPES[t](a.default) for t in a.type.split("|")) or a.type == "ints", (part.name, a.name)
+        assert set(a.type.split("|")) <= set(_TYPES) and a.part in ("both", "float", "int"), (
+            part.name,
+            a.name,
+        )
+        assert (
+            a.default is None
+            or any(_TYPES[t](a.default) for t in a.type.split("|"))
+            or a.type == "ints"
+        ), (part.name, a.name)
         assert not a.values or a.default is None or a.default in a.values, (part.name, a.name)
-        assert not set(a.value_aliases) & set(a.values) and set(a.value_aliases.values()) <= set(a.values), (part.name, a.name)
+        assert not set(a.value_aliases) & set(a.values) and set(a.value_aliases.values()) <= set(
+            a.values
+        ), (part.name, a.name)

@@ -1,4 +1,6 @@
-"""The shared graph: building, inference, names, promises, extension operators, fixing of input shapes."""
+"""The shared graph: building, inference, names, promises, extension operators, fixing of input
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,27 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from converter.errors import UnsupportedError, UsageError
+from converter.api import Model
+from converter.errors import MappingError, UnsupportedError, UsageError
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN
 from converter.graph.build import Builder, as_array, attribute, attrs_of, builder_before, new_model
-from converter.graph.extensions import CATALOGUE, bind, catalogue, expand_all, extension, function_for, lookup, opaque, unbind
+from converter.graph.extensions import (
+    CATALOGUE,
+    bind,
+    catalogue,
+    expand_all,
+    extension,
+    function_for,
+    lookup,
+    opaque,
+    unbind,
+)
 from converter.graph.infer import InferenceError, constant, infer, known, rank_of, shape_of
 from converter.graph.invariants import violations
 from converter.graph.names import Names, public_name, set_public_name
 from converter.graph.shapes import fix_inputs, infer_all
 from converter.graph.walk import all_graphs, all_nodes
-from converter.mapping.node import MappingError
-from converter.model import Model
-from converter.passes.channels_last import to_last
+from converter.passes.channels_last import to_nhwc
 
 T = ir.DataType
 
@@ -37,8 +48,24 @@ def x_of(b: Builder, *shape: Any, dtype: ir.DataType = T.FLOAT, name: str = "x")
     return b.input(name, dtype, shape)
 
 
-NUMBERS = [(1, np.int64), ([1, 2], np.int64), ([], np.int64), (1.5, np.float32), ([1, 2.5], np.float32), (True, np.bool_)]
-ATTRIBUTES = [(1, "INT"), (True, "INT"), (1.0, "FLOAT"), (np.float32(1), "FLOAT"), ("s", "STRING"), ([], "INTS"), ([1], "INTS"), ([1, 2.0], "FLOATS")]
+NUMBERS = [
+    (1, np.int64),
+    ([1, 2], np.int64),
+    ([], np.int64),
+    (1.5, np.float32),
+    ([1, 2.5], np.float32),
+    (True, np.bool_),
+]
+ATTRIBUTES = [
+    (1, "INT"),
+    (True, "INT"),
+    (1.0, "FLOAT"),
+    (np.float32(1), "FLOAT"),
+    ("s", "STRING"),
+    ([], "INTS"),
+    ([1], "INTS"),
+    ([1, 2.0], "FLOATS"),
+]
 ATTRIBUTES += [(["a"], "STRINGS"), (np.zeros(2), "TENSOR")]
 
 
@@ -49,10 +76,15 @@ class TestBuilder:
 
     def test_arrays_keep_their_type_and_memory(self, b: Builder) -> None:
         weights = np.arange(6, dtype=np.float64).reshape(2, 3).T
-        assert np.shares_memory(constant(b.const(weights)), weights) and constant(b.const(weights)).dtype == np.float64
+        assert (
+            np.shares_memory(constant(b.const(weights)), weights)
+            and constant(b.const(weights)).dtype == np.float64
+        )
 
     def test_types_and_shapes_at_once(self, b: Builder) -> None:
-        y = b.op("Conv", x_of(b, "N", 3, 8, 8), np.zeros((4, 3, 3, 3), np.float32), pads=[1, 1, 1, 1])
+        y = b.op(
+            "Conv", x_of(b, "N", 3, 8, 8), np.zeros((4, 3, 3, 3), np.float32), pads=[1, 1, 1, 1]
+        )
         assert y.dtype == T.FLOAT and str(y.shape) == "[N,4,8,8]"
 
     def test_attributes_in_the_types_of_the_schema(self, b: Builder) -> None:
@@ -67,7 +99,9 @@ class TestBuilder:
     def test_attrs_of_gives_python_values(self, b: Builder) -> None:
         y = b.op("Pad", x_of(b, 2), [1, 1], mode="edge")
         assert attrs_of(y.producer()) == {"mode": "edge"}
-        assert attrs_of(b.op("MaxPool", x_of(b, 1, 1, 4), kernel_shape=(2,)).producer()) == {"kernel_shape": [2]}
+        assert attrs_of(b.op("MaxPool", x_of(b, 1, 1, 4), kernel_shape=(2,)).producer()) == {
+            "kernel_shape": [2]
+        }
 
     def test_several_outputs(self, b: Builder) -> None:
         left, right = b.ops("Split", x_of(b, 4), axis=0, num_outputs=2, outputs=2, names=("left",))
@@ -75,7 +109,10 @@ class TestBuilder:
 
     def test_optional_inputs(self, b: Builder) -> None:
         node = b.op("Clip", x_of(b, 2), None, np.float32(6)).producer()
-        assert node.inputs[1] is None and len(b.op("Clip", x_of(b, 2), None, None).producer().inputs) == 1
+        assert (
+            node.inputs[1] is None
+            and len(b.op("Clip", x_of(b, 2), None, None).producer().inputs) == 1
+        )
 
     def test_like(self, b: Builder) -> None:
         assert b.like(x_of(b, 2, dtype=T.FLOAT16), 3).dtype == T.FLOAT16
@@ -85,7 +122,11 @@ class TestBuilder:
             y = b.op("Relu", x_of(b, 2))
         z = builder_before(y.producer(), b.names).op("Neg", b.graph.inputs[0])
         assert [n.op_type for n in b.graph] == ["Neg", "Relu"]
-        assert z.producer().metadata_props == {"netconv.format": "coreml", "netconv.layer": "l1", "netconv.type": "activation"}
+        assert z.producer().metadata_props == {
+            "netconv.format": "coreml",
+            "netconv.layer": "l1",
+            "netconv.type": "activation",
+        }
         assert b.op("Neg", y).producer().metadata_props == {}
 
     def test_outputs_of_every_kind(self, b: Builder) -> None:
@@ -93,7 +134,12 @@ class TestBuilder:
         x = x_of(b, 2)
         y = b.op("Relu", x)
         b.output(y, y, x, b.const([1.0]))
-        assert [v.producer().op_type for v in b.graph.outputs] == ["Relu", "Identity", "Identity", "Identity"]
+        assert [v.producer().op_type for v in b.graph.outputs] == [
+            "Relu",
+            "Identity",
+            "Identity",
+            "Identity",
+        ]
         assert len({v.name for v in b.graph.outputs}) == 4
 
     def test_contradicting_inputs(self, b: Builder) -> None:
@@ -110,7 +156,11 @@ class TestKnownValues:
 
     def test_known_part_of_a_symbolic_shape(self, b: Builder) -> None:
         x = x_of(b, "N", 3, 4)
-        assert known(b.op("Shape", x)) is None and known(b.op("Shape", x, start=1)).tolist() == [3, 4] and known(b.op("Size", x)) is None
+        assert (
+            known(b.op("Shape", x)) is None
+            and known(b.op("Shape", x, start=1)).tolist() == [3, 4]
+            and known(b.op("Size", x)) is None
+        )
 
     def test_a_choice_among_known_and_unknown_dimensions(self, b: Builder) -> None:
         shape = b.op("Shape", x_of(b, "n", 3, 8, 9))
@@ -123,7 +173,11 @@ class TestKnownValues:
 
     def test_weights_are_not_evaluated(self, b: Builder) -> None:
         large = b.const(np.zeros(5000, np.float32))
-        assert known(large) is None and constant(large).shape == (5000,) and known(b.op("Neg", large)) is None
+        assert (
+            known(large) is None
+            and constant(large).shape == (5000,)
+            and known(b.op("Neg", large)) is None
+        )
 
     def test_random_numbers_are_not_known(self, b: Builder) -> None:
         assert known(b.op("RandomNormal", shape=[2])) is None
@@ -136,16 +190,35 @@ class TestKnownValues:
 class TestNames:
     def test_fresh(self) -> None:
         names = Names()
-        assert [names.fresh(n) for n in ("a", "a", "a_1", "a", "")] == ["a", "a_1", "a_1_1", "a_2", "v"]
+        assert [names.fresh(n) for n in ("a", "a", "a_1", "a", "")] == [
+            "a",
+            "a_1",
+            "a_1_1",
+            "a_2",
+            "v",
+        ]
 
     def test_names_of_a_model(self) -> None:
         model, b = new_model()
         x = x_of(b, 2)
         body = b.body("then")
         body.output(body.op("Relu", x, name="inner"))
-        b.output(b.op("If", b.const(True, "flag"), then_branch=body.graph, else_branch=body.graph.clone(allow_outer_scope_values=True), name="y"))
+        b.output(
+            b.op(
+                "If",
+                b.const(True, "flag"),
+                then_branch=body.graph,
+                else_branch=body.graph.clone(allow_outer_scope_values=True),
+                name="y",
+            )
+        )
         names = Names(model)
-        assert [names.fresh(n) for n in ("x", "inner", "flag", "y")] == ["x_1", "inner_1", "flag_1", "y_1"]
+        assert [names.fresh(n) for n in ("x", "inner", "flag", "y")] == [
+            "x_1",
+            "inner_1",
+            "flag_1",
+            "y_1",
+        ]
 
     def test_many_names_take_linear_time(self) -> None:
         names = Names()
@@ -207,7 +280,9 @@ def temporary() -> Any:
 @pytest.fixture
 def twice(temporary: None) -> None:
     @extension
-    def TestTwice(b: Builder, x: ir.Value, y: ir.Value | None = None, *, factor: float = 2.0, name: str = "") -> ir.Value:
+    def TestTwice(
+        b: Builder, x: ir.Value, y: ir.Value | None = None, *, factor: float = 2.0, name: str = ""
+    ) -> ir.Value:
         """x * factor, plus y."""
         if x.shape is None:
             raise MappingError("TestTwice needs a rank")
@@ -229,7 +304,11 @@ def twice(temporary: None) -> None:
 class TestExtensions:
     def test_the_entry(self) -> None:
         entry = lookup("TestTwice")
-        assert entry.inputs == ("x", "y") and entry.attributes == {"factor": 2.0, "name": ""} and entry.doc == "x * factor, plus y."
+        assert (
+            entry.inputs == ("x", "y")
+            and entry.attributes == {"factor": 2.0, "name": ""}
+            and entry.doc == "x * factor, plus y."
+        )
         assert not entry.opaque and not entry.variadic and lookup("TestNothing") is None
 
     def test_two_of_a_name(self) -> None:
@@ -252,7 +331,10 @@ class TestExtensions:
         then, other = b.body("then"), b.body("other")
         then.output(then.ext("TestTwice", y, None, factor=5))
         other.output(other.op("Neg", y))
-        b.output(b.op("If", flag, then_branch=then.graph, else_branch=other.graph), b.ext("TestTwice", b.op("Unsqueeze", y, [0])))
+        b.output(
+            b.op("If", flag, then_branch=then.graph, else_branch=other.graph),
+            b.ext("TestTwice", b.op("Unsqueeze", y, [0])),
+        )
         return model, b
 
     def run(self, model: ir.Model) -> list[Any]:
@@ -263,7 +345,9 @@ class TestExtensions:
         assert self.run(self.model()[0]) == [[80, 160], [[32, 64]]]
 
     def test_bound_functions_are_told_apart(self) -> None:
-        """Other attributes, other ranks, other inputs: other functions, named by a letter and a hash; the same in bodies."""
+        """Other attributes, other ranks, other inputs: other functions, named by a letter and a
+        hash; the same in bodies.
+        """
         model, _ = self.model()
         bind(model)
         onnx.checker.check_model(ir.to_proto(model), full_check=True)
@@ -285,7 +369,13 @@ class TestExtensions:
 
     def test_foreign_functions_stay(self) -> None:
         model, _ = self.model()
-        foreign = ir.Function("other", "F", "", graph=ir.Graph([], [], nodes=[], opset_imports={"": 21}), attributes=[])
+        foreign = ir.Function(
+            "other",
+            "F",
+            "",
+            graph=ir.Graph([], [], nodes=[], opset_imports={"": 21}),
+            attributes=[],
+        )
         model.functions[foreign.identifier()] = foreign
         bind(model), unbind(model)
         assert list(model.functions) == [foreign.identifier()]
@@ -310,9 +400,13 @@ class TestExtensions:
         go, carried = body.input("go", T.BOOL, []), body.input("carried", T.FLOAT, [2])
         body.output(body.op("Identity", go), body.ext("TestTwice", carried))
         b.output(b.op("Loop", 3, True, x, body=body.graph))
-        assert Model(model, "onnx").run({"x": np.ones(2, np.float32)})[model.graph.outputs[0].name].tolist() == [8, 8]
+        assert Model(model, "onnx").run({"x": np.ones(2, np.float32)})[
+            model.graph.outputs[0].name
+        ].tolist() == [8, 8]
         expand_all(model, Names(model))
-        assert Model(model, "onnx").run({"x": np.ones(2, np.float32)})[model.graph.outputs[0].name].tolist() == [8, 8]
+        assert Model(model, "onnx").run({"x": np.ones(2, np.float32)})[
+            model.graph.outputs[0].name
+        ].tolist() == [8, 8]
 
     def test_opaque_operators_do_not_run(self) -> None:
         model, b = new_model()
@@ -326,10 +420,16 @@ class TestExtensions:
     def test_twins_expand_to_transposes(self) -> None:
         model, b = new_model()
         b.output(b.op("MaxPool", x_of(b, 1, 3, 4, 4), kernel_shape=[2, 2]))
-        to_last(model)
+        to_nhwc(model)
         assert [n.domain for n in model.graph if n.op_type == "MaxPool"] == [CHANNELS_LAST_DOMAIN]
         expand_all(model, Names(model))
-        assert [n.op_type for n in model.graph] == ["Transpose", "Transpose", "MaxPool", "Transpose", "Transpose"]
+        assert [n.op_type for n in model.graph] == [
+            "Transpose",
+            "Transpose",
+            "MaxPool",
+            "Transpose",
+            "Transpose",
+        ]
 
 
 def test_every_catalogue_entry_is_documented() -> None:
@@ -342,7 +442,11 @@ class TestFixInputs:
         x, y = x_of(b, "N", 3, "H"), x_of(b, "N", 3, 1, name="y")
         b.output(b.op("Add", x, y))
         assert fix_inputs(model, {"x": [2, 3, 8]}) == []
-        assert [str(v.shape) for v in [*model.graph.inputs, *model.graph.outputs]] == ["[2,3,8]", "[2,3,1]", "[2,3,8]"]
+        assert [str(v.shape) for v in [*model.graph.inputs, *model.graph.outputs]] == [
+            "[2,3,8]",
+            "[2,3,1]",
+            "[2,3,8]",
+        ]
 
     def test_shape_arithmetic_becomes_known(self) -> None:
         model, b = new_model()
@@ -356,7 +460,9 @@ class TestFixInputs:
         x = x_of(b, "N")
         set_public_name(x, "image:0")
         b.output(b.op("Relu", x))
-        assert fix_inputs(model, {"image:0": [3], "other": [1]}) == ["other"] and shape_of(model.graph.outputs[0]) == (3,)
+        assert fix_inputs(model, {"image:0": [3], "other": [1]}) == ["other"] and shape_of(
+            model.graph.outputs[0]
+        ) == (3,)
 
     def test_unknown_rank(self) -> None:
         model, b = new_model()
@@ -398,7 +504,9 @@ class TestFixInputs:
 
 
 class TestLoops:
-    def loop(self, write: Callable[[Builder, ir.Value], ir.Value], *shape: Any, trips: int = 3) -> ir.Model:
+    def loop(
+        self, write: Callable[[Builder, ir.Value], ir.Value], *shape: Any, trips: int = 3
+    ) -> ir.Model:
         """A loop whose body declares nothing about what it carries."""
         model, b = new_model()
         x = x_of(b, *shape)
@@ -416,20 +524,34 @@ class TestLoops:
 
     def test_what_keeps_its_shape_has_it_inside(self) -> None:
         model = self.loop(lambda b, v: b.op("Relu", b.op("Neg", v)), 2, 3)
-        assert [shape_of(v) for v in (model.graph.outputs[0], next(all_graphs(model.graph)).node(0).outputs[0])] == [(2, 3)] * 2
+        assert [
+            shape_of(v)
+            for v in (model.graph.outputs[0], next(all_graphs(model.graph)).node(0).outputs[0])
+        ] == [(2, 3)] * 2
         inner = list(all_graphs(model.graph))[1]
         assert shape_of(inner.inputs[2]) == (2, 3)
 
     def test_what_grows_does_not(self) -> None:
         model = self.loop(lambda b, v: b.op("Concat", v, v, axis=0), 2, 3)
-        assert [d if isinstance(d, int) else None for d in model.graph.outputs[0].shape] == [None, 3]
-        assert Model(model, "onnx").run({"x": np.ones((2, 3), np.float32)})[model.graph.outputs[0].name].shape == (16, 3)
+        assert [d if isinstance(d, int) else None for d in model.graph.outputs[0].shape] == [
+            None,
+            3,
+        ]
+        assert Model(model, "onnx").run({"x": np.ones((2, 3), np.float32)})[
+            model.graph.outputs[0].name
+        ].shape == (16, 3)
 
     def test_shapes_known_from_a_wrong_assumption_are_forgotten(self) -> None:
-        model = self.loop(lambda b, v: b.op("Concat", v, b.op("Expand", np.float32(0), b.op("Shape", v)), axis=0), 1, 3)
+        model = self.loop(
+            lambda b, v: b.op("Concat", v, b.op("Expand", np.float32(0), b.op("Shape", v)), axis=0),
+            1,
+            3,
+        )
         inner = list(all_graphs(model.graph))[1]
         assert all(known(o) is None for n in inner for o in n.outputs if n.op_type == "Shape")
-        assert Model(model, "onnx").run({"x": np.ones((1, 3), np.float32)})[model.graph.outputs[0].name].shape == (8, 3)
+        assert Model(model, "onnx").run({"x": np.ones((1, 3), np.float32)})[
+            model.graph.outputs[0].name
+        ].shape == (8, 3)
 
 
 def test_inference_keeps_what_it_cannot_find_out(b: Builder) -> None:
@@ -439,15 +561,37 @@ def test_inference_keeps_what_it_cannot_find_out(b: Builder) -> None:
 
 
 @pytest.mark.parametrize(
-    "source, target", [("float32", "int32"), ("float64", "int64"), ("float16", "uint16"), ("bfloat16", "int16"), ("float32", "uint32"), ("int8", "uint8")]
+    "source, target",
+    [
+        ("float32", "int32"),
+        ("float64", "int64"),
+        ("float16", "uint16"),
+        ("bfloat16", "int16"),
+        ("float32", "uint32"),
+        ("int8", "uint8"),
+    ],
 )
 def test_bit_cast_against_numpy(source: str, target: str) -> None:
     """Both ways, on numbers of every size, subnormal ones, zeros of both signs and infinities."""
     first, second = (np.dtype(getattr(ml_dtypes, t, t)) for t in (source, target))
     width = first.itemsize * 8
-    bits = np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64).astype(f"u{width // 8}")
-    bits = np.concatenate([bits, bits >> (width // 2), bits & ((1 << (width - 6)) - 1), np.array([0, 1, 1 << (width - 1)], bits.dtype)])
-    numbers = np.concatenate([bits.view(first), np.array([np.inf, -np.inf, 1, -2], first) if width > 8 else np.zeros(0, first)])
+    bits = (
+        np.random.default_rng(0).integers(0, 2**63, 500, dtype=np.uint64).astype(f"u{width // 8}")
+    )
+    bits = np.concatenate(
+        [
+            bits,
+            bits >> (width // 2),
+            bits & ((1 << (width - 6)) - 1),
+            np.array([0, 1, 1 << (width - 1)], bits.dtype),
+        ]
+    )
+    numbers = np.concatenate(
+        [
+            bits.view(first),
+            np.array([np.inf, -np.inf, 1, -2], first) if width > 8 else np.zeros(0, first),
+        ]
+    )
     with np.errstate(invalid="ignore"):
         numbers = numbers[numbers == numbers]
     for data, to in ((numbers, second), (numbers.view(second), first)):
@@ -455,7 +599,9 @@ def test_bit_cast_against_numpy(source: str, target: str) -> None:
         x = b.input("x", ir.DataType.from_numpy(data.dtype), [len(data)])
         b.output(b.ext("BitCast", x, to=int(ir.DataType.from_numpy(to))))
         (found,) = Model(model, "onnx").run({"x": data}).values()
-        np.testing.assert_array_equal(np.asarray(found).view(f"u{width // 8}"), data.view(f"u{width // 8}"))
+        np.testing.assert_array_equal(
+            np.asarray(found).view(f"u{width // 8}"), data.view(f"u{width // 8}")
+        )
 
 
 def test_one_element_that_is_looked_up_is_a_scalar() -> None:
@@ -468,11 +614,20 @@ def test_one_element_that_is_looked_up_is_a_scalar() -> None:
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
 def test_windows_that_begin_in_the_padding_at_the_end_are_not_counted(kind: str) -> None:
     """onnxruntime is the witness of the sizes."""
-    for size, kernel, stride, begin, end in itertools.product(range(1, 6), (1, 2, 3), (1, 2, 3), (0, 1), (0, 1)):
+    for size, kernel, stride, begin, end in itertools.product(
+        range(1, 6), (1, 2, 3), (1, 2, 3), (0, 1), (0, 1)
+    ):
         if max(begin, end) >= kernel or size + begin + end < kernel:
             continue
         model, b = new_model()
-        y = b.op(kind, b.input("x", ir.DataType.FLOAT, [1, 1, size]), kernel_shape=[kernel], strides=[stride], pads=[begin, end], ceil_mode=1)
+        y = b.op(
+            kind,
+            b.input("x", ir.DataType.FLOAT, [1, 1, size]),
+            kernel_shape=[kernel],
+            strides=[stride],
+            pads=[begin, end],
+            ceil_mode=1,
+        )
         b.output(y)
         (result,) = Model(model, "test").run({"x": np.ones((1, 1, size), np.float32)}).values()
         assert shape_of(y) == result.shape

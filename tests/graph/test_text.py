@@ -10,12 +10,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from converter.api import Model
 from converter.errors import ReadError
 from converter.graph.build import new_model
 from converter.graph.invariants import violations
 from converter.graph.text import parse_text, print_text, weights_of
-from converter.model import Model
-from converter.passes.channels_last import to_last
+from converter.passes.channels_last import to_nhwc
 
 T = ir.DataType
 
@@ -23,7 +23,14 @@ T = ir.DataType
 def sample() -> ir.Model:
     model, b = new_model()
     x = b.input("x", T.FLOAT, [1, 4, 8, 8])
-    y = b.op("Conv", x, np.arange(96, dtype=np.float32).reshape(4, 4, 3, 2) / 50, np.ones(4, np.float32), pads=[1, 0, 1, 1], name="layer/1:0")
+    y = b.op(
+        "Conv",
+        x,
+        np.arange(96, dtype=np.float32).reshape(4, 4, 3, 2) / 50,
+        np.ones(4, np.float32),
+        pads=[1, 0, 1, 1],
+        name="layer/1:0",
+    )
     y = b.op("Clip", y, None, np.float32(1 / 3))
     b.output(b.op("Elu", b.ext("ShuffleChannels", y, group=2), alpha=0.1))
     return model
@@ -31,18 +38,28 @@ def sample() -> ir.Model:
 
 def same_numbers(a: ir.Model, b: ir.Model, *feeds: Any) -> None:
     named = dict(zip([v.name for v in a.graph.inputs], feeds, strict=True))
-    for left, right in zip(Model(a, "onnx").run(named).values(), Model(b, "onnx").run(named).values(), strict=True):
+    for left, right in zip(
+        Model(a, "onnx").run(named).values(), Model(b, "onnx").run(named).values(), strict=True
+    ):
         np.testing.assert_array_equal(left, right)
 
 
 def test_looks_like_this() -> None:
     model, b = new_model()
     x = b.input("x", T.FLOAT, ["N", 3])
-    b.output(b.op("Relu", b.op("MatMul", x, np.arange(18, dtype=np.float32).reshape(3, 6), name="mm"), name="y"))
+    b.output(
+        b.op(
+            "Relu",
+            b.op("MatMul", x, np.arange(18, dtype=np.float32).reshape(3, 6), name="mm"),
+            name="y",
+        )
+    )
     assert print_text(model) == (
-        '<\n   ir_version: 10,\n   opset_import: ["" : 21, "netconv" : 1],\n   producer_name: "netconv"\n>\n'
+        '<\n   ir_version: 10,\n   opset_import: ["" : 21, "netconv" : 1],\n   '
+        'producer_name: "netconv"\n>\n'
         "main (float[N,3] x) => (float[N,6] y) \n"
-        '   <float[3,6] const = ["location": "const", "sha256": "e2fea6553423387a"], float[N,6] mm>\n'
+        '   <float[3,6] const = ["location": "const", "sha256": "e2fea6553423387a"], '
+        "float[N,6] mm>\n"
         "{\n   mm = MatMul (x, const)\n   y = Relu (mm)\n}\n"
     )
 
@@ -64,7 +81,7 @@ def test_without_types_they_are_inferred() -> None:
 
 def test_channels_last_dialect() -> None:
     model = sample()
-    to_last(model)
+    to_nhwc(model)
     text = print_text(model)
     assert "netconv.channels_last.Conv" in text
     back = parse_text(text, weights_of(model))
@@ -86,7 +103,18 @@ def test_bodies() -> None:
     same_numbers(model, back, np.array(True), np.ones((2, 20), np.float32))
 
 
-DTYPES = [np.float16, np.int8, np.uint8, np.int64, np.bool_, np.float64, np.complex64, ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.float8_e4m3fn]
+DTYPES = [
+    np.float16,
+    np.int8,
+    np.uint8,
+    np.int64,
+    np.bool_,
+    np.float64,
+    np.complex64,
+    ml_dtypes.bfloat16,
+    ml_dtypes.int4,
+    ml_dtypes.float8_e4m3fn,
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -114,7 +142,9 @@ def test_zeros_take_no_memory() -> None:
 
 def test_small_changes_show() -> None:
     model, text = sample(), print_text(sample())
-    next(v for v in model.graph.initializers.values() if v.const_value.size > 16).const_value.numpy()[0, 0, 0, 0] += 1
+    next(
+        v for v in model.graph.initializers.values() if v.const_value.size > 16
+    ).const_value.numpy()[0, 0, 0, 0] += 1
     assert print_text(model) != text
 
 
@@ -130,8 +160,19 @@ def test_wrong_weights(weights: dict[str, Any], message: str) -> None:
     assert refused.value.diagnostics[0].code == "R110"
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", print_text(sample())[:150], "<ir_version: 10>\nmain (float x) => (float y) { y = }"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        print_text(sample())[:150],
+        "<ir_version: 10>\nmain (float x) => (float y) { y = }",
+    ],
+)
 def test_not_the_syntax(text: str) -> None:
     with pytest.raises(ReadError) as refused:
         parse_text(text)
-    assert refused.value.diagnostics[0].code == "R101" and "\n" not in refused.value.diagnostics[0].message
+    assert (
+        refused.value.diagnostics[0].code == "R101"
+        and "\n" not in refused.value.diagnostics[0].message
+    )

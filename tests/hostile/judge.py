@@ -1,4 +1,6 @@
-"""What must come of a damaged file, whatever is done with it: the right answer, or one clear refusal and nothing left behind."""
+"""What must come of a damaged file, whatever is done with it: the right answer, or one clear
+refusal and nothing left behind.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from typing import Any
 import numpy as np
 
 import converter
+from converter.api import Model
 from converter.cli import app, crash
-from converter.crosscheck.feeds import generate
-from converter.diagnostics import CODES, Diagnostic
+from converter.commands.explain import CODES
+from converter.commands.verify.feeds import generate
 from converter.engines.onnxruntime import unique
-from converter.errors import ConverterError, ExitCode
+from converter.errors import ConverterError, Diagnostic, ExitCode
 from converter.formats import of_suffix
 from converter.graph.walk import all_nodes
-from converter.model import Model
 from hostile.supervise import Fault, Late
 from mutations import FORMS
 
@@ -88,14 +90,19 @@ def conversion(path: Path, target: str) -> str:
         try:
             return same(model, back, "what was written")
         except Fault:
-            if any(d.code == "X205" for d in notes):  # numbers beyond the narrower type, of which the warning told
+            if any(
+                d.code == "X205" for d in notes
+            ):  # numbers beyond the narrower type, of which the warning told
                 return "right, but narrowed"
             raise
 
 
 def same(model: Model, other: Model, what: str, engine: str = "onnxruntime") -> str:
     """Runs both, where the first can be run."""
-    sizes = [float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float)) for i in model.inputs]
+    sizes = [
+        float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float))
+        for i in model.inputs
+    ]
     if sum(sizes) > _ELEMENTS or len(model.ir.graph) > 300:
         return "right, not run"
     try:
@@ -105,7 +112,10 @@ def same(model: Model, other: Model, what: str, engine: str = "onnxruntime") -> 
         return "right, not run"
     names = [i.name for i in other.inputs]
     try:
-        got = other.run(feeds if set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=True)), engine)
+        got = other.run(
+            feeds if set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=True)),
+            engine,
+        )
     except ConverterError as e:
         if engine != "onnxruntime":
             return f"right, but {engine} refuses"
@@ -124,7 +134,9 @@ def same(model: Model, other: Model, what: str, engine: str = "onnxruntime") -> 
 
 
 def _within_noise(model: Model, other: Model, feeds: dict[str, Any]) -> bool:
-    """Whether the first network itself moves as far when its numbers move by one step: a recurrence that grows, the root of a sum that is 0."""
+    """Whether the first network itself moves as far when its numbers move by one step: a recurrence
+    that grows, the root of a sum that is 0.
+    """
     try:
         return converter.verify(model, other, feeds, native="off").passed
     except ConverterError:
@@ -138,7 +150,11 @@ def agree(wanted: dict[str, Any], got: dict[str, Any], what: str) -> None:
     for (name, w), g in zip(wanted.items(), got.values(), strict=True):
         if not isinstance(w, np.ndarray) or w.dtype == object:
             continue
-        g = np.asarray(g).reshape(w.shape) if np.asarray(g).size == w.size and {np.asarray(g).shape, w.shape} == {(), (1,)} else np.asarray(g)
+        g = (
+            np.asarray(g).reshape(w.shape)
+            if np.asarray(g).size == w.size and {np.asarray(g).shape, w.shape} == {(), (1,)}
+            else np.asarray(g)
+        )
         if g.shape != w.shape:
             raise Fault(f"{what}: {name} has shape {g.shape} instead of {w.shape}")
         with np.errstate(all="ignore"):
@@ -146,7 +162,10 @@ def agree(wanted: dict[str, Any], got: dict[str, Any], what: str) -> None:
             finite = np.isfinite(a) & (np.abs(a) < 1e30)
             scale = float(np.max(np.abs(a[finite]), initial=1.0))
             if not np.allclose(b[finite], a[finite], rtol=2e-2, atol=2e-3 * scale, equal_nan=True):
-                raise Fault(f"{what} gives other numbers at {name}: {b[finite].reshape(-1)[:4]} instead of {a[finite].reshape(-1)[:4]}")
+                raise Fault(
+                    f"{what} gives other numbers at {name}: {b[finite].reshape(-1)[:4]} "
+                    f"instead of {a[finite].reshape(-1)[:4]}"
+                )
 
 
 def outside(path: Path) -> str:
@@ -155,14 +174,23 @@ def outside(path: Path) -> str:
         model = converter.load(path, of_suffix(path))
     except ConverterError as e:
         return refused(e)
-    if path.suffix == ".xml" and path.with_suffix(".bin").is_file() and b'version="1' in path.read_bytes()[:4000]:
+    if (
+        path.suffix == ".xml"
+        and path.with_suffix(".bin").is_file()
+        and b'version="1' in path.read_bytes()[:4000]
+    ):
         return _beside(model, path, "openvino", _openvino)
     return _beside(model, path, "onnxruntime", _onnxruntime) if path.suffix == ".onnx" else "right"
 
 
-def _beside(model: Model, path: Path, engine: str, execute: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> str:
+def _beside(
+    model: Model, path: Path, engine: str, execute: Callable[[Path, dict[str, Any]], dict[str, Any]]
+) -> str:
     """Our numbers beside those of `execute`, where the inputs are small enough to be made."""
-    sizes = [float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float)) for i in model.inputs]
+    sizes = [
+        float(np.prod([d if isinstance(d, int) else 32 for d in i.shape or ()], dtype=float))
+        for i in model.inputs
+    ]
     if sum(sizes) > _ELEMENTS:
         return "right, not run"
     try:
@@ -181,8 +209,15 @@ def _beside(model: Model, path: Path, engine: str, execute: Callable[[Path, dict
 def _openvino(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     import openvino as ov
 
-    compiled = ov.Core().compile_model(ov.Core().read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"})
-    tensors = [ov.Tensor(np.require(a.astype(p.get_element_type().to_dtype()), requirements="C")) for a, p in zip(feeds.values(), compiled.inputs, strict=True)]
+    compiled = ov.Core().compile_model(
+        ov.Core().read_model(path),
+        "CPU",
+        {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"},
+    )
+    tensors = [
+        ov.Tensor(np.require(a.astype(p.get_element_type().to_dtype()), requirements="C"))
+        for a, p in zip(feeds.values(), compiled.inputs, strict=True)
+    ]
     results = compiled(tensors)
     return {str(i): np.array(results[p]) for i, p in enumerate(compiled.outputs)}
 
@@ -193,7 +228,9 @@ def _onnxruntime(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return dict(zip(unique([o.name for o in session.get_outputs()]), session.run(None, feeds), strict=True))
+    return dict(
+        zip(unique([o.name for o in session.get_outputs()]), session.run(None, feeds), strict=True)
+    )
 
 
 def command(path: Path, name: str) -> str:
@@ -202,7 +239,10 @@ def command(path: Path, name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         arguments = [a.format(file=path, folder=folder) for a in COMMANDS[name]]
         before, kept = sys.argv, crash.apologise
-        sys.argv, crash.apologise = ["netconv", *arguments], lambda e: raised.append(e) or ExitCode.BUG  # type: ignore[func-returns-value]
+        sys.argv, crash.apologise = (
+            ["netconv", *arguments],
+            lambda e: raised.append(e) or ExitCode.BUG,
+        )  # type: ignore[func-returns-value]
         try:
             code = app._guarded()
         finally:
@@ -219,11 +259,13 @@ def command(path: Path, name: str) -> str:
 
 def job(path: Path, target: str) -> str:
     """One job of a batch, without its process."""
-    from converter.batch import work
+    from converter.commands.batch import work
 
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out" / f"net{FORMS[target]}"
-        found = work.perform(work.Task("convert", str(path), path.name, target, str(out), out.name, {"verify": {}}))
+        found = work.perform(
+            work.Task("convert", str(path), path.name, target, str(out), out.name, {"verify": {}})
+        )
         json.dumps(found, ensure_ascii=False, allow_nan=True).encode()
         for d in found["diagnostics"]:
             if d["code"] == "B602":
@@ -232,13 +274,19 @@ def job(path: Path, target: str) -> str:
 
 
 def _ending(action: Callable[[Path], str]) -> Callable[[Path], str]:
-    """A network that turns as long as its own condition says so may be executed for ever, which is no fault of the program."""
+    """A network that turns as long as its own condition says so may be executed for ever, which is
+    no fault of the program.
+    """
 
     def judged(path: Path) -> str:
         try:
             return action(path)
         except Late:
-            loops = [n for n in all_nodes(converter.load(path, of_suffix(path)).ir.graph) if n.op_type == "Loop"]
+            loops = [
+                n
+                for n in all_nodes(converter.load(path, of_suffix(path)).ir.graph)
+                if n.op_type == "Loop"
+            ]
             if all(n.inputs[0] is not None for n in loops):
                 raise
             return "right, but endless"

@@ -1,8 +1,10 @@
-"""Structured damage: one place of a model file changed to something the format can spell and nobody expects.
+"""Structured damage: one place of a model file changed to something the format can spell and nobody
+expects.
 
-`changes(path)` lists every place of a file with every replacement; each is a description and a function that gives the new bytes. What
-kind of place there is depends on the form: fields of a protobuf message (ONNX, Core ML), attributes, texts and elements of XML, entries of
-`key=value` lines (Zhouyi), values of JSON (NNAPI), words of a flat binary (the NNAPI blob, TensorFlow Lite).
+`changes(path)` lists every place of a file with every replacement; each is a description and a
+function that gives the new bytes. What kind of place there is depends on the form: fields of a
+protobuf message (ONNX, Core ML), attributes, texts and elements of XML, entries of `key=value`
+lines (Zhouyi), values of JSON (NNAPI), words of a flat binary (the NNAPI blob, TensorFlow Lite).
 """
 
 from __future__ import annotations
@@ -23,12 +25,64 @@ from lxml import etree
 
 Change = tuple[str, Callable[[], bytes]]
 NUMBERS = (
-    *("0", "-1", "1", "2", "7", "65536", "100000000", "2147483647", "2147483648", "-2147483649", "4294967296", "9223372036854775807", "9223372036854775808"),
-    *("-9223372036854775808", "18446744073709551616", "1e999", "-1e999", "1e-999", "1e30", "nan", "-inf", "0.5", "1.5"),
+    *(
+        "0",
+        "-1",
+        "1",
+        "2",
+        "7",
+        "65536",
+        "100000000",
+        "2147483647",
+        "2147483648",
+        "-2147483649",
+        "4294967296",
+        "9223372036854775807",
+        "9223372036854775808",
+    ),
+    *(
+        "-9223372036854775808",
+        "18446744073709551616",
+        "1e999",
+        "-1e999",
+        "1e-999",
+        "1e30",
+        "nan",
+        "-inf",
+        "0.5",
+        "1.5",
+    ),
 )
 TEXTS = (
-    *("", " ", "x", "\u0661", "0x10", "1_000", "+1", "true", "null", "FLOAT", "i64", "string", "1,1", "0,0", "-1,-1", "65536,65536,65536", "1,2,3,4,5,6,7,8,9"),
-    *("[1, 1]", "[[1, 2], [3]]", "[]", "[-1, 0]", "[65536, 65536, 65536]", "../../etc/passwd", "a" * 70_000, "1," * 20_000 + "1"),
+    *(
+        "",
+        " ",
+        "x",
+        "\u0661",
+        "0x10",
+        "1_000",
+        "+1",
+        "true",
+        "null",
+        "FLOAT",
+        "i64",
+        "string",
+        "1,1",
+        "0,0",
+        "-1,-1",
+        "65536,65536,65536",
+        "1,2,3,4,5,6,7,8,9",
+    ),
+    *(
+        "[1, 1]",
+        "[[1, 2], [3]]",
+        "[]",
+        "[-1, 0]",
+        "[65536, 65536, 65536]",
+        "../../etc/passwd",
+        "a" * 70_000,
+        "1," * 20_000 + "1",
+    ),
 )
 INTEGERS = tuple(int(n) for n in NUMBERS if re.fullmatch(r"-?\d+", n))
 FLOATS = (0.0, -0.0, -1.0, 1e30, 3.4e38, 1e-40, math.nan, math.inf, -math.inf)
@@ -56,23 +110,47 @@ def changes_of(data: bytes, suffix: str) -> list[Change]:
 
 
 def beside(data: bytes) -> list[Change]:
-    """Changes of a side file: what may be an integer of a shape, an axis, an index, and the first numbers of every kind."""
+    """Changes of a side file: what may be an integer of a shape, an axis, an index, and the first
+    numbers of every kind.
+    """
     found: list[Change] = []
     for size in (8, 4):
         for at in range(0, min(len(data), 40_000) - size + 1, size):
-            if at < 256 or -64 <= int.from_bytes(data[at : at + size], "little", signed=True) <= 4096:
-                for new in (0, 1, -1, 2, 5, 1 << 16, (1 << 31) - 1, -(1 << 31), *((1 << 40, (1 << 63) - 1, -(1 << 63)) if size == 8 else ())):
+            if (
+                at < 256
+                or -64 <= int.from_bytes(data[at : at + size], "little", signed=True) <= 4096
+            ):
+                for new in (
+                    0,
+                    1,
+                    -1,
+                    2,
+                    5,
+                    1 << 16,
+                    (1 << 31) - 1,
+                    -(1 << 31),
+                    *((1 << 40, (1 << 63) - 1, -(1 << 63)) if size == 8 else ()),
+                ):
                     word = new.to_bytes(size, "little", signed=True)
-                    found.append((f"{size} bytes at {at} = {new}", lambda at=at, word=word: data[:at] + word + data[at + len(word) :]))
+                    found.append(
+                        (
+                            f"{size} bytes at {at} = {new}",
+                            lambda at=at, word=word: data[:at] + word + data[at + len(word) :],
+                        )
+                    )
     return found
 
 
 def sample(path: Path, count: int, seed: int) -> Iterator[Change]:
-    """`count` of the changes, drawn without repetition as long as there are enough; some have a second one upon it."""
+    """`count` of the changes, drawn without repetition as long as there are enough; some have a
+    second one upon it.
+    """
     found = changes(path)
     rng = random.Random(f"{path.name} {seed}")
     for i, (description, make) in enumerate(rng.sample(found, min(count, len(found)))):
-        yield (description, make) if i % 16 else _twice(description, make, path.suffix, rng.random())
+        yield (
+            (description, make) if i % 16 else _twice(description, make, path.suffix, rng.random())
+        )
 
 
 def _twice(description: str, make: Callable[[], bytes], suffix: str, which: float) -> Change:
@@ -93,9 +171,15 @@ def _twice(description: str, make: Callable[[], bytes], suffix: str, which: floa
 
 Place = tuple[tuple[str, int], ...]
 _RANGE = {
-    **dict.fromkeys((FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32), (-(1 << 31), 1 << 31)),
+    **dict.fromkeys(
+        (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32),
+        (-(1 << 31), 1 << 31),
+    ),
     **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), (0, 1 << 32)),
-    **dict.fromkeys((FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_SFIXED64), (-(1 << 63), 1 << 63)),
+    **dict.fromkeys(
+        (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_SINT64, FieldDescriptor.TYPE_SFIXED64),
+        (-(1 << 63), 1 << 63),
+    ),
     **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), (0, 1 << 64)),
     FieldDescriptor.TYPE_ENUM: (-(1 << 31), 1 << 31),
 }
@@ -118,7 +202,11 @@ def _messages(message: Message, place: Place) -> Iterator[tuple[Place, Message]]
 
 
 def _many(field: FieldDescriptor) -> bool:
-    return bool(field.is_repeated) if hasattr(field, "is_repeated") else field.label == FieldDescriptor.LABEL_REPEATED
+    return (
+        bool(field.is_repeated)
+        if hasattr(field, "is_repeated")
+        else field.label == FieldDescriptor.LABEL_REPEATED
+    )
 
 
 def _texts(root: Message) -> Iterator[str]:
@@ -128,17 +216,36 @@ def _texts(root: Message) -> Iterator[str]:
                 yield from value if _many(field) else [value]
 
 
-def _field(root: Message, place: Place, message: Message, field: FieldDescriptor, texts: list[str]) -> Iterator[Change]:
+def _field(
+    root: Message, place: Place, message: Message, field: FieldDescriptor, texts: list[str]
+) -> Iterator[Change]:
     name = "/".join([f"{n}[{i}]" if i >= 0 else n for n, i in place] + [field.name])
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         if field.message_type.GetOptions().map_entry:
             return
         if not _many(field):
-            yield f"{name} empty", _edited(root, place, lambda m: (m.ClearField(field.name), getattr(m, field.name).SetInParent()))
+            yield (
+                f"{name} empty",
+                _edited(
+                    root,
+                    place,
+                    lambda m: (m.ClearField(field.name), getattr(m, field.name).SetInParent()),
+                ),
+            )
             return
         for i in range(min(len(getattr(message, field.name)), 40)):
-            yield f"{name}[{i}] removed", _edited(root, place, lambda m, i=i: getattr(m, field.name).__delitem__(i))
-            yield f"{name}[{i}] twice", _edited(root, place, lambda m, i=i: getattr(m, field.name).append(getattr(m, field.name)[i]))
+            yield (
+                f"{name}[{i}] removed",
+                _edited(root, place, lambda m, i=i: getattr(m, field.name).__delitem__(i)),
+            )
+            yield (
+                f"{name}[{i}] twice",
+                _edited(
+                    root,
+                    place,
+                    lambda m, i=i: getattr(m, field.name).append(getattr(m, field.name)[i]),
+                ),
+            )
         yield f"{name} reversed", _edited(root, place, lambda m: getattr(m, field.name).reverse())
         return
     set_ = {f.name for f, _ in message.ListFields()}
@@ -154,12 +261,28 @@ def _field(root: Message, place: Place, message: Message, field: FieldDescriptor
             *([*held[:i], v, *held[i + 1 :]] for i in range(min(len(held), 6)) for v in values),
         ]:
             if new != held:
-                yield f"{name} = {str(new)[:80]}", _edited(root, place, lambda m, new=new: (m.ClearField(field.name), getattr(m, field.name).extend(new)))
+                yield (
+                    f"{name} = {str(new)[:80]}",
+                    _edited(
+                        root,
+                        place,
+                        lambda m, new=new: (
+                            m.ClearField(field.name),
+                            getattr(m, field.name).extend(new),
+                        ),
+                    ),
+                )
         if held:
-            yield f"{name} long", _edited(root, place, lambda m: getattr(m, field.name).extend(held[:1] * 5_000))
+            yield (
+                f"{name} long",
+                _edited(root, place, lambda m: getattr(m, field.name).extend(held[:1] * 5_000)),
+            )
     elif field.name in set_ or message.ByteSize() < 200:
         for v in values:
-            yield f"{name} = {str(v)[:60]!r}", _edited(root, place, lambda m, v=v: setattr(m, field.name, v))
+            yield (
+                f"{name} = {str(v)[:60]!r}",
+                _edited(root, place, lambda m, v=v: setattr(m, field.name, v)),
+            )
         yield f"{name} absent", _edited(root, place, lambda m: m.ClearField(field.name))
 
 
@@ -175,7 +298,11 @@ def _values(field: FieldDescriptor, texts: list[str]) -> Iterator[Any]:
     else:
         low, high = _RANGE[field.type]
         extra = (3, 4, 8, 16, 99) if field.type == FieldDescriptor.TYPE_ENUM else ()
-        yield from (n for n in (*INTEGERS, *extra) if low <= n < high and (field.type != FieldDescriptor.TYPE_ENUM or _is_enum(field, n)))
+        yield from (
+            n
+            for n in (*INTEGERS, *extra)
+            if low <= n < high and (field.type != FieldDescriptor.TYPE_ENUM or _is_enum(field, n))
+        )
 
 
 def _is_enum(field: FieldDescriptor, number: int) -> bool:
@@ -210,16 +337,25 @@ def _xml(data: bytes) -> Iterator[Change]:
             others = sorted(seen[k] - {v})[:12]
             for new in (*others, *NUMBERS, *TEXTS, *_parts(v)):
                 if new != v:
-                    yield f"{place}: {k}={new[:60]!r}", _edited_xml(data, n, lambda e, k=k, new=new: e.set(k, new))
+                    yield (
+                        f"{place}: {k}={new[:60]!r}",
+                        _edited_xml(data, n, lambda e, k=k, new=new: e.set(k, new)),
+                    )
             yield f"{place}: without {k}", _edited_xml(data, n, lambda e, k=k: e.attrib.pop(k))
         if e.text and e.text.strip():
             for new in (*NUMBERS, *TEXTS):
-                yield f"{place}: text {new[:60]!r}", _edited_xml(data, n, lambda e, new=new: setattr(e, "text", new))
+                yield (
+                    f"{place}: text {new[:60]!r}",
+                    _edited_xml(data, n, lambda e, new=new: setattr(e, "text", new)),
+                )
         if e.getparent() is not None:
             yield f"{place} removed", _edited_xml(data, n, lambda e: e.getparent().remove(e))
             yield f"{place} twice", _edited_xml(data, n, lambda e: e.addnext(copy.deepcopy(e)))
             yield f"{place} first", _edited_xml(data, n, lambda e: e.getparent().insert(0, e))
-            yield f"{place} within itself", _edited_xml(data, n, lambda e: e.append(copy.deepcopy(e)))
+            yield (
+                f"{place} within itself",
+                _edited_xml(data, n, lambda e: e.append(copy.deepcopy(e))),
+            )
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -255,7 +391,11 @@ def _lines(text: str) -> Iterator[Change]:
         key, equals, value = line.partition("=")
         if not equals:
             continue
-        inner = [value[: m.start()] + new + value[m.end() :] for m in list(re.finditer(r"[^][,\s]+", value))[:5] for new in NUMBERS]
+        inner = [
+            value[: m.start()] + new + value[m.end() :]
+            for m in list(re.finditer(r"[^][,\s]+", value))[:5]
+            for new in NUMBERS
+        ]
         for new in (*sorted(seen[key.strip()] - {value})[:12], *NUMBERS, *TEXTS, *inner):
             if new != value:
                 yield f"line {n + 1}: {key}={new[:60]!r}", _joined(lines, n, [f"{key}={new}"])
@@ -305,7 +445,13 @@ _GONE = object()
 
 def _nodes(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     yield place, value
-    for k, v in value.items() if isinstance(value, dict) else list(enumerate(value))[:12] if isinstance(value, list) else ():
+    for k, v in (
+        value.items()
+        if isinstance(value, dict)
+        else list(enumerate(value))[:12]
+        if isinstance(value, list)
+        else ()
+    ):
         yield from _nodes(v, (*place, k))
 
 
@@ -313,7 +459,9 @@ def _siblings(root: Any, place: tuple[Any, ...], value: Any) -> list[Any]:
     """What the same key holds elsewhere."""
     if not place or not isinstance(place[-1], str):
         return []
-    found = {json.dumps(v): v for p, v in _nodes(root, ()) if p and p[-1] == place[-1] and v != value}
+    found = {
+        json.dumps(v): v for p, v in _nodes(root, ()) if p and p[-1] == place[-1] and v != value
+    }
     return list(found.values())[:12]
 
 
@@ -341,7 +489,18 @@ def _words(data: bytes) -> Iterator[Change]:
     words = sorted({data[i : i + 4] for i in range(0, min(len(data), 4000), 4)})
     for at in range(0, min(len(data), 8000) - 3, 2):
         for new in (0, 1, -1, 2, 7, 127, 255, 1 << 16, (1 << 31) - 1, -(1 << 31), 1 << 24):
-            yield f"word at {at} = {new}", lambda at=at, new=new: data[:at] + new.to_bytes(4, "little", signed=True) + data[at + 4 :]
+            yield (
+                f"word at {at} = {new}",
+                lambda at=at, new=new: (
+                    data[:at] + new.to_bytes(4, "little", signed=True) + data[at + 4 :]
+                ),
+            )
         for new in words[at % 7 :: 7]:
-            yield f"word at {at} = {new.hex()}", lambda at=at, new=new: data[:at] + new + data[at + 4 :]
-        yield f"byte at {at + 1} + 1", lambda at=at: data[: at + 1] + bytes([(data[at + 1] + 1) % 256]) + data[at + 2 :]
+            yield (
+                f"word at {at} = {new.hex()}",
+                lambda at=at, new=new: data[:at] + new + data[at + 4 :],
+            )
+        yield (
+            f"byte at {at + 1} + 1",
+            lambda at=at: data[: at + 1] + bytes([(data[at + 1] + 1) % 256]) + data[at + 2 :],
+        )

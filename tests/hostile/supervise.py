@@ -1,4 +1,6 @@
-"""Cases in a process of their own, with limits on time and memory: whatever a case does to its process, the next one is run."""
+"""Cases in a process of their own, with limits on time and memory: whatever a case does to its
+process, the next one is run.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from converter import limits
+from converter.io import limits
 
 LIMIT = 10  # seconds for one case, of its own time
-GRACE = 5  # seconds until a process that does not even notice is killed, of its own time or of doing nothing
+# seconds until a process that does not even notice is killed, of its own time or of doing nothing
+GRACE = 5
 MEMORY = 1 << 30  # bytes for one case, beside the program
 
 Case = Callable[[], str]
@@ -30,7 +33,9 @@ class Late(BaseException):
 
 
 def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
-    """(number, answer, detail) of each case; the answer of one that raised, hung or killed its process is "fault"."""
+    """(number, answer, detail) of each case; the answer of one that raised, hung or killed its
+    process is "fault".
+    """
     first = 0
     while first < len(cases):
         read, write = os.pipe()
@@ -47,7 +52,13 @@ def supervised(cases: list[Case]) -> Iterator[tuple[int, str, str]]:
         _, status = os.waitpid(child, 0)
         if first < len(cases):
             code = os.waitstatus_to_exitcode(status)
-            yield first, "fault", f"hang: {LIMIT + GRACE} s" if code == -signal.SIGKILL else f"died: {signal.Signals(-code).name if code < 0 else code}"
+            yield (
+                first,
+                "fault",
+                f"hang: {LIMIT + GRACE} s"
+                if code == -signal.SIGKILL
+                else f"died: {signal.Signals(-code).name if code < 0 else code}",
+            )
             first += 1
 
 
@@ -65,7 +76,9 @@ def _answers(pipe: int, child: int) -> Iterator[tuple[int, str, str]]:
 
 
 def _ready(pipe: int, child: int, before: float) -> bool:
-    """Whether there is an answer. A process that others keep from running is waited for, one that does nothing or too much is not."""
+    """Whether there is an answer. A process that others keep from running is waited for, one that
+    does nothing or too much is not.
+    """
     last = before
     while not select.select([pipe], [], [], LIMIT + GRACE)[0]:
         used = _used(child)
@@ -78,13 +91,18 @@ def _ready(pipe: int, child: int, before: float) -> bool:
 def _kept_waiting(child: int) -> bool:
     """Whether a process would run, or waits for a disk; False where the system does not tell."""
     try:
-        return any((task / "stat").read_text().rpartition(")")[2].split()[0] in "RD" for task in Path(f"/proc/{child}/task").iterdir())
+        return any(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD"
+            for task in Path(f"/proc/{child}/task").iterdir()
+        )
     except OSError:
         return False
 
 
 def _used(child: int) -> float:
-    """Seconds of processor time of a process, all its threads; 0 where the system does not tell, which makes every wait one of nothing."""
+    """Seconds of processor time of a process, all its threads; 0 where the system does not tell,
+    which makes every wait one of nothing.
+    """
     try:
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -116,8 +134,15 @@ def _answer(case: Case) -> tuple[str, str]:
     try:
         return case(), ""
     except BaseException as e:
-        frames = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(e.__traceback__) if Path(f.filename).name != Path(__file__).name]
-        return "fault", f"{type(e).__name__} {' '.join(frames[-3:])}: {' '.join(str(e).split())[:300]}"
+        frames = [
+            f"{Path(f.filename).name}:{f.lineno}"
+            for f in traceback.extract_tb(e.__traceback__)
+            if Path(f.filename).name != Path(__file__).name
+        ]
+        return (
+            "fault",
+            f"{type(e).__name__} {' '.join(frames[-3:])}: {' '.join(str(e).split())[:300]}",
+        )
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         sys.stdout.flush()

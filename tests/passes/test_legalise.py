@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.graph.build import Builder, new_model
 from converter.graph.names import Names
-from converter.mapping.node import MappingError
 from converter.passes.legalise import rewritten
 
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 import converter
+from converter.api import Model
 from converter.graph.build import new_model
-from converter.model import Model
 from converter.passes.legalise import legalise
 
 TARGETS = {
@@ -23,23 +23,48 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "lstm": ("LSTM", {}, set()),
     "lstm, everything given": ("LSTM", {}, {"bias", "lengths", "hidden", "cell", "peepholes"}),
-    "lstm, both ways": ("LSTM", {"direction": "bidirectional"}, {"bias", "lengths", "hidden", "cell", "peepholes"}),
+    "lstm, both ways": (
+        "LSTM",
+        {"direction": "bidirectional"},
+        {"bias", "lengths", "hidden", "cell", "peepholes"},
+    ),
     "lstm, backwards": ("LSTM", {"direction": "reverse"}, {"bias", "lengths"}),
-    "lstm, clipped and coupled": ("LSTM", {"clip": 0.2, "input_forget": 1}, {"bias", "peepholes", "cell"}),
+    "lstm, clipped and coupled": (
+        "LSTM",
+        {"clip": 0.2, "input_forget": 1},
+        {"bias", "peepholes", "cell"},
+    ),
     "lstm, other functions": (
         "LSTM",
-        {"activations": ["HardSigmoid", "Softsign", "ScaledTanh"], "activation_alpha": [0.3, 1.5], "activation_beta": [0.4, 0.7]},
+        {
+            "activations": ["HardSigmoid", "Softsign", "ScaledTanh"],
+            "activation_alpha": [0.3, 1.5],
+            "activation_beta": [0.4, 0.7],
+        },
         {"bias"},
     ),
     "gru": ("GRU", {}, set()),
     "gru, linear before reset": ("GRU", {"linear_before_reset": 1}, {"bias", "hidden", "lengths"}),
     "gru, both ways": ("GRU", {"direction": "bidirectional"}, {"bias", "hidden", "lengths"}),
-    "gru, both ways, linear": ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}, {"bias"}),
-    "gru, other functions": ("GRU", {"activations": ["Sigmoid", "Elu"], "activation_alpha": [0.5], "clip": 0.3}, {"bias"}),
+    "gru, both ways, linear": (
+        "GRU",
+        {"direction": "bidirectional", "linear_before_reset": 1},
+        {"bias"},
+    ),
+    "gru, other functions": (
+        "GRU",
+        {"activations": ["Sigmoid", "Elu"], "activation_alpha": [0.5], "clip": 0.3},
+        {"bias"},
+    ),
     "rnn": ("RNN", {}, {"bias", "hidden", "lengths"}),
     "rnn, both ways": (
         "RNN",
-        {"direction": "bidirectional", "activations": ["LeakyRelu", "Affine"], "activation_alpha": [0.1, 0.5], "activation_beta": [0.2]},
+        {
+            "direction": "bidirectional",
+            "activations": ["LeakyRelu", "Affine"],
+            "activation_alpha": [0.1, 0.5],
+            "activation_beta": [0.2],
+        },
         {"bias"},
     ),
 }
@@ -49,7 +74,9 @@ def random(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape) + sum(shape)).normal(size=shape).astype(np.float32)
 
 
-def network(kind: str, attributes: dict[str, Any], given: set[str], constant: bool = True) -> tuple[Model, dict[str, np.ndarray]]:
+def network(
+    kind: str, attributes: dict[str, Any], given: set[str], constant: bool = True
+) -> tuple[Model, dict[str, np.ndarray]]:
     ways, gates = (2 if attributes.get("direction") == "bidirectional" else 1), _GATES[kind]
     feeds = {"x": random(T, B, N)}
     operands = {"w": random(ways, gates * H, N), "r": random(ways, gates * H, H)}
@@ -64,8 +91,15 @@ def network(kind: str, attributes: dict[str, Any], given: set[str], constant: bo
         more[1] = b.input("lengths", ir.DataType.INT32, [B])
     more.append(random(ways, B, H) if "hidden" in given else None)
     if kind == "LSTM":
-        more += [random(ways, B, H) / 2 if "cell" in given else None, random(ways, 3 * H) if "peepholes" in given else None]
-    b.output(*b.ops(kind, x, w, r, *more, outputs=3 if kind == "LSTM" else 2, hidden_size=H, **attributes))
+        more += [
+            random(ways, B, H) / 2 if "cell" in given else None,
+            random(ways, 3 * H) if "peepholes" in given else None,
+        ]
+    b.output(
+        *b.ops(
+            kind, x, w, r, *more, outputs=3 if kind == "LSTM" else 2, hidden_size=H, **attributes
+        )
+    )
     return Model(m, "onnx"), feeds
 
 
@@ -78,6 +112,7 @@ def written_out(m: Model) -> Model:
 
 @pytest.mark.parametrize("constant", [True, False], ids=["constant weights", "weights as inputs"])
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(5)
 def test_written_out_it_computes_the_same(name: str, constant: bool) -> None:
     m, feeds = network(*CASES[name], constant)
     wanted, got = m.run(feeds), written_out(m).run(feeds)
@@ -96,19 +131,26 @@ def test_batch_first() -> None:
     node.attributes["layout"] = ir.AttrInt64("layout", 1)
     h = node.inputs[5]
     assert h is not None and h.const_value is not None
-    h.const_value, h.shape = ir.Tensor(np.ascontiguousarray(h.const_value.numpy().transpose(1, 0, 2))), ir.Shape([B, 2, H])
+    h.const_value, h.shape = (
+        ir.Tensor(np.ascontiguousarray(h.const_value.numpy().transpose(1, 0, 2))),
+        ir.Shape([B, 2, H]),
+    )
     for out in node.outputs:
         out.shape = None
     from converter.graph.infer import infer
 
     infer(node)
-    wanted, got = list(m.run({"x": feeds["x"]}).values()), list(written_out(first).run({"x": feeds["x"].transpose(1, 0, 2)}).values())
+    wanted, got = (
+        list(m.run({"x": feeds["x"]}).values()),
+        list(written_out(first).run({"x": feeds["x"].transpose(1, 0, 2)}).values()),
+    )
     np.testing.assert_allclose(wanted[0].transpose(2, 0, 1, 3), got[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(wanted[1].transpose(1, 0, 2), got[1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(5)
 def test_every_target_has_them(name: str, target: str, tmp_path: Path) -> None:
     m, feeds = network(*CASES[name])
     path = tmp_path / f"m{TARGETS[target]}"

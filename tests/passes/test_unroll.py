@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.api import Model
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import shape_of
 from converter.graph.walk import all_nodes
-from converter.model import Model
-from converter.passes.tidy import tidy
+from converter.passes.dead_code import remove_dead_code
 from converter.passes.unroll import unroll
 
 
 def doubling(trips: int | None, stop_at: float | None = None) -> ir.Model:
-    """s doubles in every turn; every state is collected; with `stop_at` the loop ends when the sum of s reaches it."""
+    """s doubles in every turn; every state is collected; with `stop_at` the loop ends when the sum
+    of s reaches it.
+    """
     model, b = new_model("m")
     s = b.input("s", ir.DataType.FLOAT, [2])
     body = b.body("body")
@@ -22,8 +24,21 @@ def doubling(trips: int | None, stop_at: float | None = None) -> ir.Model:
     go = body.input("go", ir.DataType.BOOL, [])
     state = body.input("state", ir.DataType.FLOAT, [2])
     new = body.op("Mul", state, 2.0)
-    body.output(go if stop_at is None else body.op("Less", body.op("ReduceSum", new, [0], keepdims=0), stop_at), new, body.op("Identity", new))
-    results = b.ops("Loop", None if trips is None else b.const(np.array(trips)), b.const(np.array(True)), s, outputs=2, body=body.graph)
+    body.output(
+        go
+        if stop_at is None
+        else body.op("Less", body.op("ReduceSum", new, [0], keepdims=0), stop_at),
+        new,
+        body.op("Identity", new),
+    )
+    results = b.ops(
+        "Loop",
+        None if trips is None else b.const(np.array(trips)),
+        b.const(np.array(True)),
+        s,
+        outputs=2,
+        body=body.graph,
+    )
     b.output(*results)
     return model
 
@@ -32,7 +47,7 @@ def test_a_loop_with_known_turns() -> None:
     model = doubling(3)
     wanted = Model(model.clone(), "onnx").run({"s": np.float32([1, 2])})
     assert unroll(model)
-    tidy(model)
+    remove_dead_code(model)
     assert not [n for n in all_nodes(model.graph) if n.op_type == "Loop"]
     for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
         np.testing.assert_array_equal(found, wanted[name])
@@ -53,7 +68,14 @@ def test_a_choice_with_a_known_condition() -> None:
         inner.output(inner.op("Mul", x, factor))
         return inner
 
-    b.output(b.op("If", b.const(np.array(False)), then_branch=branch(2.0).graph, else_branch=branch(3.0).graph))
+    b.output(
+        b.op(
+            "If",
+            b.const(np.array(False)),
+            then_branch=branch(2.0).graph,
+            else_branch=branch(3.0).graph,
+        )
+    )
     assert unroll(model)
     (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
     np.testing.assert_array_equal(found, [3, 6])
@@ -67,32 +89,51 @@ def test_a_branch_that_is_taken_keeps_its_loops() -> None:
     body.input("turn", ir.DataType.INT64, [])
     go, state = body.input("go", ir.DataType.BOOL, []), body.input("state", ir.DataType.FLOAT, [2])
     new = body.op("Add", state, x)
-    body.output(body.op("And", go, body.op("Less", body.op("ReduceMax", new, [0], keepdims=0), 10.0)), new)
-    branch.output(branch.op("Loop", branch.const(np.array(20)), branch.const(np.array(True)), x, body=body.graph))
+    body.output(
+        body.op("And", go, body.op("Less", body.op("ReduceMax", new, [0], keepdims=0), 10.0)), new
+    )
+    branch.output(
+        branch.op(
+            "Loop", branch.const(np.array(20)), branch.const(np.array(True)), x, body=body.graph
+        )
+    )
     other.output(other.op("Neg", x))
     b.output(b.op("If", b.const(np.array(True)), then_branch=branch.graph, else_branch=other.graph))
     assert unroll(model)
-    tidy(model)
+    remove_dead_code(model)
     assert [n.op_type for n in model.graph] == ["Loop"]
     (found,) = Model(model, "onnx").run({"x": np.float32([1, 2])}).values()
     np.testing.assert_array_equal(found, [5, 10])
 
 
 def test_a_loop_that_counts_by_itself() -> None:
-    """As TensorFlow's: the condition compares a counter. What reads the collected states has a size then."""
+    """As TensorFlow's: the condition compares a counter. What reads the collected states has a size
+    then.
+    """
     model, b = new_model("m")
     s = b.input("s", ir.DataType.FLOAT, [2])
     body = b.body("body")
     body.input("turn", ir.DataType.INT64, [])
     body.input("go", ir.DataType.BOOL, [])
-    time, state = body.input("time", ir.DataType.INT32, []), body.input("state", ir.DataType.FLOAT, [2])
+    time, state = (
+        body.input("time", ir.DataType.INT32, []),
+        body.input("state", ir.DataType.FLOAT, [2]),
+    )
     later, new = body.op("Add", time, np.array(1, np.int32)), body.op("Tanh", state)
     body.output(body.op("Less", later, np.array(5, np.int32)), later, new, body.op("Identity", new))
-    results = b.ops("Loop", b.const(np.array(7)), b.const(np.array(True)), b.const(np.array(0, np.int32)), s, outputs=3, body=body.graph)
+    results = b.ops(
+        "Loop",
+        b.const(np.array(7)),
+        b.const(np.array(True)),
+        b.const(np.array(0, np.int32)),
+        s,
+        outputs=3,
+        body=body.graph,
+    )
     b.output(b.op("Transpose", results[2], perm=[1, 0]))
     wanted = Model(model.clone(), "onnx").run({"s": np.float32([1, 2])})
     assert unroll(model)
-    tidy(model)
+    remove_dead_code(model)
     assert shape_of(model.graph.outputs[0]) == (2, 5)
     for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
         np.testing.assert_allclose(found, wanted[name], rtol=1e-6)

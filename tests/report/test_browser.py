@@ -13,9 +13,9 @@ import onnx_ir as ir
 import pytest
 
 import converter
-from converter import report
-from converter.report import facts
-from crosscheck.nets import copy_of, resnet
+from converter.commands import report
+from converter.commands.report import facts
+from verify.nets import copy_of, resnet
 
 pytestmark = pytest.mark.browser
 
@@ -36,13 +36,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: make test-browser")
-    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed: make test-browser"
+    )
+    chromium, driver = (
+        shutil.which("chromium") or shutil.which("google-chrome"),
+        shutil.which("chromedriver"),
+    )
     if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed: apt install chromium chromium-driver")
+        pytest.skip(
+            "chromium and chromedriver are not installed: apt install chromium chromium-driver"
+        )
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
-    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", *(["--no-sandbox"] if os.geteuid() == 0 else [])):
+    for argument in (
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        *(["--no-sandbox"] if os.geteuid() == 0 else []),
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
@@ -53,7 +65,11 @@ def browser() -> Iterator[Any]:
 def test_the_search_finds_layers(browser: Any, page: Path) -> None:
     browser.get(page.as_uri())
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
-    asked = [e["message"] for e in browser.get_log("performance") if "Network.requestWillBeSent" in e["message"]]
+    asked = [
+        e["message"]
+        for e in browser.get_log("performance")
+        if "Network.requestWillBeSent" in e["message"]
+    ]
     assert not [m for m in asked if "http://" in m or "https://" in m]
     rows = browser.find_elements("css selector", "table.layers tbody tr")
     assert len(rows) > 10
@@ -64,7 +80,10 @@ def test_the_search_finds_layers(browser: Any, page: Path) -> None:
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_is_wider_than_the_screen(browser: Any, page: Path, width: int) -> None:
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
     browser.get(page.as_uri())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -79,12 +98,19 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_are_readable(browser: Any, page: Path, scheme: str) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
     browser.get(page.as_uri())
-    background = luminance(browser.find_element("css selector", "body").value_of_css_property("background-color"))
+    background = luminance(
+        browser.find_element("css selector", "body").value_of_css_property("background-color")
+    )
     assert (background > 0.5) == (scheme == "light")
     for selector in ("p", ".dim", ".verdict", "td", "h2"):
-        text = luminance(browser.find_element("css selector", selector).value_of_css_property("color"))
+        text = luminance(
+            browser.find_element("css selector", selector).value_of_css_property("color")
+        )
         assert (max(text, background) + 0.05) / (min(text, background) + 0.05) >= 4.5, selector
 
 

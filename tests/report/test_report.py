@@ -1,4 +1,6 @@
-"""Stored results in every form: the same facts everywhere, data that follow their schemas, a page that is small and complete."""
+"""Stored results in every form: the same facts everywhere, data that follow their schemas, a page
+that is small and complete.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,23 @@ import pytest
 from referencing import Registry, Resource
 
 from batch.models import save, small
-from converter import report
 from converter.cli import app, console
-from converter.crosscheck.stored import result_of
+from converter.commands import report
+from converter.commands.report import facts
+from converter.commands.verify.stored import result_of
 from converter.errors import ReadError
 from converter.graph.build import new_model
-from converter.report import facts
-from converter.resources import schema_path
+from converter.io.resources import schema_path
 from support import ROOT
 
 FORMS = ("text", "junit", "sarif", "github", "md", "html")
 
 
 def validate(data: Any, schema: str) -> None:
-    loaded = {n: json.loads(schema_path("report", n).read_text()) for n in ("run.json", "verify.json", "batch.json", "roundtrip.json")}
+    loaded = {
+        n: json.loads(schema_path("report", n).read_text())
+        for n in ("run.json", "verify.json", "batch.json", "roundtrip.json")
+    }
     registry = Registry().with_resources((n, Resource.from_contents(s)) for n, s in loaded.items())
     jsonschema.Draft202012Validator(loaded[schema], registry=registry).validate(data)
 
@@ -86,7 +91,15 @@ def test_a_stored_comparison_is_read_back(results: Path) -> None:
 
 
 def read(results: Path, baseline: Path | None = None) -> facts.Report:
-    return facts.read([results / "verify.json", results / "roundtrip.json", results / "check.json", results / "batch" / "results.json"], baseline)
+    return facts.read(
+        [
+            results / "verify.json",
+            results / "roundtrip.json",
+            results / "check.json",
+            results / "batch" / "results.json",
+        ],
+        baseline,
+    )
 
 
 def squeeze(text: str) -> str:
@@ -96,23 +109,42 @@ def squeeze(text: str) -> str:
 # form -> its text as a reader sees it
 READERS: dict[str, Callable[[str], str]] = {
     "text": str,
-    "junit": lambda t: " ".join(" ".join([*e.attrib.values(), e.text or ""]) for e in ET.fromstring(t).iter()),
+    "junit": lambda t: " ".join(
+        " ".join([*e.attrib.values(), e.text or ""]) for e in ET.fromstring(t).iter()
+    ),
     "sarif": lambda t: " ".join(r["message"]["text"] for r in json.loads(t)["runs"][0]["results"]),
-    "github": lambda t: t.replace("%0A", " ").replace("%3A", ":").replace("%2C", ",").replace("%25", "%"),
+    "github": lambda t: (
+        t.replace("%0A", " ").replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
+    ),
     "md": lambda t: html.unescape(re.sub(r"\\([|`*_\\])", r"\1", t)),
-    "html": lambda t: html.unescape(re.sub(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", "", t, flags=re.S)),
+    "html": lambda t: html.unescape(
+        re.sub(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", "", t, flags=re.S)
+    ),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_facts_in_every_form(results: Path, form: str) -> None:
     found = read(results)
-    assert [e.status for e in found.entries] == ["differs", "ok", "unreadable", "ok", "ok", "unreadable", "ok", "ok"]
+    assert [e.status for e in found.entries] == [
+        "differs",
+        "ok",
+        "unreadable",
+        "ok",
+        "ok",
+        "unreadable",
+        "ok",
+        "ok",
+    ]
     text = squeeze(READERS[form](report.render(found, form)))
     for e in found.entries:
         if e.code or form not in ("sarif", "github"):  # these two list what is wrong, nothing else
             assert form == "sarif" or e.name in text or (e.source in text and e.target in text)
-            assert not e.code or squeeze(e.headline) in text or all(d.message in text for d in e.diagnostics)
+            assert (
+                not e.code
+                or squeeze(e.headline) in text
+                or all(d.message in text for d in e.diagnostics)
+            )
         if e.code and form not in ("sarif",):
             assert e.status in text
     first = found.entries[0]
@@ -127,15 +159,30 @@ def test_counts_agree(results: Path) -> None:
     assert (suite.get("tests"), suite.get("failures")) == (str(len(found.entries)), str(failed))
     page = report.render(found, "html")
     embedded = json.loads(re.search(r'id="facts">(.*?)</script>', page, re.S)[1])  # type: ignore[index]
-    assert [(c["name"], c["status"]) for c in embedded["cases"]] == [(e.name, e.status) for e in found.entries]
-    assert embedded["verdict"] == found.verdict and found.verdict in page and found.verdict in report.render(found, "md")
+    assert [(c["name"], c["status"]) for c in embedded["cases"]] == [
+        (e.name, e.status) for e in found.entries
+    ]
+    assert (
+        embedded["verdict"] == found.verdict
+        and found.verdict in page
+        and found.verdict in report.render(found, "md")
+    )
 
 
 def test_the_page_is_complete_and_needs_nothing(results: Path) -> None:
     page = report.render(facts.read([results / "verify.json"]), "html")
     body = re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:|//)|@import|url\(", page)
-    for part in ("First divergence", "Error along the graph", "<svg", "Structure, weights and sizes", "class=layers", "conv", "LeakyRelu", "Numbers"):
+    for part in (
+        "First divergence",
+        "Error along the graph",
+        "<svg",
+        "Structure, weights and sizes",
+        "class=layers",
+        "conv",
+        "LeakyRelu",
+        "Numbers",
+    ):
         assert part in body
     ET.fromstring(re.search(r"<svg.*</svg>", page, re.S)[0])  # type: ignore[index]
     assert "prefers-color-scheme:dark" in page and "width=device-width" in page
@@ -150,7 +197,12 @@ def test_the_page_of_thousands_stays_small(results: Path) -> None:
     numbers = replace(entry.numbers, tensors=entry.numbers.tensors * 4000)
     alone = report.render(facts.Report("t", "1", (replace(entry, numbers=numbers),)), "html")
     assert len(alone.encode()) < 1_000_000 and "2500 of 8000 tensors" in alone
-    many = report.render(facts.Report("t", "1", tuple(replace(entry, name=f"{i} -> b", source=str(i)) for i in range(1000))), "html")
+    many = report.render(
+        facts.Report(
+            "t", "1", tuple(replace(entry, name=f"{i} -> b", source=str(i)) for i in range(1000))
+        ),
+        "html",
+    )
     assert len(many.encode()) < 1_000_000
 
 
@@ -166,19 +218,36 @@ def test_the_trend_since_a_baseline(results: Path, tmp_path: Path) -> None:
         job["exit_code"] = {"good.onnx": 1, "bad.onnx": 0, "broken.onnx": 0}.get(job["source"], 0)
     (tmp_path / "old.json").write_text(json.dumps(data))
     found = facts.read([results / "batch" / "results.json"], tmp_path / "old.json")
-    assert {e.source: e.trend for e in found.entries if e.trend} == {"good.onnx": "fixed", "broken.onnx": "new"}
+    assert {e.source: e.trend for e in found.entries if e.trend} == {
+        "good.onnx": "fixed",
+        "broken.onnx": "new",
+    }
     for form in ("text", "md", "html"):
         assert "1 new, 1 fixed, 0 same" in report.render(found, form)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other"}', '{"schema": "netconv/batch/1", "jobs": [{}], "version": "1"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"schema": "other"}',
+        '{"schema": "netconv/batch/1", "jobs": [{}], "version": "1"}',
+    ],
+)
 def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ReadError, match="R103"):
         facts.read([tmp_path / "x.json"])
 
 
-def test_the_command(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def call(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["netconv", "report", *arguments])
         console.use(console.Console())

@@ -19,32 +19,97 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 
 @subcommand("batch", REPORTS, EXAMPLES)
 @click.argument("source", metavar="JOBS.toml|DIR", type=FilePath())
-@option("-t", "--to", "targets", type=FormatName(flavours=True), multiple=True, help="Convert all models of DIR to this format; repeatable.")
-@option("-o", "--output", metavar="OUT", type=Place(), help="Folder or URL of the results. Default: converted, beside the job file.")
-@option("--verify", "with_verify", is_flag=True, help="With DIR: compare the numbers of each conversion.")
-@option("--jobs", metavar="N", type=int, default=0, help="Worker processes. Default: as cores and memory allow.")
-@option("--timeout", metavar="SECONDS", type=float, default=0, help="With DIR: limit of time for one job.")
-@option("--memory", metavar="SIZE", default="0", help="With DIR: limit of memory for one job, 512M or 4G.")
-@option("--report", metavar="DIR", type=Place(), help="Folder or URL for results.json, timing.json, junit.xml and index.html.")
-@option("--max-failures", metavar="N", type=int, default=0, help="Start no more jobs after N that failed.")
+@option(
+    "-t",
+    "--to",
+    "targets",
+    type=FormatName(flavours=True),
+    multiple=True,
+    help="Convert all models of DIR to this format; repeatable.",
+)
+@option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    type=Place(),
+    help="Folder or URL of the results. Default: converted, beside the job file.",
+)
+@option(
+    "--verify",
+    "with_verify",
+    is_flag=True,
+    help="With DIR: compare the numbers of each conversion.",
+)
+@option(
+    "--jobs",
+    metavar="N",
+    type=int,
+    default=0,
+    help="Worker processes. Default: as cores and memory allow.",
+)
+@option(
+    "--timeout",
+    metavar="SECONDS",
+    type=float,
+    default=0,
+    help="With DIR: limit of time for one job.",
+)
+@option(
+    "--memory",
+    metavar="SIZE",
+    default="0",
+    help="With DIR: limit of memory for one job, 512M or 4G.",
+)
+@option(
+    "--report",
+    metavar="DIR",
+    type=Place(),
+    help="Folder or URL for results.json, timing.json, junit.xml and index.html.",
+)
+@option(
+    "--max-failures",
+    metavar="N",
+    type=int,
+    default=0,
+    help="Start no more jobs after N that failed.",
+)
 @option("--exit-zero", is_flag=True, help="Exit 0 whatever the jobs' results are.")
 @option("--force", is_flag=True, help="Overwrite files that no earlier run made (never an input).")
-@option("--scheduler", metavar="ADDRESS", default="", help="Run the jobs on a dask.distributed cluster.")
+@option(
+    "--scheduler", metavar="ADDRESS", default="", help="Run the jobs on a dask.distributed cluster."
+)
 @option("--state", metavar="DIR", default="", help="Where the journal is. Default: OUT/.netconv.")
-@option("--progress", type=Choice(["auto", "never"]), default="auto", help="A progress bar on a terminal, or never.")
+@option(
+    "--progress",
+    type=Choice(["auto", "never"]),
+    default="auto",
+    help="A progress bar on a terminal, or never.",
+)
 def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
     """Run many conversions, in parallel, resumable.
 
-    JOBS.toml describes them; DIR means every model below it. Jobs that an earlier run finished are kept when their model,
-    options, the version and their results are unchanged. The exit code is the highest of the jobs'.
+    JOBS.toml describes them; DIR means every model below it. Jobs that an earlier run finished are
+    kept when their model, options, the version and their results are unchanged. The exit code is
+    the highest of the jobs'.
     """
-    from converter.batch import progress, result, run, staging
+    from converter.commands.batch import progress, result, run, staging
 
     jobs = _plan(source, options)
     if options["report"] is not None:
         staging.demand_known(options["report"])
-    settings = run.Settings(options["jobs"], options["max_failures"], options["force"], options["scheduler"], options["state"])
-    bar = console.text and console.verbosity >= 0 and options["progress"] == "auto" and sys.stderr.isatty()
+    settings = run.Settings(
+        options["jobs"],
+        options["max_failures"],
+        options["force"],
+        options["scheduler"],
+        options["state"],
+    )
+    bar = (
+        console.text
+        and console.verbosity >= 0
+        and options["progress"] == "auto"
+        and sys.stderr.isatty()
+    )
     with progress.shown(len(jobs.jobs), console.say, bar) as tell:
         done = run.run(jobs, settings, tell)
     data = result.as_json(done)
@@ -58,26 +123,38 @@ def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
 
 
 def _plan(source: Path, options: dict[str, Any]) -> Any:
-    from converter.batch import plan
-    from converter.diagnostics import Diagnostic
-    from converter.errors import UsageError
+    from converter.commands.batch import plan
+    from converter.errors import Diagnostic, UsageError
 
     out = options["output"] or ""
     out = str(Path(out).absolute()) if out and "://" not in out else out
-    own = {"-t": options["targets"], "--verify": options["with_verify"], "--timeout": options["timeout"], "--memory": options["memory"] != "0"}
+    own = {
+        "-t": options["targets"],
+        "--verify": options["with_verify"],
+        "--timeout": options["timeout"],
+        "--memory": options["memory"] != "0",
+    }
     if source.is_dir():
         if not options["targets"]:
-            raise UsageError(Diagnostic("U501", "a folder needs a target", help="netconv batch DIR -t FORMAT"))
-        settings = {"verify": options["with_verify"], "timeout": options["timeout"], "memory": options["memory"]}
+            raise UsageError(
+                Diagnostic("U501", "a folder needs a target", help="netconv batch DIR -t FORMAT")
+            )
+        settings = {
+            "verify": options["with_verify"],
+            "timeout": options["timeout"],
+            "memory": options["memory"],
+        }
         return plan.of_folder(source, options["targets"], settings, out)
     if given := [name for name, value in own.items() if value]:
-        raise UsageError(Diagnostic("U501", f"{', '.join(given)} goes with a folder; a job file says it itself"))
+        raise UsageError(
+            Diagnostic("U501", f"{', '.join(given)} goes with a folder; a job file says it itself")
+        )
     return plan.of_file(source, out)
 
 
 def _details(console: Console, data: dict[str, Any]) -> None:
     """Diagnostics for machines, and with -v for people."""
-    from converter.report.facts import diagnostic
+    from converter.commands.report.facts import diagnostic
 
     found = [diagnostic(d) for job in data["jobs"] for d in job["diagnostics"]]
     if console.text and console.verbosity < 1:
@@ -86,14 +163,34 @@ def _details(console: Console, data: dict[str, Any]) -> None:
 
 
 def _report(console: Console, folder: str, data: dict[str, Any], times: dict[str, Any]) -> None:
-    """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was compared or failed."""
-    from converter.batch import result, staging
-    from converter.report import facts, html, render
+    """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was
+    compared or failed.
+    """
+    from converter.commands.batch import result, staging
+    from converter.commands.report import facts, html, render
 
     report = facts.Report("batch", data["version"], tuple(facts.of_data(data, "batch")))
-    pages = {i: f"job-{i:04}.html" for i, e in enumerate(report.entries) if e.code or e.numbers is not None}
-    files = {"results.json": result.dumps(data), "timing.json": result.dumps(times), "junit.xml": render(report, "junit") + "\n"}
-    files |= {name: html.render(facts.Report(report.entries[i].name, report.version, (report.entries[i],))) for i, name in pages.items()}
+    pages = {
+        i: f"job-{i:04}.html"
+        for i, e in enumerate(report.entries)
+        if e.code or e.numbers is not None
+    }
+    files = {
+        "results.json": result.dumps(data),
+        "timing.json": result.dumps(times),
+        "junit.xml": render(report, "junit") + "\n",
+    }
+    files |= {
+        name: html.render(
+            facts.Report(report.entries[i].name, report.version, (report.entries[i],))
+        )
+        for i, name in pages.items()
+    }
     files["index.html"] = html.render(report, lambda i, e: pages.get(i, ""))
     result.write(folder, files)
-    console.say("report: " + "  ".join(staging.below(folder, name) for name in ("index.html", "junit.xml", "results.json")))
+    console.say(
+        "report: "
+        + "  ".join(
+            staging.below(folder, name) for name in ("index.html", "junit.xml", "results.json")
+        )
+    )

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, option, source_options, subcommand
+from converter.cli.common import (
+    REPORTS,
+    Choice,
+    FilePath,
+    FormatName,
+    dequantize_option,
+    option,
+    source_options,
+    subcommand,
+)
 from converter.cli.console import Console
 from converter.cli.shapes import Shapes
 from converter.errors import ExitCode
@@ -18,9 +27,26 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 
 @subcommand("check", REPORTS, EXAMPLES)
 @click.argument("file", metavar="FILE", type=FilePath())
-@option("-t", "--to", "target", type=FormatName(flavours=True), help="Say what would not convert to this format.")
-@option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
-@option("--io-layout", type=Choice(["keep", "native"]), help="keep: inputs and outputs as in the source; native: images channels-last (default of nnapi).")
+@option(
+    "-t",
+    "--to",
+    "target",
+    type=FormatName(flavours=True),
+    help="Say what would not convert to this format.",
+)
+@option(
+    "--inputs",
+    metavar="NAME:SHAPE",
+    type=Shapes(),
+    multiple=True,
+    help="Fix an input's shape: x:1,3,224,224.",
+)
+@option(
+    "--io-layout",
+    type=Choice(["keep", "native"]),
+    help="keep: inputs and outputs as in the source; native: images channels-last (default "
+    "of nnapi).",
+)
 @dequantize_option
 @source_options
 def command(
@@ -35,14 +61,17 @@ def command(
 ) -> ExitCode | None:
     """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
 
-    Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not valid.
+    Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not
+    valid.
     """
     if target is None:
         return _validate(console, file, source, weights)
-    from converter import conversion
+    from converter.commands import convert
 
-    model = conversion.read(conversion.Request(file, file, source, target, weights, dict(inputs), dequantize=dequantize))
-    found = conversion.check(model, target, file, io_layout or "")
+    model = convert.read(
+        convert.Request(file, file, source, target, weights, dict(inputs), dequantize=dequantize)
+    )
+    found = convert.check(model, target, file, io_layout or "")
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)
@@ -56,7 +85,9 @@ def command(
     return None
 
 
-def _validate(console: Console, file: Path, source: str | None, weights: Path | None) -> ExitCode | None:
+def _validate(
+    console: Console, file: Path, source: str | None, weights: Path | None
+) -> ExitCode | None:
     from converter import api, formats
 
     chosen = formats.get(source) if source else formats.detect(file)
@@ -65,5 +96,12 @@ def _validate(console: Console, file: Path, source: str | None, weights: Path | 
     console.verdict(ExitCode.UNREADABLE if errors else ExitCode.OK)
     console.report(found, err=False)
     console.result = {"format": chosen.name, "valid": not errors}
-    console.say(f"{file.name}: " + (f"not valid {chosen.title}, {errors} error{'' if errors == 1 else 's'}" if errors else f"valid {chosen.title}"))
+    console.say(
+        f"{file.name}: "
+        + (
+            f"not valid {chosen.title}, {errors} error{'' if errors == 1 else 's'}"
+            if errors
+            else f"valid {chosen.title}"
+        )
+    )
     return None

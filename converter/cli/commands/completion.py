@@ -8,7 +8,11 @@ from converter.cli.common import Choice, subcommand
 from converter.cli.console import Console
 
 
-@subcommand("completion", examples='eval "$(netconv completion bash)"\nnetconv completion fish > ~/.config/fish/completions/netconv.fish')
+@subcommand(
+    "completion",
+    examples='eval "$(netconv completion bash)"\nnetconv completion fish > '
+    "~/.config/fish/completions/netconv.fish",
+)
 @click.argument("shell", metavar="SHELL", type=Choice(["bash", "zsh", "fish"]))
 def command(console: Console, shell: str) -> None:
     """Print the completion script for SHELL: bash, zsh or fish."""

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, dequantize_option, native_option, option, source_options, subcommand
+from converter.cli.common import (
+    REPORTS,
+    Choice,
+    FilePath,
+    FormatName,
+    dequantize_option,
+    native_option,
+    option,
+    source_options,
+    subcommand,
+)
 from converter.cli.console import Console
 from converter.cli.shapes import Shapes
 from converter.cli.streams import DASH, named_input, named_output
@@ -20,13 +30,49 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 
 @subcommand("convert", REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=FilePath())
-@option("-o", "--output", metavar="OUT", type=FilePath(), required=True, help="The file to write; its suffix tells the format.")
-@option("-t", "--to", "target", type=FormatName(flavours=True), help="The format to write, with flavours: openvino+ir=7.")
-@option("--inputs", metavar="NAME:SHAPE", type=Shapes(), multiple=True, help="Fix an input's shape: x:1,3,224,224.")
-@option("--outputs", metavar="NAME", multiple=True, help="Keep only what this tensor or layer needs; repeatable.")
-@option("--io-layout", type=Choice(["keep", "native"]), help="keep: inputs and outputs as in the source; native: images channels-last (default of nnapi).")
-@option("--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which.")
-@option("--verify", "with_verify", is_flag=True, help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT refuses it).")
+@option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    type=FilePath(),
+    required=True,
+    help="The file to write; its suffix tells the format.",
+)
+@option(
+    "-t",
+    "--to",
+    "target",
+    type=FormatName(flavours=True),
+    help="The format to write, with flavours: openvino+ir=7.",
+)
+@option(
+    "--inputs",
+    metavar="NAME:SHAPE",
+    type=Shapes(),
+    multiple=True,
+    help="Fix an input's shape: x:1,3,224,224.",
+)
+@option(
+    "--outputs",
+    metavar="NAME",
+    multiple=True,
+    help="Keep only what this tensor or layer needs; repeatable.",
+)
+@option(
+    "--io-layout",
+    type=Choice(["keep", "native"]),
+    help="keep: inputs and outputs as in the source; native: images channels-last (default "
+    "of nnapi).",
+)
+@option(
+    "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
+)
+@option(
+    "--verify",
+    "with_verify",
+    is_flag=True,
+    help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT refuses it).",
+)
 @native_option
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
 @dequantize_option
@@ -34,13 +80,13 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.
 
-    The format of IN is told from its content, that of OUT from its suffix. The result is right or refused, with every layer that
-    the target cannot express; nothing is written then.
+    The format of IN is told from its content, that of OUT from its suffix. The result is right or
+    refused, with every layer that the target cannot express; nothing is written then.
     """
-    from converter import conversion
+    from converter.commands import convert
 
     with named_input(file) as source, named_output(output, options["target"]) as target:
-        request = conversion.Request(
+        request = convert.Request(
             source=source,
             target=target,
             source_format=options["source"],
@@ -53,23 +99,27 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             dequantize=options["dequantize"],
             with_map=options["with_map"] and output != DASH,
         )
-        written = conversion.convert(request)
+        written = convert.convert(request)
         console.report(written.notes)
         console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
         if output == DASH:
             return None
         _tell(console, written, file)
         if options["with_map"]:
-            console.say(f"{conversion.map_of(target).name} written")
-        return _verify(console, written, file, options["native"]) if options["with_verify"] else None
+            console.say(f"{convert.map_of(target).name} written")
+        return (
+            _verify(console, written, file, options["native"]) if options["with_verify"] else None
+        )
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
-    from converter.inspection import size
+    from converter.commands.inspect import size
 
     names = " + ".join(p.name for p in written.files)
     total = sum(p.stat().st_size for p in written.files)
-    console.say(f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})")
+    console.say(
+        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})"
+    )
 
 
 def _verify(console: Console, written: Any, shown: Path, native: str) -> ExitCode | None:
@@ -77,5 +127,10 @@ def _verify(console: Console, written: Any, shown: Path, native: str) -> ExitCod
     from converter.cli.commands.verify import show
 
     target = written.files[0]
-    result = api.verify(written.model, api.load(target, written.flavour.format), names=(str(shown), str(target)), native=native)
+    result = api.verify(
+        written.model,
+        api.load(target, written.flavour.format),
+        names=(str(shown), str(target)),
+        native=native,
+    )
     return show(console, result)

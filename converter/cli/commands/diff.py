@@ -19,13 +19,16 @@ netconv diff net.mlmodel net.xml"""
 @click.argument("b", metavar="B", type=FilePath())
 @option("--from-a", "a_format", type=FormatName(), help="A's format.")
 @option("--from-b", "b_format", type=FormatName(), help="B's format.")
-def command(console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None) -> ExitCode:
+def command(
+    console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None
+) -> ExitCode:
     """Differences of structure: operators, attributes, weights. Exit 0: none. 1: some."""
-    from converter import api, structure
+    from converter import api
+    from converter.commands import diff
 
     first, second = api.load(a, a_format), api.load(b, b_format)
     console.report([*first.notes, *second.notes])
-    changes = structure.diff(first, second)
+    changes = diff.diff(first, second)
     console.verdict(ExitCode.FINDING if changes else ExitCode.OK)
     console.result = [c.as_json() for c in changes]
     for change in changes:

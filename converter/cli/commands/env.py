@@ -5,11 +5,28 @@ from __future__ import annotations
 from converter.cli.common import option, subcommand
 from converter.cli.console import Console
 
-PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "protobuf", "numpy", "lxml", "click", "coremltools", "openvino", "ai-edge-litert", "tflite")
+PACKAGES = (
+    "onnx",
+    "onnx-ir",
+    "onnxruntime",
+    "protobuf",
+    "numpy",
+    "lxml",
+    "click",
+    "coremltools",
+    "openvino",
+    "ai-edge-litert",
+    "tflite",
+)
 
 
 @subcommand("env", examples="netconv env\nnetconv env --settings")
-@option("--settings", "with_settings", is_flag=True, help="Every setting with its value and where that comes from.")
+@option(
+    "--settings",
+    "with_settings",
+    is_flag=True,
+    help="Every setting with its value and where that comes from.",
+)
 def command(console: Console, with_settings: bool) -> None:
     """Versions and engines, for a report of a problem; or the settings in force."""
     if with_settings:
@@ -20,7 +37,11 @@ def command(console: Console, with_settings: bool) -> None:
 
     import converter
 
-    found = {"netconv": converter.__version__, "python": platform.python_version(), "platform": platform.platform()}
+    found = {
+        "netconv": converter.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)
@@ -39,7 +60,13 @@ def _settings(console: Console) -> None:
     for name in COMMANDS:
         own = app.get_command(None, name)  # type: ignore[arg-type]
         assert own is not None
-        console.result[name] = {k: {"value": v, "from": origin} for k, (v, origin) in origins(own).items()}
+        console.result[name] = {
+            k: {"value": v, "from": origin} for k, (v, origin) in origins(own).items()
+        }
         for key, (value, origin) in origins(own).items():
-            if origin != "default" or console.verbosity > 0 or key not in ("quiet", "verbose", "color", "format", "strict", "log"):
+            if (
+                origin != "default"
+                or console.verbosity > 0
+                or key not in ("quiet", "verbose", "color", "format", "strict", "log")
+            ):
                 console.say(f"{name:10} {key.replace('_', '-'):10} {value!s:14} {origin}")

@@ -10,12 +10,16 @@ from click.shell_completion import CompletionItem
 
 from converter.cli.common import subcommand
 from converter.cli.console import Console
-from converter.diagnostics import CODES, Diagnostic
-from converter.errors import UsageError
+from converter.commands.explain import CODES
+from converter.errors import Diagnostic, UsageError
 
 
 def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(c, help=page.title) for c, page in CODES.items() if c.startswith(incomplete.upper())]
+    return [
+        CompletionItem(c, help=page.title)
+        for c, page in CODES.items()
+        if c.startswith(incomplete.upper())
+    ]
 
 
 @subcommand("explain", examples="netconv explain X202\nnetconv explain")
@@ -30,7 +34,13 @@ def command(console: Console, code: str | None) -> None:
     page_ = CODES.get(code.upper())
     if page_ is None:
         close = difflib.get_close_matches(code.upper(), CODES, 1)
-        raise UsageError(Diagnostic("U501", f"unknown code {code!r}", help=f"did you mean {close[0]}?" if close else "netconv explain lists all"))
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"unknown code {code!r}",
+                help=f"did you mean {close[0]}?" if close else "netconv explain lists all",
+            )
+        )
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(textwrap.fill(page_.text, 100, initial_indent="  ", subsequent_indent="  "))

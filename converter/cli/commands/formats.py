@@ -21,7 +21,10 @@ def command(console: Console, name: str | None) -> None:
             "title": f.title,
             "suffixes": list(f.suffixes),
             "versions": f.versions,
-            "options": [{"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc} for o in f.options],
+            "options": [
+                {"name": o.name, "values": list(o.values), "default": o.default, "doc": o.doc}
+                for o in f.options
+            ],
         }
         for f in chosen
     ]
@@ -31,4 +34,7 @@ def command(console: Console, name: str | None) -> None:
             console.say(f"  {f.versions}")
             for o in f.options:
                 values = f"={'|'.join(o.values)}" if o.values else ""
-                console.say(f"  +{o.name}{values}  {o.doc}" + (f" (default {o.default})" if o.default else ""))
+                console.say(
+                    f"  +{o.name}{values}  {o.doc}"
+                    + (f" (default {o.default})" if o.default else "")
+                )

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import Choice, FilePath, dequantize_option, option, source_options, subcommand
+from converter.cli.common import (
+    Choice,
+    FilePath,
+    dequantize_option,
+    option,
+    source_options,
+    subcommand,
+)
 from converter.cli.console import Console
 
 EXAMPLES = """netconv inspect net.mlmodel
@@ -16,26 +23,43 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 
 @subcommand("inspect", examples=EXAMPLES)
 @click.argument("file", metavar="FILE", type=FilePath())
-@option("--of", "form", type=Choice(["table", "json", "text", "dot"]), default="table", help="A table, JSON, ONNX's text syntax, or Graphviz.")
+@option(
+    "--of",
+    "form",
+    type=Choice(["table", "json", "text", "dot"]),
+    default="table",
+    help="A table, JSON, ONNX's text syntax, or Graphviz.",
+)
 @dequantize_option
 @source_options
-def command(console: Console, file: Path, form: str, source: str | None, weights: Path | None, dequantize: bool) -> None:
+def command(
+    console: Console,
+    file: Path,
+    form: str,
+    source: str | None,
+    weights: Path | None,
+    dequantize: bool,
+) -> None:
     """What is in FILE: inputs, outputs, layers, weights. With -v also every node."""
     import json
 
-    from converter import api, inspection
+    from converter import api
+    from converter.commands import inspect
 
     model = api.load(file, source, weights, dequantize)
     console.report(model.notes)
     match form:
         case "table":
-            lines = [*inspection.table(model, file.name), *(inspection.nodes(model) if console.verbosity > 0 else ())]
+            lines = [
+                *inspect.table(model, file.name),
+                *(inspect.nodes(model) if console.verbosity > 0 else ()),
+            ]
         case "json":
-            lines = [json.dumps(inspection.summary(model), indent=2, ensure_ascii=False)]
+            lines = [json.dumps(inspect.summary(model), indent=2, ensure_ascii=False)]
         case "text":
-            lines = [inspection.text(model)]
+            lines = [inspect.text(model)]
         case _:
-            lines = list(inspection.dot(model))
-    console.result = inspection.summary(model)
+            lines = list(inspect.dot(model))
+    console.result = inspect.summary(model)
     for line in lines:
         console.say(line)

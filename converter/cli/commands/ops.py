@@ -8,8 +8,7 @@ import click
 
 from converter.cli.common import FormatName, subcommand
 from converter.cli.console import Console
-from converter.diagnostics import Diagnostic
-from converter.errors import UsageError
+from converter.errors import Diagnostic, UsageError
 
 
 @subcommand("ops", examples="netconv ops openvino\nnetconv ops coreml convolution")
@@ -24,7 +23,13 @@ def command(console: Console, format_name: str, op: str | None) -> None:
         lower = {k.lower(): k for k in kinds}
         if op.lower() not in lower:
             close = difflib.get_close_matches(op.lower(), lower, 1)
-            raise UsageError(Diagnostic("U501", f"{format_name} has no layer type {op!r}", help=f"did you mean {lower[close[0]]!r}?" if close else ""))
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"{format_name} has no layer type {op!r}",
+                    help=f"did you mean {lower[close[0]]!r}?" if close else "",
+                )
+            )
         kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}
     console.result = kinds
     width = max(map(len, kinds), default=0)

@@ -18,36 +18,76 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
 @subcommand("reduce", examples=EXAMPLES)
 @click.argument("reference", metavar="REF", type=FilePath())
 @click.argument("candidate", metavar="CAND", type=FilePath())
-@option("-o", "--output", metavar="DIR", type=FilePath(), required=True, help="Folder for both models, inputs and a README.md.")
-@option("--data", metavar="DATA", multiple=True, help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.")
-@option("--rtol", metavar="[GLOB:]V", multiple=True, help="Relative tolerance, instead of the measured noise.")
-@option("--atol", metavar="[GLOB:]V", multiple=True, help="Absolute tolerance, instead of the measured noise.")
+@option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    type=FilePath(),
+    required=True,
+    help="Folder for both models, inputs and a README.md.",
+)
+@option(
+    "--data",
+    metavar="DATA",
+    multiple=True,
+    help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
+)
+@option(
+    "--rtol",
+    metavar="[GLOB:]V",
+    multiple=True,
+    help="Relative tolerance, instead of the measured noise.",
+)
+@option(
+    "--atol",
+    metavar="[GLOB:]V",
+    multiple=True,
+    help="Absolute tolerance, instead of the measured noise.",
+)
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
-@option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
+@option(
+    "--map",
+    "map_file",
+    metavar="FILE",
+    type=FilePath(),
+    help="Which tensor is which, as convert --map writes it.",
+)
 @option("--force", is_flag=True, help="Write into a folder that is not empty.")
 @option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
 @option("--from-cand", "cand_format", type=FormatName(), help="CAND's format.")
-def command(console: Console, reference: Path, candidate: Path, output: Path, **options: Any) -> ExitCode:
+def command(
+    console: Console, reference: Path, candidate: Path, output: Path, **options: Any
+) -> ExitCode:
     """Write the smallest part of two models that still differs, as a folder that reproduces it.
 
     Exit 0: they do not differ, nothing is written. 1: they differ, DIR holds the case.
     """
-    from converter import api, reduction
-    from converter.crosscheck.text import lines
-    from converter.provenance import read_map
+    from converter import api
+    from converter.commands import reduce
+    from converter.commands.provenance import read_map
+    from converter.commands.verify.text import lines
 
     a, b = api.load(reference, options["ref_format"]), api.load(candidate, options["cand_format"])
     console.report([*a.notes, *b.notes])
     own = {k: options[k] or None for k in ("rtol", "atol")}
     known = read_map(options["map_file"]) if options["map_file"] else None
-    found = reduction.reduce(a, b, list(options["data"]) or None, seed=options["seed"], map=known, **own)
+    found = reduce.reduce(
+        a, b, list(options["data"]) or None, seed=options["seed"], map=known, **own
+    )
     if found is None:
         console.say("the models do not differ")
         return ExitCode.OK
-    files = reduction.write(found, output, (reference.name, candidate.name), options["force"])
+    files = reduce.write(found, output, (reference.name, candidate.name), options["force"])
     console.verdict(ExitCode.FINDING)
-    console.result = {"files": [str(p) for p in files], "nodes": list(found.nodes), "numbers": found.result.as_json()}
-    console.say(f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and {found.nodes[1]} in {output}")
+    console.result = {
+        "files": [str(p) for p in files],
+        "nodes": list(found.nodes),
+        "numbers": found.result.as_json(),
+    }
+    console.say(
+        f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and "
+        f"{found.nodes[1]} in {output}"
+    )
     for line in lines(found.result):
         console.say(line)
     return ExitCode.FINDING

@@ -19,16 +19,34 @@ netconv report new/results.json --baseline old/results.json --exit-zero"""
 @subcommand("report", ("text",), EXAMPLES)
 @click.argument("files", metavar="RESULT.json...", nargs=-1, required=True, type=FilePath())
 @option("--to", "form", type=Choice(FORMS), default="text", help=f"The form: {', '.join(FORMS)}.")
-@option("-o", "--output", metavar="FILE", type=FilePath(), help="Write to a file instead of standard output.")
-@option("--baseline", metavar="OLD.json", type=FilePath(), help="Say what is new, fixed and the same since these results.")
+@option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=FilePath(),
+    help="Write to a file instead of standard output.",
+)
+@option(
+    "--baseline",
+    metavar="OLD.json",
+    type=FilePath(),
+    help="Say what is new, fixed and the same since these results.",
+)
 @option("--exit-zero", is_flag=True, help="Exit 0 whatever the results are.")
-def command(console: Console, files: tuple[Path, ...], form: str, output: Path | None, baseline: Path | None, exit_zero: bool) -> ExitCode | None:
+def command(
+    console: Console,
+    files: tuple[Path, ...],
+    form: str,
+    output: Path | None,
+    baseline: Path | None,
+    exit_zero: bool,
+) -> ExitCode | None:
     """Render stored results: of any command with --format json, or results.json of a batch.
 
     Exit code: the highest of the results', as when they were made.
     """
-    from converter import report
-    from converter.report import facts
+    from converter.commands import report
+    from converter.commands.report import facts
 
     found = facts.read(files, baseline)
     with facts.strange(files):

@@ -16,14 +16,22 @@ netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
 
 @subcommand("roundtrip", REPORTS, EXAMPLES)
 @click.argument("files", metavar="IN...", nargs=-1, required=True, type=FilePath())
-@option("--via", metavar="FORMAT", multiple=True, required=True, type=FormatName(flavours=True), help="The format to go through; repeatable.")
+@option(
+    "--via",
+    metavar="FORMAT",
+    multiple=True,
+    required=True,
+    type=FormatName(flavours=True),
+    help="The format to go through; repeatable.",
+)
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], seed: int) -> None:
-    """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the same.
+    """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the
+    same.
 
     Exit 0: all numbers are the same. 1: some differ. 3: a format cannot express a model.
     """
-    from converter import roundtrip
+    from converter.commands import roundtrip
 
     found = []
     for file in files:
@@ -36,13 +44,21 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
                     raise
                 console.verdict(e.exit_code)
                 console.report(e.diagnostics)
-                found.append({"file": str(file), "via": target, "refused": [d.as_json() for d in e.diagnostics]})
+                found.append(
+                    {
+                        "file": str(file),
+                        "via": target,
+                        "refused": [d.as_json() for d in e.diagnostics],
+                    }
+                )
                 console.cases.append({**case, "failure": str(e)})
                 continue
             console.verdict(ExitCode.OK if trip.same_numbers else ExitCode.FINDING)
             console.report(trip.notes)
             found.append(trip.as_json())
-            console.cases.append({**case, "failure": "" if trip.same_numbers else "\n".join(trip.lines())})
+            console.cases.append(
+                {**case, "failure": "" if trip.same_numbers else "\n".join(trip.lines())}
+            )
             for line in trip.lines(console.verbosity):
                 console.say(line)
     console.result = found

@@ -17,9 +17,24 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
 
 @subcommand("run", examples=EXAMPLES)
 @click.argument("file", metavar="FILE", type=FilePath())
-@option("--data", metavar="DATA", multiple=True, help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. Default: random.")
-@option("--out", metavar="OUT.npz", type=FilePath(), help="Write the outputs; with several inputs a folder.")
-@option("--engine", default="onnxruntime", show_default=True, help="What executes it: onnxruntime, openvino, litert, coreml, reference.")
+@option(
+    "--data",
+    metavar="DATA",
+    multiple=True,
+    help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. Default: random.",
+)
+@option(
+    "--out",
+    metavar="OUT.npz",
+    type=FilePath(),
+    help="Write the outputs; with several inputs a folder.",
+)
+@option(
+    "--engine",
+    default="onnxruntime",
+    show_default=True,
+    help="What executes it: onnxruntime, openvino, litert, coreml, reference.",
+)
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
 @dequantize_option
@@ -37,16 +52,17 @@ def command(
     dequantize: bool,
 ) -> None:
     """Execute FILE and show its outputs, or write them."""
-    from converter import api, execution
+    from converter import api
+    from converter.commands import run
 
     model = api.load(file, source, weights, dequantize)
     console.report(model.notes)
-    results = execution.run(model, data or ("random",), engine, seed)
+    results = run.run(model, data or ("random",), engine, seed)
     if out is not None:
-        execution.write(results, out, force)
+        run.write(results, out, force)
     found: list[dict[str, Any]] = []
     for name, outputs in results:
         for output, array in outputs.items():
-            found.append({"input": name, "output": output, **execution.describe(array)})
-            console.say(f"{name:12} {output}  {execution.line(array)}")
+            found.append({"input": name, "output": output, **run.describe(array)})
+            console.say(f"{name:12} {output}  {run.line(array)}")
     console.result = found

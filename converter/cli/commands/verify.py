@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, native_option, option, subcommand
+from converter.cli.common import (
+    REPORTS,
+    Choice,
+    FilePath,
+    FormatName,
+    native_option,
+    option,
+    subcommand,
+)
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -20,28 +28,93 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @subcommand("verify", REPORTS, EXAMPLES)
 @click.argument("reference", metavar="REF", type=FilePath())
 @click.argument("candidate", metavar="CAND", type=FilePath())
-@option("--data", metavar="DATA", multiple=True, help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.")
-@option("--tensors", metavar="outputs|all|GLOB", multiple=True, help="What the verdict is about. Default: outputs.")
-@option("--rtol", metavar="[GLOB:]V", multiple=True, help="Relative tolerance, instead of the measured noise.")
-@option("--atol", metavar="[GLOB:]V", multiple=True, help="Absolute tolerance, instead of the measured noise.")
-@option("--metric", metavar="NAME[=LIMIT]", multiple=True, help="elem, max, cos, l2, psnr, ulp; all given must hold.")
-@option("--mode", type=Choice(["isolated", "chain"]), default="isolated", help="chain: do not run layers on the reference's inputs.")
-@option("--engine", default="onnxruntime", help="What executes the graph read from CAND: onnxruntime, openvino, litert, coreml, reference.")
+@option(
+    "--data",
+    metavar="DATA",
+    multiple=True,
+    help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
+)
+@option(
+    "--tensors",
+    metavar="outputs|all|GLOB",
+    multiple=True,
+    help="What the verdict is about. Default: outputs.",
+)
+@option(
+    "--rtol",
+    metavar="[GLOB:]V",
+    multiple=True,
+    help="Relative tolerance, instead of the measured noise.",
+)
+@option(
+    "--atol",
+    metavar="[GLOB:]V",
+    multiple=True,
+    help="Absolute tolerance, instead of the measured noise.",
+)
+@option(
+    "--metric",
+    metavar="NAME[=LIMIT]",
+    multiple=True,
+    help="elem, max, cos, l2, psnr, ulp; all given must hold.",
+)
+@option(
+    "--mode",
+    type=Choice(["isolated", "chain"]),
+    default="isolated",
+    help="chain: do not run layers on the reference's inputs.",
+)
+@option(
+    "--engine",
+    default="onnxruntime",
+    help="What executes the graph read from CAND: onnxruntime, openvino, litert, coreml, "
+    "reference.",
+)
 @native_option
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
-@option("--seeds", type=click.IntRange(1), default=1, metavar="N", help="Random inputs for N seeds, from --seed on.")
-@option("--map", "map_file", metavar="FILE", type=FilePath(), help="Which tensor is which, as convert --map writes it.")
-@option("--max-memory", metavar="SIZE", default="0", help="Memory that the comparison may take: 2G. Default: no limit.")
+@option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Random inputs for N seeds, from --seed on.",
+)
+@option(
+    "--map",
+    "map_file",
+    metavar="FILE",
+    type=FilePath(),
+    help="Which tensor is which, as convert --map writes it.",
+)
+@option(
+    "--max-memory",
+    metavar="SIZE",
+    default="0",
+    help="Memory that the comparison may take: 2G. Default: no limit.",
+)
 @option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
-@option("--keep-tensors", metavar="DIR", type=FilePath(), help="Write inputs and expected results of wrong layers.")
+@option(
+    "--keep-tensors",
+    metavar="DIR",
+    type=FilePath(),
+    help="Write inputs and expected results of wrong layers.",
+)
 @option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
 @option("--from-cand", "cand_format", type=FormatName(), help="CAND's format.")
-def command(console: Console, reference: Path, candidate: Path, ref_format: str | None, cand_format: str | None, **options: Any) -> ExitCode | None:
+def command(
+    console: Console,
+    reference: Path,
+    candidate: Path,
+    ref_format: str | None,
+    cand_format: str | None,
+    **options: Any,
+) -> ExitCode | None:
     """Run both models on the same inputs and compare the numbers.
 
-    A difference is judged against the rounding noise of REF itself, measured; when the outputs differ, the first layer that is
-    wrong by itself is named, with what differs in it. The files also run themselves, each in the engine it is written for (--native):
-    it must take the file and give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared.
+    A difference is judged against the rounding noise of REF itself, measured; when the outputs
+    differ, the first layer that is wrong by itself is named, with what differs in it. The files
+    also run themselves, each in the engine it is written for (--native): it must take the file and
+    give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared.
     """
     from converter import api
 
@@ -49,7 +122,7 @@ def command(console: Console, reference: Path, candidate: Path, ref_format: str 
     console.report([*a.notes, *b.notes])
     result = _compare(a, b, options, (str(reference), str(candidate)))
     if not console.text:
-        from converter.inspection import summary
+        from converter.commands.inspect import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
     return show(console, result)
@@ -57,25 +130,31 @@ def command(console: Console, reference: Path, candidate: Path, ref_format: str 
 
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
     """Within --max-memory; N403 when that is not enough."""
-    from converter import api, limits
-    from converter.batch.plan import size
-    from converter.diagnostics import Diagnostic
-    from converter.errors import UnsupportedError
+    from converter import api
+    from converter.commands.batch.plan import size
+    from converter.errors import Diagnostic, UnsupportedError
+    from converter.io import limits
 
     with_limit = size(options["max_memory"])
     if with_limit:
-        import converter.crosscheck.check
+        import converter.commands.verify.check
         import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program
     try:
         with limits.memory(with_limit):
-            return api.verify(a, b, list(options["data"]) or None, names=names, **_keywords(options))
+            return api.verify(
+                a, b, list(options["data"]) or None, names=names, **_keywords(options)
+            )
     except MemoryError:
-        why = Diagnostic("N403", f"the comparison needs more memory than {options['max_memory']}", help="raise --max-memory, or fewer inputs: --data")
+        why = Diagnostic(
+            "N403",
+            f"the comparison needs more memory than {options['max_memory']}",
+            help="raise --max-memory, or fewer inputs: --data",
+        )
         raise UnsupportedError(why) from None
 
 
 def _keywords(options: dict[str, Any]) -> dict[str, Any]:
-    from converter.provenance import read_map
+    from converter.commands.provenance import read_map
 
     return {
         "tensors": options["tensors"] or "outputs",
@@ -95,7 +174,7 @@ def _keywords(options: dict[str, Any]) -> dict[str, Any]:
 
 def show(console: Console, result: Any) -> ExitCode:
     """Prints a comparison and gives its exit code."""
-    from converter.crosscheck.text import headline, lines
+    from converter.commands.verify.text import headline, lines
 
     code = ExitCode.OK if result.passed else ExitCode.FINDING
     console.verdict(code)
@@ -104,12 +183,26 @@ def show(console: Console, result: Any) -> ExitCode:
     console.result = result.as_json()
     failure, group = "\n".join([headline(result), *text]), f"verify {result.models[1]}"
     for o in result.outputs:
-        console.cases.append({"name": f"output {o.reference}", "group": group, "failure": "" if o.passed else failure})
+        console.cases.append(
+            {
+                "name": f"output {o.reference}",
+                "group": group,
+                "failure": "" if o.passed else failure,
+            }
+        )
     for n in result.native:
         if not n.failed:  # the others are diagnostics
-            console.cases.append({"name": f"{n.role} {n.file} in {n.engine}", "group": group, "failure": ""})
+            console.cases.append(
+                {"name": f"{n.role} {n.file} in {n.engine}", "group": group, "failure": ""}
+            )
     for t in result.tensors if console.format == "junit" else ():
-        console.cases.append({"name": f"layer {t.layer}", "group": group, "failure": failure if t.status == "wrong" else ""})
+        console.cases.append(
+            {
+                "name": f"layer {t.layer}",
+                "group": group,
+                "failure": failure if t.status == "wrong" else "",
+            }
+        )
     for line in text:
         console.say(line)
     if console.verbosity > 0:

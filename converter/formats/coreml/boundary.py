@@ -1,49 +1,40 @@
 """Inputs and outputs: declared features <-> values of the graph.
 
-Rank-5 networks (RANK5_ARRAY_MAPPING) declare (C) or (C,H,W) and see [Seq,Batch,C,H,W]: the adapter between the two is here and
-nowhere else. Inputs of recurrent ones are sequences in truth and are given all five axes.
+Rank-5 networks (RANK5_ARRAY_MAPPING) declare (C) or (C,H,W) and see [Seq,Batch,C,H,W]: the adapter
+between the two is here and nowhere else. Inputs of recurrent ones are sequences in truth and are
+given all five axes.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.blobs import cast, floats
+from converter.errors import MappingError
 from converter.formats.coreml.flexible import PICTURES, SIZES, of_array, of_image
-from converter.formats.coreml.lift import Regime
+from converter.formats.coreml.network import Regime
+from converter.formats.coreml.operands import cast, floats
 from converter.graph.build import Builder
-from converter.graph.infer import Array, rank_of, set_type, shape_of
+from converter.graph.infer import Array, rank_of, shape_of
 from converter.graph.names import set_public_name
-from converter.mapping.node import MappingError
 
-DTYPES = {65568: ir.DataType.FLOAT, 65600: ir.DataType.DOUBLE, 131104: ir.DataType.INT32, 65552: ir.DataType.FLOAT16, 131080: ir.DataType.INT8}
+DTYPES = {
+    65568: ir.DataType.FLOAT,
+    65600: ir.DataType.DOUBLE,
+    131104: ir.DataType.INT32,
+    65552: ir.DataType.FLOAT16,
+    131080: ir.DataType.INT8,
+}
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
 REMEMBERED = "netconv.coreml"  # key of the graph's metadata
-_DEFAULTS = {"intDefaultValue": np.int32, "floatDefaultValue": np.float32, "doubleDefaultValue": np.float64}
-
-
-def declared_shape(feature: Any) -> list[int | str]:
-    """The shape of a multi-array: fixed sizes are numbers, flexible ones names."""
-    array = feature.type.multiArrayType
-    shape: list[int | str] = [int(d) for d in array.shape]
-    flexible = array.WhichOneof("ShapeFlexibility")
-    if flexible == "shapeRange":
-        ranges = list(array.shapeRange.sizeRanges)
-        shape = [_dim(feature.name, i, r, shape) for i, r in enumerate(ranges)] or shape
-    elif flexible == "enumeratedShapes":
-        shapes = [list(s.shape) for s in array.enumeratedShapes.shapes] + ([list(array.shape)] if array.shape else [])
-        if shapes and len({len(s) for s in shapes}) == 1:
-            shape = [int(c[0]) if len(set(c)) == 1 else f"{feature.name}_{i}" for i, c in enumerate(zip(*shapes, strict=True))]
-    return shape
-
-
-def _dim(name: str, index: int, size: Any, shape: list[int | str]) -> int | str:
-    if int(size.lowerBound) == int(size.upperBound):
-        return int(size.lowerBound)
-    return f"{name}_{index}"
+_DEFAULTS = {
+    "intDefaultValue": np.int32,
+    "floatDefaultValue": np.float32,
+    "doubleDefaultValue": np.float64,
+}
 
 
 def default_value(feature: Any) -> Array | None:
@@ -55,35 +46,28 @@ def default_value(feature: Any) -> Array | None:
     return np.full([int(d) for d in array.shape], getattr(array, chosen), _DEFAULTS[chosen])
 
 
-def image_shape(feature: Any) -> list[int | str]:
-    """[C,H,W]; flexible sizes are names."""
-    image = feature.type.imageType
-    channels = 1 if image.colorSpace in (10, 40) else 3
-    flexible = image.WhichOneof("SizeFlexibility")
-    size: list[int | str] = [int(image.height), int(image.width)]
-    if flexible == "imageSizeRange":
-        ranges = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
-        size = [int(r.lowerBound) if int(r.lowerBound) == int(r.upperBound) else f"{feature.name}_{n}" for r, n in zip(ranges, "HW", strict=True)]
-    elif flexible == "enumeratedSizes":
-        sizes = [(int(s.height), int(s.width)) for s in image.enumeratedSizes.sizes] + [(int(image.height), int(image.width))]
-        size = [c[0] if len(set(c)) == 1 else f"{feature.name}_{n}" for c, n in zip(zip(*sizes, strict=True), "HW", strict=True)]
-    return [channels, *size]
-
-
-def input_value(b: Builder, feature: Any, regime: Regime, interface: dict[str, Any]) -> tuple[ir.Value, ir.Value]:
+def input_value(
+    b: Builder, feature: Any, regime: Regime, interface: dict[str, Any]
+) -> tuple[ir.Value, ir.Value]:
     """The graph input of a feature, and the blob that the layers see."""
-    kind = feature.type.WhichOneof("Type")
-    sizes = of_image(feature.type.imageType) if kind == "imageType" else of_array(feature.type.multiArrayType)
-    if sizes is not None:
+    kind, image = feature.type.WhichOneof("Type"), feature.type.imageType
+    sizes = of_image(image) if kind == "imageType" else of_array(feature.type.multiArrayType)
+    if not sizes.fixed:
         interface["coreml"].setdefault(SIZES, {})[feature.name] = sizes.as_json()
     if kind == "imageType":
-        shape = [*[1] * max(1, regime.image_lead), *image_shape(feature)]
+        channels = 1 if image.colorSpace in (10, 40) else 3
+        lead = [1] * max(1, regime.image_lead)
+        shape = [*lead, channels, *sizes.dims(feature.name, "HW")]
         value = graph_input(b, feature.name, ir.DataType.FLOAT, shape)
-        interface.setdefault("images", {})[feature.name] = {"colour": COLOURS.get(feature.type.imageType.colorSpace, "RGB")}
+        colour = {"colour": COLOURS.get(image.colorSpace, "RGB")}
+        interface.setdefault("images", {})[feature.name] = colour
         return value, value
     if kind != "multiArrayType":
-        raise MappingError(f"inputs of type {kind} are not supported: a network takes multi-arrays and images", "X201")
-    declared = declared_shape(feature)
+        raise MappingError(
+            f"inputs of type {kind} are not supported: a network takes multi-arrays and images",
+            "X201",
+        )
+    declared = sizes.dims(feature.name, itertools.count())
     dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT)
     default = default_value(feature)
     if default is not None:
@@ -94,9 +78,18 @@ def input_value(b: Builder, feature: Any, regime: Regime, interface: dict[str, A
     return _rank5_input(b, feature.name, dtype, declared, regime, interface)
 
 
-def _rank5_input(b: Builder, name: str, dtype: ir.DataType, declared: list[Any], regime: Regime, interface: dict[str, Any]) -> tuple[ir.Value, ir.Value]:
+def _rank5_input(
+    b: Builder,
+    name: str,
+    dtype: ir.DataType,
+    declared: list[Any],
+    regime: Regime,
+    interface: dict[str, Any],
+) -> tuple[ir.Value, ir.Value]:
     if len(declared) not in (1, 3, 5):
-        raise MappingError(f"a rank-5 network declares inputs of 1 or 3 axes, not {len(declared)}", "R110")
+        raise MappingError(
+            f"a rank-5 network declares inputs of 1 or 3 axes, not {len(declared)}", "R110"
+        )
     image = declared if len(declared) == 3 else [declared[0], 1, 1]
     if regime.recurrent or len(declared) == 5:
         whole = declared if len(declared) == 5 else [f"{name}_seq", f"{name}_batch", *image]
@@ -107,14 +100,12 @@ def _rank5_input(b: Builder, name: str, dtype: ir.DataType, declared: list[Any],
     x = floats(b, value)
     lead = list(range(regime.lead))
     if len(declared) == 1:
-        return value, b.op("Unsqueeze", x, [*lead, regime.lead + 1, regime.lead + 2])
-    return value, b.op("Unsqueeze", x, lead)
+        return value, b.Unsqueeze(x, [*lead, regime.lead + 1, regime.lead + 2])
+    return value, b.Unsqueeze(x, lead)
 
 
 def graph_input(b: Builder, name: str, dtype: ir.DataType, shape: list[Any]) -> ir.Value:
-    value = ir.Value(name=b.names.fresh(name))
-    set_type(value, dtype, shape)
-    b.graph.inputs.append(value)
+    value = b.input(name, dtype, shape)
     set_public_name(value, name)
     return value
 
@@ -125,32 +116,45 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
         array = np.array(entry.meanImage.meanImage, np.float32)
         shape = [int(d) for d in list(x.shape or ())[-3:] if isinstance(d, int)]
         if array.size != np.prod(shape) or len(shape) != 3:
-            raise MappingError(f"the mean image has {array.size} elements, the image is {x.shape}", "R103")
-        return b.op("Sub", x, b.const(array.reshape(shape), "mean_image"))
+            raise MappingError(
+                f"the mean image has {array.size} elements, the image is {x.shape}", "R103"
+            )
+        return b.Sub(x, b.const(array.reshape(shape), "mean_image"))
     s = entry.scaler
-    bias = {"grayscale": [s.grayBias], "grayscale16": [s.grayBias], "BGR": [s.blueBias, s.greenBias, s.redBias]}.get(
-        colour, [s.redBias, s.greenBias, s.blueBias]
-    )
-    y = x if s.channelScale == 1.0 else b.op("Mul", x, float(s.channelScale))
+    bias = {
+        "grayscale": [s.grayBias],
+        "grayscale16": [s.grayBias],
+        "BGR": [s.blueBias, s.greenBias, s.redBias],
+    }.get(colour, [s.redBias, s.greenBias, s.blueBias])
+    y = x if s.channelScale == 1.0 else b.Mul(x, float(s.channelScale))
     if not any(bias):
         return y
     channels = x.shape[-3] if x.shape is not None and len(x.shape) >= 3 else len(bias)
     if isinstance(channels, int) and channels != len(bias):
         bias = [bias[0]] * channels if len(set(bias)) == 1 else bias
-    return b.op("Add", y, b.const(np.array(bias, np.float32).reshape(-1, 1, 1), "channel_bias"))
+    return b.Add(y, b.const(np.array(bias, np.float32).reshape(-1, 1, 1), "channel_bias"))
 
 
-def output_value(b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]) -> ir.Value:
-    """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and Batch."""
+def output_value(
+    b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]
+) -> ir.Value:
+    """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and
+    Batch.
+    """
     kind = feature.type.WhichOneof("Type")
     if kind == "imageType":
         image, sizes = feature.type.imageType, of_image(feature.type.imageType)
-        picture = {"colour": COLOURS.get(image.colorSpace, "RGB"), "size": [int(image.height), int(image.width)]}
-        interface["coreml"].setdefault(PICTURES, {})[feature.name] = {**picture, **({SIZES: sizes.as_json()} if sizes is not None else {})}
-        pixels = b.op("Clip", b.op("Round", floats(b, blob)), 0.0, 255.0)
+        said: dict[str, Any] = {"colour": COLOURS.get(image.colorSpace, "RGB")}
+        said["size"] = [int(image.height), int(image.width)]
+        if not sizes.fixed:
+            said[SIZES] = sizes.as_json()
+        interface["coreml"].setdefault(PICTURES, {})[feature.name] = said
+        pixels = b.Clip(b.Round(floats(b, blob)), 0.0, 255.0)
         return _without_lead(b, pixels, regime, [])
-    dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT) if kind == "multiArrayType" else ir.DataType.FLOAT
-    return cast(b, _without_lead(b, blob, regime, [int(d) for d in feature.type.multiArrayType.shape]), dtype)
+    array, dtype = feature.type.multiArrayType, ir.DataType.FLOAT
+    if kind == "multiArrayType":
+        dtype = DTYPES.get(array.dataType, dtype)
+    return cast(b, _without_lead(b, blob, regime, [int(d) for d in array.shape]), dtype)
 
 
 def _without_lead(b: Builder, blob: ir.Value, regime: Regime, declared: list[int]) -> ir.Value:
@@ -159,9 +163,9 @@ def _without_lead(b: Builder, blob: ir.Value, regime: Regime, declared: list[int
     shape, extra = shape_of(blob), (rank_of(blob) or 0) - 3
     if shape is None:
         known = [i for i in range(max(0, extra)) if blob.shape is not None and blob.shape[i] == 1]
-        return b.op("Squeeze", blob, known) if known and len(known) == extra else blob
+        return b.Squeeze(blob, known) if known and len(known) == extra else blob
     if len(declared) == 1 and shape[-2:] == (1, 1) and np.prod(shape) == declared[0]:
-        return b.op("Reshape", blob, declared)
+        return b.Reshape(blob, declared)
     if extra > 0 and all(d == 1 for d in shape[:extra]):
-        return b.op("Squeeze", blob, list(range(extra)))
+        return b.Squeeze(blob, list(range(extra)))
     return blob

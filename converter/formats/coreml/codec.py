@@ -1,7 +1,9 @@
-"""Core ML model files (.mlmodel): one serialised `CoreML.Specification.Model` each, weights included.
+"""Core ML model files (.mlmodel): one serialised `CoreML.Specification.Model` each, weights
+included.
 
-Reading maps the file, leaves large weights where they lie and lets protobuf decode the small rest; writing knows all lengths first and
-then streams. What is written after reading is an equal message with equal weights, whatever layers or unknown fields it holds.
+Reading maps the file, leaves large weights where they lie and lets protobuf decode the small rest;
+writing knows all lengths first and then streams. What is written after reading is an equal message
+with equal weights, whatever layers or unknown fields it holds.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import Output
-from converter.formats.coreml.damage import path_at, undecodable
+from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
+from converter.formats.coreml.locate_error import path_at, undecodable
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml.proto import Model_pb2
 from converter.formats.coreml.wire import LEN, VARINT, WireError, fields, varint
-from converter.mapped import MappedFile
+from converter.io.files import Output
+from converter.io.mapped_file import MappedFile
 
-# the highest specificationVersion whose meaning is known here; the network itself is unchanged since 5
+# the highest specificationVersion whose meaning is known here; the network itself is unchanged
+# since 5
 NEWEST_VERSION = 9
 # protobuf, and Core ML with it, refuses longer messages
 LONGEST_FILE = (1 << 31) - 1
@@ -28,13 +30,16 @@ LONGEST_FILE = (1 << 31) - 1
 _MODEL = Model_pb2.Model.DESCRIPTOR
 _KINDS: dict[int, str] = {f.number: f.name for f in _MODEL.oneofs_by_name["Type"].fields}
 _FIRST_KIND = min(_KINDS)
-_PROGRAM_HELP = 'convert the original network again with coremltools.convert(..., convert_to="neuralnetwork")'
+_PROGRAM_HELP = (
+    'convert the original network again with coremltools.convert(..., convert_to="neuralnetwork")'
+)
 
 
 def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
     """Reads a network or a pipeline (of any members).
 
-    Raises ReadError: R100 no such file, R103 damaged or not Core ML, R104 unknown specificationVersion, R106 another kind of model.
+    Raises ReadError: R100 no such file, R103 damaged or not Core ML, R104 unknown
+    specificationVersion, R106 another kind of model.
     """
     if os.path.isdir(path):
         raise _is_folder(Path(path))
@@ -55,12 +60,16 @@ def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
 
 
 def write_mlmodel(model: MLModel, out: Output) -> None:
-    """Writes the model as the target of `out`, weights one by one; UnsupportedError X206 when it would be longer than protobuf allows."""
+    """Writes the model as the target of `out`, weights one by one; UnsupportedError X206 when it
+    would be longer than protobuf allows.
+    """
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)
     if size > LONGEST_FILE:
         help = "half-precision weights (coreml+fp16) take half the space"
-        raise UnsupportedError(Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help))
+        raise UnsupportedError(
+            Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help)
+        )
     with out.open() as f:
         for piece in pieces:
             f.write(piece if isinstance(piece, memoryview) else piece.bytes())
@@ -83,28 +92,53 @@ def _check_top(data: memoryview, where: Where) -> None:
         raise _no_kind(len(data), unknown_kind, foreign, where)
     name = _KINDS[kind]
     if name == "mlProgram":
-        raise unreadable("R106", "this Core ML file holds an ML Program (mlProgram), not a neural network", where, _PROGRAM_HELP)
+        raise unreadable(
+            "R106",
+            "this Core ML file holds an ML Program (mlProgram), not a neural network",
+            where,
+            _PROGRAM_HELP,
+        )
     if name not in NETWORKS + PIPELINES:
-        raise unreadable("R106", f"this Core ML file holds a model of kind {name}, not a neural network", where)
+        raise unreadable(
+            "R106", f"this Core ML file holds a model of kind {name}, not a neural network", where
+        )
     if not 1 <= version <= NEWEST_VERSION:
         text = f"specificationVersion {version}" if version else "no specificationVersion"
         raise unreadable("R104", f"{text}; netconv reads 1 to {NEWEST_VERSION}", where)
 
 
-def _no_kind(size: int, unknown_kind: int, foreign: set[tuple[int, int]], where: Where) -> ReadError:
+def _no_kind(
+    size: int, unknown_kind: int, foreign: set[tuple[int, int]], where: Where
+) -> ReadError:
     if not size:
         return unreadable("R103", "the file is empty", where)
     if unknown_kind:
-        return unreadable("R106", f"this Core ML file holds a kind of model that netconv does not know (field {unknown_kind})", where)
+        return unreadable(
+            "R106",
+            "this Core ML file holds a kind of model that netconv does not know (field "
+            f"{unknown_kind})",
+            where,
+        )
     # ModelProto of ONNX: graph is 7, opset_import 8
     if (7, LEN) in foreign or (8, LEN) in foreign:
-        return unreadable("R103", "this is not a Core ML model; it looks like an ONNX file", where, "-f onnx reads it as one")
-    return unreadable("R103", "no model in this file: no network or other kind of Core ML model is set", where)
+        return unreadable(
+            "R103",
+            "this is not a Core ML model; it looks like an ONNX file",
+            where,
+            "-f onnx reads it as one",
+        )
+    return unreadable(
+        "R103", "no model in this file: no network or other kind of Core ML model is set", where
+    )
 
 
 def _malformed(data: memoryview, e: WireError, where: Where) -> ReadError:
     if bytes(data[:1]) != b"\x08":
-        return unreadable("R103", "this is not a Core ML model: it does not begin with a specificationVersion", where)
+        return unreadable(
+            "R103",
+            "this is not a Core ML model: it does not begin with a specificationVersion",
+            where,
+        )
     place = Where(where.file, path=path_at(data, _MODEL, e.offset))
     # only a field of the file itself can reach over its end
     help = "" if place.path else "the file is probably truncated"
@@ -116,5 +150,13 @@ def _is_folder(path: Path) -> ReadError:
     inside = sorted(path.glob("Data/*/*.mlmodel"))
     if not inside and not (path / "Manifest.json").exists():
         return unreadable("R100", "cannot read: is a folder", where)
-    help = _PROGRAM_HELP + (f"; if it is a neural network already, name the file in it: {inside[0]}" if inside else "")
-    return unreadable("R106", "a Core ML package (.mlpackage) is a folder, usually of an ML Program, not a neural network file", where, help)
+    help = _PROGRAM_HELP + (
+        f"; if it is a neural network already, name the file in it: {inside[0]}" if inside else ""
+    )
+    return unreadable(
+        "R106",
+        "a Core ML package (.mlpackage) is a folder, usually of an ML Program, not a neural "
+        "network file",
+        where,
+        help,
+    )

@@ -9,17 +9,27 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
+from converter.errors import Diagnostic, Where
 from converter.formats.coreml.boundary import REMEMBERED
-from converter.formats.coreml.flexible import PICTURES, SIZES, Sizes, declare_array, declare_image, dropped, from_json
-from converter.formats.coreml.lowering import shape_list
+from converter.formats.coreml.collector import shape_list
+from converter.formats.coreml.flexible import (
+    PICTURES,
+    SIZES,
+    Sizes,
+    declare_array,
+    declare_image,
+    dropped,
+    from_json,
+    less,
+)
 from converter.formats.coreml.model import MLModel
+from converter.formats.coreml.rules.fields import maker
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
-from converter.model import Model
-from converter.notes import note
-from converter.passes.tidy import tidy
-from converter.passes.widen import FLOAT8
+from converter.graph.network import Network
+from converter.io.strict_json import note
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.promote_types import FLOAT8
 
 Value = ir.Value
 T = ir.DataType
@@ -40,7 +50,9 @@ _COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30, "grayscale16": 40}
 
 @dataclass
 class Labels:
-    """A classifier: the table, the scores it looks at (the last of the graph's outputs), and the names of the two outputs."""
+    """A classifier: the table, the scores it looks at (the last of the graph's outputs), and the
+    names of the two outputs.
+    """
 
     labels: list[Any]
     scores: Value
@@ -58,7 +70,9 @@ class Boundary:
     labels: Labels | None = None
     spec: int = 4  # the lowest specificationVersion that has the declarations
     version: int = 5  # the highest one that may be written
-    said: dict[str, Any] = field(default_factory=dict)  # what a Core ML file said beside its tensors
+    said: dict[str, Any] = field(
+        default_factory=dict
+    )  # what a Core ML file said beside its tensors
     images: dict[str, Any] = field(default_factory=dict)
 
     def told(self, key: str) -> dict[str, Any]:
@@ -71,25 +85,26 @@ class Boundary:
         self.model.proto.specificationVersion = max(spec, self.spec)
         if self.labels is None:
             return
-        network = self.model.proto.neuralNetworkClassifier
-        table = network.stringClassLabels if isinstance(self.labels.labels[0], str) else network.int64ClassLabels
+        network, description = (
+            self.model.proto.neuralNetworkClassifier,
+            self.model.proto.description,
+        )
+        text = isinstance(self.labels.labels[0], str)
+        table = network.stringClassLabels if text else network.int64ClassLabels
         table.vector.extend(self.labels.labels)
-        scores = name(self.labels.scores)
-        network.labelProbabilityLayerName = scores
-        description = self.model.proto.description
+        scores = network.labelProbabilityLayerName = name(self.labels.scores)
         feature = description.output.add(name=self.labels.probabilities or f"{scores}_by_label")
-        _dictionary(feature, self.labels)
+        by_label = feature.type.dictionaryType
+        (by_label.stringKeyType if text else by_label.int64KeyType).SetInParent()
         label = description.output.add(name=self.labels.label)
-        (label.type.stringType if isinstance(self.labels.labels[0], str) else label.type.int64Type).SetInParent()
-        description.predictedFeatureName, description.predictedProbabilitiesName = label.name, feature.name
+        (label.type.stringType if text else label.type.int64Type).SetInParent()
+        description.predictedFeatureName = label.name
+        description.predictedProbabilitiesName = feature.name
 
 
-def _dictionary(feature: Any, labels: Labels) -> None:
-    kind = feature.type.dictionaryType
-    (kind.stringKeyType if isinstance(labels.labels[0], str) else kind.int64KeyType).SetInParent()
-
-
-def declare(model: Model, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]) -> Boundary:
+def declare(
+    model: Network, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]
+) -> Boundary:
     """Writes the features; takes the outputs of a classifier out of `clone`."""
     boundary = Boundary(written, version=version)
     remembered = note(clone.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
@@ -102,7 +117,7 @@ def declare(model: Model, clone: ir.Model, written: MLModel, version: int, notes
     for value in clone.graph.inputs:
         _input(model, value, boundary, notes)
     _demand_one(written.proto.description.input, boundary, notes)
-    for index, value in enumerate(clone.graph.outputs[: -1 if boundary.labels is not None else None]):
+    for index, value in enumerate(clone.graph.outputs[: None if boundary.labels is None else -1]):
         feature = written.proto.description.output.add(name=public_name(value))
         if _picture(feature, value, boundary, notes):
             _without_pixels(clone.graph, index)
@@ -121,7 +136,7 @@ def _metadata(said: dict[str, Any], meta: Any) -> None:
         meta.userDefined[key] = value
 
 
-def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnostic]) -> None:
+def _input(model: Network, value: Value, boundary: Boundary, notes: list[Diagnostic]) -> None:
     name = public_name(value)
     feature = boundary.model.proto.description.input.add(name=name)
     sizes = from_json(boundary.told(SIZES).get(name))
@@ -132,38 +147,43 @@ def _input(model: Model, value: Value, boundary: Boundary, notes: list[Diagnosti
     default = model.interface.get("defaults", {}).get(name)
     if default is not None and default.size and (default == default.flat[0]).all():
         feature.type.isOptional = True
-        number = default.flat[0]
-        if default.dtype.kind in "iu":
-            array.intDefaultValue = int(number)
-        elif default.dtype == np.float64:
-            array.doubleDefaultValue = float(number)
-        else:
-            array.floatDefaultValue = float(number)
+        kind = default.dtype
+        key = "int" if kind.kind in "iu" else "double" if kind == np.float64 else "float"
+        setattr(array, f"{key}DefaultValue", default.flat[0].item())
 
 
 def _demand_one(inputs: Any, boundary: Boundary, notes: list[Diagnostic]) -> None:
-    """One input at least has to be given: where all have values of their own, the first one loses its."""
+    """One input at least has to be given: where all have values of their own, the first one loses
+    its.
+    """
     if inputs and all(feature.type.isOptional for feature in inputs):
-        first = inputs[0]
+        first, array = inputs[0], inputs[0].type.multiArrayType
         first.type.isOptional = False
-        first.type.multiArrayType.ClearField(first.type.multiArrayType.WhichOneof("defaultOptionalValue"))
-        notes.append(_dropped(first.name, f"{first.name} must be given: Core ML wants one input at least without a value of its own"))
+        array.ClearField(array.WhichOneof("defaultOptionalValue"))
+        text = "Core ML wants one input at least without a value of its own"
+        notes.append(less(first.name, f"{first.name} must be given: {text}"))
     if any(feature.type.isOptional for feature in inputs):
         boundary.spec = max(boundary.spec, 5)
 
 
-def _dropped(name: str, text: str) -> Diagnostic:
-    return Diagnostic("X207", text, level="warning", where=Where(layer=name))
+def _no_image(name: str) -> Diagnostic:
+    text = "is an image in the source, but not one that can be declared here"
+    return less(name, f"{name} {text}: it is written as numbers")
 
 
-def _image(kind: Any, value: Value, sizes: Sizes | None, boundary: Boundary, notes: list[Diagnostic]) -> bool:
-    """Declares an input that is an image in the source; False, and a warning, where its shape is none of an image, or open without bounds."""
+def _image(
+    kind: Any, value: Value, sizes: Sizes | None, boundary: Boundary, notes: list[Diagnostic]
+) -> bool:
+    """Declares an input that is an image in the source; False, and a warning, where its shape is
+    none of an image, or open without bounds.
+    """
     name, shape = public_name(value), shape_list(value) or []
     said = boundary.images[name]
     colour = _colour(said, shape[-3:-2], boundary)
     left = sizes.fitted(shape[-2:]) if sizes is not None else None
-    if len(shape) not in (4, 5) or not set(shape[:-3]) <= {1} or colour is None or (None in shape[-2:] and left is None):
-        notes.append(_dropped(name, f"{name} is an image in the source, but not one that can be declared here: it is written as numbers"))
+    known = colour is not None and (None not in shape[-2:] or left is not None)
+    if len(shape) not in (4, 5) or not set(shape[:-3]) <= {1} or not known:
+        notes.append(_no_image(name))
         return False
     kind.imageType.colorSpace = colour
     boundary.image_mapping = 1 if len(shape) == 4 else 0
@@ -174,15 +194,21 @@ def _image(kind: Any, value: Value, sizes: Sizes | None, boundary: Boundary, not
 
 
 def _colour(said: Any, channels: list[int | None], boundary: Boundary) -> int | None:
-    """The number of the colour space of a picture with so many channels; None when there is none."""
+    """The number of the colour space of a picture with so many channels; None when there is
+    none.
+    """
     named = said.get("colour") if isinstance(said, dict) else None
     if channels == [1] and named == "grayscale16":
         boundary.spec = max(boundary.spec, 7)
         return _COLOURS[named] if boundary.version >= 7 else None
-    return _COLOURS["grayscale"] if channels == [1] else _COLOURS.get(str(named), _COLOURS["RGB"]) if channels == [3] else None
+    if channels == [1]:
+        return _COLOURS["grayscale"]
+    return _COLOURS.get(str(named), _COLOURS["RGB"]) if channels == [3] else None
 
 
-def _tell(name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes, notes: list[Diagnostic]) -> None:
+def _tell(
+    name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes, notes: list[Diagnostic]
+) -> None:
     """Warns where less is left of the sizes that the source declares."""
     if sizes is not None and (left is None or not left.includes(sizes)):
         notes.append(dropped(name, sizes, f"they are {left or 'x'.join(map(str, fixed.default))}"))
@@ -194,24 +220,29 @@ def _picture(feature: Any, value: Value, boundary: Boundary, notes: list[Diagnos
     if not isinstance(said, dict):
         return False
     shape = shape_list(value) or []
-    size = [d if isinstance(d, int) else n for d, n in zip(shape[-2:], said.get("size", []), strict=False)]
-    colour = _colour(said, [3 if d is None and said.get("colour") in ("RGB", "BGR") else d or 1 for d in shape[-3:-2]], boundary)
+    given = said.get("size", [])
+    size = [n if d is None else d for d, n in zip(shape[-2:], given, strict=False)]
+    coloured = said.get("colour") in ("RGB", "BGR")
+    channels = [3 if d is None and coloured else d or 1 for d in shape[-3:-2]]
+    colour = _colour(said, channels, boundary)
     if colour is None or len(size) != 2 or not all(type(n) is int and n > 0 for n in size):
-        notes.append(_dropped(feature.name, f"{feature.name} is an image in the source, but not one that can be declared here: it is written as numbers"))
+        notes.append(_no_image(feature.name))
         return False
     sizes = from_json(said.get(SIZES))
+    left = sizes.fitted(shape[-2:]) if sizes is not None else None
     feature.type.imageType.colorSpace = colour
-    declare_image(feature.type.imageType, (sizes.fitted(shape[-2:]) if sizes is not None else None) or Sizes(tuple(size)))
+    declare_image(feature.type.imageType, left or Sizes(tuple(size)))
     return True
 
 
 def _without_pixels(graph: ir.Graph, index: int) -> None:
     """An image rounds and limits its numbers by itself, so the operators that say so stay away."""
     value = graph.outputs[index]
-    clip = value.producer()
-    limits = [constant(v) for v in clip.inputs[1:]] if clip is not None and clip.op_type == "Clip" else []
-    inner = clip.inputs[0].producer() if clip is not None and clip.inputs and clip.inputs[0] is not None else None
-    if [None if n is None else float(n) for n in limits] != [0.0, 255.0] or inner is None or inner.op_type != "Round" or list(value.uses()):
+    clip = maker(value, "Clip")
+    limits = [] if clip is None else [constant(v) for v in clip.inputs[1:]]
+    inner = None if clip is None else maker(clip.inputs[0], "Round")
+    known = [None if n is None else float(n) for n in limits] == [0.0, 255.0]
+    if inner is None or not known or value.uses():
         return
     source = inner.inputs[0]
     assert source is not None
@@ -222,7 +253,9 @@ def _without_pixels(graph: ir.Graph, index: int) -> None:
 
 
 def _array(array: Any, value: Value, sizes: Sizes | None, notes: list[Diagnostic]) -> None:
-    """Declared type and shape; dimensions that are not static have the bounds that the source gives, else they are ranges from 1 on."""
+    """Declared type and shape; dimensions that are not static have the bounds that the source
+    gives, else they are ranges from 1 on.
+    """
     name, dtype = public_name(value), value.dtype or T.FLOAT
     array.dataType = _TYPES.get(dtype, INT32)
     if dtype not in _EXACT:
@@ -237,13 +270,16 @@ def _array(array: Any, value: Value, sizes: Sizes | None, notes: list[Diagnostic
         _tell(name, sizes, None, Sizes(tuple(d or 1 for d in shape)), notes)
         return
     left = sizes.fitted(shape) if sizes is not None else None
-    open_ = Sizes(tuple(d or 1 for d in shape), tuple((1, -1) if d is None else (d, d) for d in shape))
+    ends = tuple((1, -1) if d is None else (d, d) for d in shape)
+    open_ = Sizes(tuple(d or 1 for d in shape), ends)
     declare_array(array, left or open_)
     _tell(name, sizes, left, open_, notes)
 
 
 def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:
-    """Recognises Gather(label table, ArgMax(scores)) at an output of texts, or at the one that a Core ML file declared."""
+    """Recognises Gather(label table, ArgMax(scores)) at an output of texts, or at the one that a
+    Core ML file declared.
+    """
     declared = said.get("classifier") or {}
     graph = clone.graph
     for index, out in enumerate(graph.outputs):
@@ -254,37 +290,40 @@ def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:
             continue
         labels, scores = found
         probabilities = next((o for o in graph.outputs if o is scores), None)
-        name = public_name(probabilities) if probabilities is not None else None
-        label = public_name(out)
+        label, name = public_name(out), None
         del graph.outputs[index]
         if probabilities is not None:
+            name = public_name(probabilities)
             graph.outputs.remove(probabilities)
         anchor = Value(name="scores", type=scores.type, shape=scores.shape)
-        made = ir.Node("", "Identity", [scores], outputs=[anchor])
-        graph.append(made)
+        graph.append(ir.Node("", "Identity", [scores], outputs=[anchor]))
         graph.outputs.append(anchor)
-        tidy(clone)
+        remove_dead_code(clone)
         return Labels(labels, anchor, label, name)
     return None
 
 
 def _label_table(out: Value) -> tuple[list[Any], Value] | None:
-    node = _through(out.producer())
-    if node is None or node.op_type != "Gather" or node.inputs[0] is None or node.inputs[1] is None:
+    lookup = maker(_through(out), "Gather")
+    if lookup is None:
         return None
-    index = _through(node.inputs[1].producer())
-    table = node.inputs[0].const_value
-    if index is None or index.op_type != "ArgMax" or table is None or table.dtype not in (T.STRING, T.INT64) or index.inputs[0] is None:
+    names, index = lookup.inputs[:2]
+    best, array = maker(_through(index), "ArgMax"), constant(names)
+    if best is None or names is None or names.dtype not in (T.STRING, T.INT64):
         return None
-    array = constant(node.inputs[0])
-    if array is None or array.ndim != 1:
+    scores = best.inputs[0]
+    if array is None or array.ndim != 1 or scores is None:
         return None
-    labels = [v.decode() if isinstance(v, bytes) else str(v) if table.dtype == T.STRING else int(v) for v in array.tolist()]
-    return labels, index.inputs[0]
+    labels = [
+        v.decode() if isinstance(v, bytes) else str(v) if names.dtype == T.STRING else int(v)
+        for v in array.tolist()
+    ]
+    return labels, scores
 
 
-def _through(node: ir.Node | None) -> ir.Node | None:
+def _through(value: Value | None) -> Value | None:
     """Past Identity, Reshape and the like, which do not move the one element."""
-    while node is not None and node.op_type in ("Identity", "Reshape", "Squeeze", "Unsqueeze") and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return node
+    for name in ("Identity", "Reshape", "Squeeze", "Unsqueeze"):
+        if (node := maker(value, name)) is not None:
+            return _through(node.inputs[0])
+    return value

@@ -1,6 +1,8 @@
-"""Sizes that a caller may choose: what Core ML declares of flexible arrays and images, as plain data beside the graph and back.
+"""Sizes that a caller may choose: what Core ML declares of flexible arrays and images, as plain
+data beside the graph and back.
 
-The graph knows only that a dimension is open. Bounds and choices are kept in the model's interface, by the name of the input or output.
+The graph knows only that a dimension is open. Bounds and choices are kept in the model's interface,
+by the name of the input or output.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from typing import Any, TypeGuard
 
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
+from converter.errors import Diagnostic, Where
 from converter.graph.names import public_name
-from converter.model import Model
+from converter.graph.network import Network
 
 SIZES = "sizes"  # of inputs, in the interface
 PICTURES = "pictures"  # outputs that are images
@@ -22,16 +24,32 @@ _MOST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the last axes: the sizes that are meant where nobody chooses, and the least and most of each (most -1: no end) or a list of choices."""
+    """Of the last axes: the sizes that are meant where nobody chooses, and the least and most of
+    each (most -1: no end) or a list of choices.
+    """
 
     default: tuple[int, ...]
     ranges: tuple[tuple[int, int], ...] = ()
     choices: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def fixed(self) -> bool:
+        return not self.choices and all(low == high for low, high in self.ranges)
+
+    def dims(self, name: str, axes: Iterable[object]) -> list[int | str]:
+        """Sizes that nobody chooses are numbers, the others are names."""
+        ends = self.ranges or [(min(c), max(c)) for c in zip(*self.choices, strict=True)]
+        ends = ends or [(d, d) for d in self.default]
+        pairs = zip(ends, axes, strict=False)
+        return [low if low == high else f"{name}_{axis}" for (low, high), axis in pairs]
+
     def __str__(self) -> str:
         if self.choices:
             return " or ".join("x".join(map(str, c)) for c in self.choices)
-        return "x".join(str(low) if low == high else f"({low} to {high})" if high >= 0 else f"({low} or more)" for low, high in self.ranges)
+        return "x".join(
+            str(low) if low == high else f"({low} to {high})" if high >= 0 else f"({low} or more)"
+            for low, high in self.ranges
+        )
 
     def as_json(self) -> dict[str, Any]:
         kind, values = ("choices", self.choices) if self.choices else ("ranges", self.ranges)
@@ -40,19 +58,27 @@ class Sizes:
     def includes(self, sizes: Sizes) -> bool:
         """Whether these say the same of the last axes."""
         count = len(sizes.default)
-        return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (sizes.ranges, sizes.choices)
+        return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (
+            sizes.ranges,
+            sizes.choices,
+        )
 
     def fitted(self, dims: Sequence[int | None]) -> Sizes | None:
-        """What is left of them for a tensor of these dimensions (None: open), for all its axes; None when it is fixed, or never had these sizes."""
+        """What is left of them for a tensor of these dimensions (None: open), for all its axes;
+        None when it is fixed, or never had these sizes.
+        """
         lead = len(dims) - len(self.default)
         own = dims[max(lead, 0) :]
         if lead < 0 or None not in dims:
             return None
         front = tuple(1 if d is None else d for d in dims[:lead])
         if not self.choices:
-            ranges = tuple(r if d is None else (d, d) for d, r in zip(own, self.ranges, strict=True))
+            ranges = tuple(
+                r if d is None else (d, d) for d, r in zip(own, self.ranges, strict=True)
+            )
             default = tuple(n if d is None else d for d, n in zip(own, self.default, strict=True))
-            return Sizes((*front, *default), (*((1, -1) if d is None else (d, d) for d in dims[:lead]), *ranges))
+            open_ = tuple((1, -1) if d is None else (d, d) for d in dims[:lead])
+            return Sizes((*front, *default), (*open_, *ranges))
         kept = [c for c in self.choices if all(d in (None, n) for d, n in zip(own, c, strict=True))]
         if not kept or None in dims[:lead]:
             return None
@@ -60,36 +86,43 @@ class Sizes:
         return Sizes((*front, *default), choices=tuple((*front, *c) for c in kept))
 
 
-def of_array(array: Any) -> Sizes | None:
-    """What an ArrayFeatureType declares; None when it is fixed, or does not make sense."""
+def of_array(array: Any) -> Sizes:
+    """What an ArrayFeatureType declares; what does not make sense is fixed."""
     kind = array.WhichOneof("ShapeFlexibility")
     if kind == "shapeRange":
-        return _ranged(array.shape, ((r.lowerBound, r.upperBound) for r in array.shapeRange.sizeRanges))
-    return _chosen(array.shape, (s.shape for s in array.enumeratedShapes.shapes)) if kind == "enumeratedShapes" else None
+        return _ranged(array.shape, map(_ends, array.shapeRange.sizeRanges))
+    shapes = array.enumeratedShapes.shapes if kind == "enumeratedShapes" else ()
+    return _chosen(array.shape, (s.shape for s in shapes))
 
 
-def of_image(image: Any) -> Sizes | None:
+def _ends(size: Any) -> tuple[int, int]:
+    return size.lowerBound, size.upperBound
+
+
+def of_image(image: Any) -> Sizes:
     """What an ImageFeatureType declares of height and width."""
     kind, default = image.WhichOneof("SizeFlexibility"), (image.height, image.width)
     if kind == "imageSizeRange":
-        return _ranged(default, ((r.lowerBound, r.upperBound) for r in (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)))
-    return _chosen(default, ((s.height, s.width) for s in image.enumeratedSizes.sizes)) if kind == "enumeratedSizes" else None
+        sides = image.imageSizeRange
+        return _ranged(default, map(_ends, (sides.heightRange, sides.widthRange)))
+    sizes = image.enumeratedSizes.sizes if kind == "enumeratedSizes" else ()
+    return _chosen(default, ((s.height, s.width) for s in sizes))
 
 
-def _ranged(default: Iterable[int], ranges: Iterable[tuple[int, int]]) -> Sizes | None:
+def _ranged(default: Iterable[int], ranges: Iterable[tuple[int, int]]) -> Sizes:
     pairs = tuple((int(low), max(-1, int(high))) for low, high in ranges)
     start = tuple(int(d) for d in default) or tuple(low for low, _ in pairs)
-    if len(start) != len(pairs) or all(low == high for low, high in pairs) or any(not 0 <= low <= _MOST for low, _ in pairs):
-        return None
-    return Sizes(start, pairs)
+    sound = len(start) == len(pairs) and all(0 <= low <= _MOST for low, _ in pairs)
+    return Sizes(start, pairs if sound else ())
 
 
-def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes | None:
+def _chosen(default: Iterable[int], choices: Iterable[Iterable[int]]) -> Sizes:
     found = tuple(dict.fromkeys(tuple(int(n) for n in c) for c in choices))
     start = tuple(int(d) for d in default) or (found[0] if found else ())
     if start and start not in found:
         found = (start, *found)
-    return Sizes(start, choices=found) if len(found) > 1 and len({len(c) for c in found}) == 1 else None
+    several = len(found) > 1 and len({len(c) for c in found}) == 1
+    return Sizes(start, choices=found if several else ())
 
 
 def from_json(data: Any) -> Sizes | None:
@@ -99,9 +132,12 @@ def from_json(data: Any) -> Sizes | None:
     default, ranges, choices = data.get("default"), data.get("ranges"), data.get("choices")
     if not _whole(default):
         return None
+    found = Sizes(())
     if isinstance(ranges, list) and all(_whole(r) and len(r) == 2 for r in ranges):
-        return _ranged(default, ranges)
-    return _chosen(default, choices) if isinstance(choices, list) and all(_whole(c) for c in choices) else None
+        found = _ranged(default, ranges)
+    elif isinstance(choices, list) and all(_whole(c) for c in choices):
+        found = _chosen(default, choices)
+    return None if found.fixed else found
 
 
 def _whole(data: Any) -> TypeGuard[list[int]]:
@@ -121,27 +157,37 @@ def declare_image(image: Any, sizes: Sizes) -> None:
     for height, width in sizes.choices:
         image.enumeratedSizes.sizes.add(height=height, width=width)
     if sizes.ranges:
-        for field, (low, high) in zip((image.imageSizeRange.heightRange, image.imageSizeRange.widthRange), sizes.ranges, strict=True):
+        sides = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+        for field, (low, high) in zip(sides, sizes.ranges, strict=True):
             field.lowerBound, field.upperBound = low, high
 
 
 def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
     """The warning where an input's sizes are other than the source declares."""
-    return Diagnostic("X207", f"{name} may have the sizes {sizes} in the source; here {now}", level="warning", where=Where(layer=name))
+    return less(name, f"{name} may have the sizes {sizes} in the source; here {now}")
 
 
-def untold(model: Model, title: str) -> list[Diagnostic]:
-    """Warnings of what a Core ML file declares of sizes and images and a format of another name does not say."""
+def less(name: str, text: str) -> Diagnostic:
+    """The warning where less is said of an input or output than the source declares."""
+    return Diagnostic("X207", text, level="warning", where=Where(layer=name))
+
+
+def untold(model: Network, title: str) -> list[Diagnostic]:
+    """Warnings of what a Core ML file declares of sizes and images and a format of another name
+    does not say.
+    """
     said = model.interface.get("coreml", {})
     found = []
     for value in model.ir.graph.inputs:
-        name, sizes = public_name(value), from_json(said.get(SIZES, {}).get(public_name(value)))
+        name = public_name(value)
+        sizes = from_json(said.get(SIZES, {}).get(name))
         if sizes is not None and (reason := _lost(sizes, value, title)):
             found.append(dropped(name, sizes, reason))
     for value in model.ir.graph.outputs:
-        if (picture := said.get(PICTURES, {}).get(public_name(value))) is not None:
-            text = f"{public_name(value)} is an image ({picture['colour']}) in the source; {title} has it as numbers"
-            found.append(Diagnostic("X207", text, level="warning", where=Where(layer=public_name(value))))
+        name = public_name(value)
+        if (picture := said.get(PICTURES, {}).get(name)) is not None:
+            text = f"{name} is an image ({picture['colour']}) in the source"
+            found.append(less(name, f"{text}; {title} has it as numbers"))
     return found
 
 
@@ -150,5 +196,7 @@ def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
     dims = [d if isinstance(d, int) else None for d in value.shape or ()]
     if None not in dims:
         return "they are " + "x".join(map(str, dims))
-    endless = bool(sizes.ranges) and all(low == high or (low <= 1 and high < 0) for low, high in sizes.ranges)
+    endless = bool(sizes.ranges) and all(
+        low == high or (low <= 1 and high < 0) for low, high in sizes.ranges
+    )
     return "" if endless else f"{title} says nothing of it"

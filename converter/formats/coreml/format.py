@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
-    from converter.diagnostics import Diagnostic
-    from converter.model import Model
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
 
 # Model: everything beside the kinds (all from 200), with the wire types they have
 _COMMON = {(1, 0), (2, 2), (10, 0)}
@@ -20,10 +20,12 @@ _KINDS = range(200, 4000)
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a Core ML model: a bare protobuf message, told by walking its top-level fields.
+    """Whether the file is a Core ML model: a bare protobuf message, told by walking its top-level
+    fields.
 
-    ONNX begins with the same byte (0x08, a version) and goes on with a length-delimited field 2 when it names its producer, but has no field
-    from 200 on; Core ML has one there, its kind of model, and none of ONNX's 3..9. A truncated model is still recognised if its kind is begun.
+    ONNX begins with the same byte (0x08, a version) and goes on with a length-delimited field 2
+    when it names its producer, but has no field from 200 on; Core ML has one there, its kind of
+    model, and none of ONNX's 3..9. A truncated model is still recognised if its kind is begun.
     """
     if head[:1] != b"\x08" or os.path.isdir(path):
         return False
@@ -31,7 +33,11 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
 
     kind = False
     try:
-        with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+        with (
+            open(path, "rb") as f,
+            mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
             for field in fields(data):
                 if field.wire == 2 and field.number in _KINDS:
                     kind = True
@@ -44,17 +50,17 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     return kind
 
 
-def read(path: Path, weights: Path | None) -> Model:
+def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.coreml.codec import read_mlmodel
-    from converter.formats.coreml.reading import lift
+    from converter.formats.coreml.lift import lift
 
     return lift(read_mlmodel(path))
 
 
-def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    from converter.files import Output
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.coreml.codec import write_mlmodel
-    from converter.formats.coreml.writing import lower
+    from converter.formats.coreml.lower import lower
+    from converter.io.files import Output
 
     notes: list[Diagnostic] = []
     written = lower(model, flavour, notes)
@@ -64,19 +70,24 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is returned."""
+    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is
+    returned.
+    """
     return read(path, weights).notes
 
 
 def kinds() -> Mapping[str, str]:
-    """Every layer of the specification, with the operator of its row; control flow and what several operators say is `(special)`."""
-    from converter.formats.coreml.lift import CONTROL, mapping
+    """Every layer of the specification, with the operators of its rows; `(special)` are control
+    flow and what no row says.
+    """
+    from converter.formats.coreml.mapping import MAPPING
+    from converter.formats.coreml.network import CONTROL
 
-    table = mapping()
-    return {**{k: "(special)" for k in (*table.lift_special, *CONTROL)}, **{r.far: r.near for r in table.table.rules}}
+    table = MAPPING.table
+    return {**{k: "(special)" for k in CONTROL}, **table.operators()}
 
 
-def untold(model: Model, title: str) -> list[Diagnostic]:
+def untold(model: Network, title: str) -> list[Diagnostic]:
     from converter.formats.coreml.flexible import untold
 
     return untold(model, title)
@@ -93,8 +104,11 @@ FORMAT = Format(
     kinds=kinds,
     untold=untold,
     options=(
-        Option("spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"),
+        Option(
+            "spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"
+        ),
         Option("fp16", "half-precision weights"),
     ),
-    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, pipelines); writes the lowest that will do: 4, 5, or 7",
+    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, "
+    "pipelines); writes the lowest that will do: 4, 5, or 7",
 )

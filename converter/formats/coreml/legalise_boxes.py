@@ -1,4 +1,4 @@
-"""ONNX's non-maximum suppression with Core ML's."""
+"""ONNX's non-maximum suppression with Core ML's layer; no common decomposition writes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ LOWEST = -3.0e38
 
 
 def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
-    """boxes [B,N,4], scores [B,C,N] -> rows (batch, class, box): each class of each image is one element of the layer's batch.
+    """boxes [B,N,4], scores [B,C,N] -> rows (batch, class, box): each class of each image is one
+    element of the layer's batch.
 
     The layer gives the best box where none survives; such a box is told by its score.
     """
@@ -25,26 +26,40 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
         return None
     batch, classes, count = size
     known_limit = evaluate_constant(most)
-    limit: Value | int = most if known_limit is None else min(int(known_limit.reshape(-1)[0]), count)
+    limit: Value | int = (
+        most if known_limit is None else min(int(known_limit.reshape(-1)[0]), count)
+    )
     if known_limit is not None and int(known_limit.reshape(-1)[0]) < 1:
         return None
-    iou, threshold = (node.inputs[i] if i < len(node.inputs) and node.inputs[i] is not None else b.const(np.float32(d)) for i, d in ((3, 0.0), (4, LOWEST)))
+    iou, threshold = (
+        node.inputs[i]
+        if i < len(node.inputs) and node.inputs[i] is not None
+        else b.const(np.float32(d))
+        for i, d in ((3, 0.0), (4, LOWEST))
+    )
     assert iou is not None and threshold is not None
     centred = boxes if attrs_of(node).get("center_point_box", 0) else _centred(b, boxes)
-    tiled = b.op("Reshape", b.op("Tile", b.op("Unsqueeze", centred, [1]), [1, classes, 1, 1]), [batch * classes, count, 4])
-    column = b.op("Reshape", scores, [batch * classes, count, 1])
+    tiled = b.Reshape(
+        b.Tile(b.Unsqueeze(centred, [1]), [1, classes, 1, 1]),
+        [batch * classes, count, 4],
+    )
+    column = b.Reshape(scores, [batch * classes, count, 1])
     _, best, indices, _ = b.exts("SuppressBoxes", tiled, column, iou, threshold, limit, outputs=4)
-    high = b.op("Greater", b.op("Reshape", best, [batch * classes, -1]), threshold)
-    valid = b.op("And", b.op("GreaterOrEqual", indices, 0), high)
-    rows = b.op("Transpose", b.op("NonZero", valid), perm=[1, 0])
-    found = b.op("Unsqueeze", b.op("GatherND", indices, rows), [1])
-    element = b.op("Slice", rows, [0], [1], [1])
-    image = b.op("Div", element, classes)
-    return b.op("Concat", image, b.op("Sub", element, b.op("Mul", image, classes)), found, axis=1)
+    high = b.Reshape(best, [batch * classes, -1]) > threshold
+    valid = b.And(b.GreaterOrEqual(indices, 0), high)
+    rows = b.Transpose(b.NonZero(valid), perm=[1, 0])
+    found = b.Unsqueeze(b.GatherND(indices, rows), [1])
+    element = b.Slice(rows, [0], [1], [1])
+    image = element / classes
+    return b.Concat(image, element - (image * classes), found, axis=1)
 
 
 def _centred(b: Builder, boxes: Value) -> Value:
     """[y1,x1,y2,x2] of any two opposite corners as [centre x, centre y, width, height]."""
     y1, x1, y2, x2 = b.ops("Split", boxes, outputs=4, axis=2, num_outputs=4)
-    centre = [b.op("Mul", b.op("Add", p, q), 0.5) for p, q in ((x1, x2), (y1, y2))]
-    return b.op("Concat", *centre, *(b.op("Abs", b.op("Sub", p, q)) for p, q in ((x1, x2), (y1, y2))), axis=2)
+    centre = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]
+    return b.Concat(
+        *centre,
+        *(b.Abs(p - q) for p, q in ((x1, x2), (y1, y2))),
+        axis=2,
+    )

@@ -10,15 +10,18 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
 from converter.passes.constants import evaluate_constant
+from converter.passes.split_directions import split_directions
 
 Value = ir.Value
 _FUNCTIONS = {"Sigmoid", "Tanh", "Relu", "Softsign", "Softplus"}
 
 
 def gru(node: ir.Node, b: Builder) -> list[Value] | None:
-    """A GRU whose reset gate comes after the recurrent matrix (as PyTorch has it); two directions apart first.
+    """A GRU whose reset gate comes after the recurrent matrix (as PyTorch has it); two directions
+    apart first.
 
-    z = f(x Wz' + h Rz' + bz), r alike, n = g(x Wn' + bn + r * (h Rn' + rbn)), h = (1 - z) * n + z * h
+    z = f(x Wz' + h Rz' + bz), r alike, n = g(x Wn' + bn + r * (h Rn' + rbn)), h = (1 - z) * n + z *
+    h
     """
     attrs = attrs_of(node)
     if attrs.get("direction") == "bidirectional":
@@ -29,20 +32,41 @@ def gru(node: ir.Node, b: Builder) -> list[Value] | None:
     arrays = [evaluate_constant(v) for v in (w, r)]
     optional = [node.inputs[i] if i < len(node.inputs) else None for i in (3, 4, 5)]
     bias = evaluate_constant(optional[0]) if optional[0] is not None else None
-    unknown = any(a is None for a in arrays) or (optional[0] is not None and bias is None) or optional[1] is not None
-    if not attrs.get("linear_before_reset", 0) or x is None or not isinstance(steps, int) or unknown or not set(names) <= _FUNCTIONS or attrs.get("clip"):
+    unknown = (
+        any(a is None for a in arrays)
+        or (optional[0] is not None and bias is None)
+        or optional[1] is not None
+    )
+    if (
+        not attrs.get("linear_before_reset", 0)
+        or x is None
+        or not isinstance(steps, int)
+        or unknown
+        or not set(names) <= _FUNCTIONS
+        or attrs.get("clip")
+    ):
         return None
     weights, recursion = (np.asarray(a)[0] for a in arrays)
     hidden = recursion.shape[1]
     both = np.zeros((2, 3 * hidden), np.float32) if bias is None else bias.reshape(2, 3 * hidden)
     backwards = attrs.get("direction") == "reverse"
-    sequence = b.op("Slice", x, [-1], [-(1 << 62)], [0], [-1]) if backwards else x
-    inputs = b.op("Add", b.op("MatMul", sequence, b.const(np.ascontiguousarray(weights.T))), b.const(np.ascontiguousarray(both[0])))
-    start = b.op("Squeeze", optional[2], [0]) if optional[2] is not None else _nothing(b, x, hidden)
-    states, last = _loop(b, inputs, start, np.ascontiguousarray(recursion.T), np.ascontiguousarray(both[1]), names, steps)
+    sequence = b.Slice(x, [-1], [-(1 << 62)], [0], [-1]) if backwards else x
+    inputs = (sequence @ b.const(np.ascontiguousarray(weights.T))) + b.const(
+        np.ascontiguousarray(both[0])
+    )
+    start = b.Squeeze(optional[2], [0]) if optional[2] is not None else _nothing(b, x, hidden)
+    states, last = _loop(
+        b,
+        inputs,
+        start,
+        np.ascontiguousarray(recursion.T),
+        np.ascontiguousarray(both[1]),
+        names,
+        steps,
+    )
     if backwards:
-        states = b.op("Slice", states, [-1], [-(1 << 62)], [0], [-1])
-    return [b.op("Unsqueeze", states, [1]), b.op("Unsqueeze", last, [0])]
+        states = b.Slice(states, [-1], [-(1 << 62)], [0], [-1])
+    return [b.Unsqueeze(states, [1]), b.Unsqueeze(last, [0])]
 
 
 def _nothing(b: Builder, x: Value, hidden: int) -> Value:
@@ -50,51 +74,44 @@ def _nothing(b: Builder, x: Value, hidden: int) -> Value:
     size = shape_of(x)
     if size is not None:
         return b.const(np.zeros((size[1], hidden), np.float32))
-    return b.op("ConstantOfShape", b.op("Concat", b.op("Shape", x, start=1, end=2), [hidden], axis=0))
+    return b.ConstantOfShape(b.Concat(b.Shape(x, start=1, end=2), [hidden], axis=0))
 
 
-def _loop(b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, names: list[str], count: int) -> tuple[Value, Value]:
-    """All states [Seq,Batch,H] and the last one; `inputs` are the gates' shares of x [Seq,Batch,3H]."""
+def _loop(
+    b: Builder, inputs: Value, start: Value, recursion: Any, bias: Any, names: list[str], count: int
+) -> tuple[Value, Value]:
+    """All states [Seq,Batch,H] and the last one; `inputs` are the gates' shares of x
+    [Seq,Batch,3H].
+    """
     matrix, constant = b.const(recursion), b.const(bias)
     body = b.body("gru")
     i = body.input("i", ir.DataType.INT64, [])
     keep = body.input("keep", ir.DataType.BOOL, [])
     h = body.input("h", ir.DataType.FLOAT, list(start.shape) if start.shape is not None else None)
-    from_x = body.ops("Split", body.op("Gather", inputs, i, axis=0), outputs=3, axis=-1, num_outputs=3)
-    from_h = body.ops("Split", body.op("Add", body.op("MatMul", h, matrix), constant), outputs=3, axis=-1, num_outputs=3)
-    update, reset = (body.op(names[0], body.op("Add", from_x[k], from_h[k])) for k in (0, 1))
-    candidate = body.op(names[1], body.op("Add", from_x[2], body.op("Mul", reset, from_h[2])))
-    state = body.op("Add", candidate, body.op("Mul", update, body.op("Sub", h, candidate)))
+    from_x = body.ops("Split", body.Gather(inputs, i, axis=0), outputs=3, axis=-1, num_outputs=3)
+    from_h = body.ops(
+        "Split",
+        body.Add(body.MatMul(h, matrix), constant),
+        outputs=3,
+        axis=-1,
+        num_outputs=3,
+    )
+    update, reset = (body.op(names[0], body.Add(from_x[k], from_h[k])) for k in (0, 1))
+    candidate = body.op(names[1], body.Add(from_x[2], body.Mul(reset, from_h[2])))
+    state = body.Add(candidate, body.Mul(update, body.Sub(h, candidate)))
     trips = b.const(np.array(count, np.int64))
     if shape_of(start) is not None:
-        body.output(body.op("Identity", keep), state, body.op("Identity", state))
+        body.output(body.Identity(keep), state, body.Identity(state))
         last, steps = b.ops("Loop", trips, None, start, outputs=2, body=body.graph)
         return steps, last
-    # what a loop collects has a size known beforehand: of an unknown batch the states are written into a tensor that goes round
-    begun = b.op("ConstantOfShape", b.op("Concat", [count], b.op("Shape", start), axis=0))
+    # what a loop collects has a size known beforehand: of an unknown batch the states are written
+    # into a tensor that goes round
+    begun = b.ConstantOfShape(b.Concat([count], b.Shape(start), axis=0))
     states = body.input("states", ir.DataType.FLOAT, list(begun.shape or ()))
-    body.output(body.op("Identity", keep), state, body.op("ScatterND", states, body.op("Reshape", i, [1, 1]), body.op("Unsqueeze", state, [0])))
+    body.output(
+        body.Identity(keep),
+        state,
+        body.ScatterND(states, body.Reshape(i, [1, 1]), body.Unsqueeze(state, [0])),
+    )
     last, steps = b.ops("Loop", trips, None, start, begun, outputs=2, body=body.graph)
     return steps, last
-
-
-def split_directions(node: ir.Node, b: Builder) -> list[Value] | None:
-    """A bidirectional RNN or GRU as two of one direction; alphas and betas do not say which direction they belong to."""
-    attrs = attrs_of(node)
-    if attrs.get("direction") != "bidirectional" or attrs.get("activation_alpha") or attrs.get("activation_beta"):
-        return None
-    halves = []
-    names = attrs.get("activations")
-    for d, direction in enumerate(("forward", "reverse")):
-        operands: list[Any] = []
-        for i, v in enumerate(node.inputs):
-            array = evaluate_constant(v) if i in (1, 2, 3) else None
-            if array is not None:
-                operands.append(b.const(np.ascontiguousarray(array[d : d + 1]), "half"))
-            else:
-                operands.append(v if v is None or i in (0, 4) else b.op("Slice", v, [d], [d + 1], [0]))
-        part = {**attrs, "direction": direction}
-        if names:
-            part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
-        halves.append(b.ops(node.op_type, *operands, outputs=2, **part))
-    return [b.op("Concat", halves[0][i], halves[1][i], axis=i ^ 1) for i in (0, 1)]

@@ -1,147 +1,249 @@
-"""A Core ML network (or a pipeline of networks) -> the shared graph."""
+"""A Core ML model -> a Network: networks, classifiers, regressors, and pipelines of them as one
+graph.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+import json
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
-from converter.formats.coreml import ops, special
-from converter.formats.coreml.blobs import floats, operands
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.params import read_params
-from converter.formats.coreml.stored import Stored
-from converter.graph.build import Builder
-from converter.graph.infer import InferenceError
-from converter.mapping.drive import FormatMapping, Lifting
-from converter.mapping.node import Layer, MappingError
+from converter.errors import Diagnostic, MappingError, Where, unreadable
+from converter.formats.coreml.boundary import (
+    REMEMBERED,
+    graph_input,
+    input_value,
+    output_value,
+    preprocess,
+)
+from converter.formats.coreml.control import Flow
+from converter.formats.coreml.mapping import MAPPING
+from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
+from converter.formats.coreml.network import Env, NetworkLift, Regime
+from converter.formats.coreml.operands import floats, ints
+from converter.graph.build import Builder, new_model
+from converter.graph.names import set_public_name
+from converter.graph.network import Network
+from converter.mapping.lifting import Lifting, refuse
+from converter.passes.constants import holds_numbers
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.fold import fold
 
-Env = dict[str, ir.Value]
-CONTROL = ("branch", "loop", "loopBreak", "loopContinue")
-# layers that see, move or fill the sequence axis of [Seq,Batch,C,H,W]; without them it is 1 throughout and is not carried
-_SEQUENCE = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM", "sequenceRepeat", "embedding", "cropResize", "custom"}
-RECURRENT = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM", "embedding"}
-# what Python and numpy say of parameters that no valid file has (unknown enumeration numbers, missing elements, absurd sizes)
-DAMAGE = (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError, OverflowError, MemoryError)
-FIRST_ND = 600  # field number of the first layer that knows N dimensions
-
-
-@cache
-def mapping() -> FormatMapping:
-    return FormatMapping(ops.TABLE, special.LIFT, special.LOWER)
+SCALARS = {"doubleType": ir.DataType.DOUBLE, "int64Type": ir.DataType.INT64}
 
 
-def kind_of(layer: Any) -> str:
-    return layer.WhichOneof("layer") or ""
+def lift(source: MLModel) -> Network:
+    """The whole model as one graph; UnsupportedError with every layer that cannot be carried."""
+    model, b = new_model("main")
+    reading = Reading(source, b)
+    env = reading.inputs(source.proto)
+    reading.member(source.proto, source.kind, env)
+    reading.outputs(source.proto, env)
+    refuse(reading.lifting.problems)
+    remove_dead_code(model)
+    fold(model, limit=4096, keep=holds_numbers)
+    remember(model, reading.interface)
+    return Network(model, "coreml", reading.notes, reading.interface)
 
 
-def all_layers(network: Any) -> list[Any]:
-    """The layers of a network and of all bodies of its control flow."""
-    found = []
-    for layer in network.layers:
-        found.append(layer)
-        for body in bodies(layer):
-            found += all_layers(body)
-    return found
+def remember(model: ir.Model, interface: dict[str, Any]) -> None:
+    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that
+    keep metadata.
+    """
+    kept = {
+        **interface["coreml"],
+        **({"images": interface["images"]} if "images" in interface else {}),
+    }
+    if any(kept.values()):
+        model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
 
 
-def bodies(layer: Any) -> list[Any]:
-    if kind_of(layer) == "branch":
-        return [layer.branch.ifBranch, layer.branch.elseBranch]
-    if kind_of(layer) == "loop":
-        return [layer.loop.conditionNetwork, layer.loop.bodyNetwork]
-    return []
+class Reading:
+    """One pass over a model and its members."""
+
+    def __init__(self, source: MLModel, b: Builder) -> None:
+        self.source, self.b = source, b
+        self.lifting = Lifting(MAPPING, b, "coreml")
+        self.notes: list[Diagnostic] = []
+        self.interface: dict[str, Any] = {"coreml": {}}
+        self.regimes: dict[str, Regime] = {}
+
+    def where(self, path: str = "", name: str = "") -> Where:
+        return Where(self.source.path, path=path, layer=name)
+
+    def refuse(self, e: MappingError, path: str, name: str = "") -> None:
+        self.lifting.problems.append(
+            Diagnostic(e.code, str(e), where=self.where(path, name), help=e.help)
+        )
+
+    def inputs(self, proto: Any) -> Env:
+        """Blobs of the model's inputs, by feature name."""
+        env: Env = {}
+        regime = self._regime_of_inputs(proto)
+        for index, feature in enumerate(proto.description.input):
+            place, kind = f"description.input[{index}]", feature.type.WhichOneof("Type")
+            try:
+                if kind in SCALARS:
+                    number = graph_input(self.b, feature.name, SCALARS[kind], [1])
+                    env[feature.name] = floats(self.b, number)
+                else:
+                    env[feature.name] = input_value(self.b, feature, regime, self.interface)[1]
+            except MappingError as e:
+                self.refuse(e, place, feature.name)
+        self._describe(proto)
+        return env
+
+    def _describe(self, proto: Any) -> None:
+        meta = proto.description.metadata
+        fields = {
+            k: getattr(meta, k)
+            for k in ("shortDescription", "versionString", "author", "license")
+            if getattr(meta, k)
+        }
+        self.interface["coreml"]["metadata"] = {**fields, "userDefined": dict(meta.userDefined)}
+
+    def _regime_of_inputs(self, proto: Any) -> Regime:
+        while (members := _members(proto)) is not None:
+            if not members:
+                raise unreadable("R103", "a pipeline without models", self.where())
+            proto = members[0]
+        kind = proto.WhichOneof("Type")
+        return Regime.of(getattr(proto, kind)) if kind in NETWORKS else Regime(0, False, 1)
+
+    def member(self, proto: Any, kind: str, env: Env, path: str = "") -> None:
+        """Lifts one model; its output features are added to `env`."""
+        if (members := _members(proto)) is not None:
+            for i, inner in enumerate(members):
+                place = f"{path}{kind}.models[{i}]."
+                self.member(inner, inner.WhichOneof("Type") or "", env, place)
+        elif kind in NETWORKS:
+            self._network(proto, kind, env, f"{path}{kind}")
+        elif kind == "nonMaximumSuppression":
+            from converter.formats.coreml.suppression import lift_suppression_model
+
+            lift_suppression_model(self.b, proto.nonMaximumSuppression, env)
+        else:
+            raise unreadable(
+                "R106",
+                f"a pipeline with a model of kind {kind or '(none)'} in it",
+                self.where(path.rstrip(".")),
+            )
+
+    def _network(self, proto: Any, kind: str, env: Env, path: str) -> None:
+        network = getattr(proto, kind)
+        regime = Regime.of(network)
+        if network.HasField("updateParams") or proto.isUpdatable:
+            where = self.where(f"{path}.updateParams")
+            self.notes.append(
+                Diagnostic(
+                    "X207",
+                    "the parameters for training on the device are dropped",
+                    level="warning",
+                    where=where,
+                )
+            )
+        net = NetworkLift(self.source, self.lifting, regime)
+        blobs = {f.name: env[f.name] for f in proto.description.input if f.name in env}
+        net.refused.update(f.name for f in proto.description.input if f.name not in env)
+        self._preprocess(network, proto, blobs, path)
+        wanted = {f.name for f in proto.description.output}
+        if kind == "neuralNetworkClassifier":
+            wanted.add(self._score_name(network))
+        Flow(net).run(list(network.layers), blobs, path, wanted)
+        refuse(self.lifting.problems)
+        if kind == "neuralNetworkClassifier":
+            self._classify(proto, network, blobs, path)
+        for index, feature in enumerate(proto.description.output):
+            if feature.name not in blobs:
+                raise unreadable(
+                    "R105",
+                    f"no layer writes the output {feature.name!r}",
+                    self.where(f"description.output[{index}]"),
+                )
+            env[feature.name] = blobs[feature.name]
+            self.regimes[feature.name] = regime
+
+    def _preprocess(self, network: Any, proto: Any, blobs: Env, path: str) -> None:
+        for i, entry in enumerate(network.preprocessing):
+            name = entry.featureName or (
+                proto.description.input[0].name if proto.description.input else ""
+            )
+            if name not in blobs:
+                continue
+            colour = self.interface.get("images", {}).get(name, {}).get("colour", "RGB")
+            try:
+                with self.b.provenance(
+                    format="coreml", type="preprocessing", where=f"{path}.preprocessing[{i}]"
+                ):
+                    blobs[name] = preprocess(self.b, entry, blobs[name], colour)
+            except MappingError as e:
+                self.refuse(e, f"{path}.preprocessing[{i}]", name)
+
+    def _score_name(self, network: Any) -> str:
+        return network.labelProbabilityLayerName or (
+            network.layers[-1].output[0] if network.layers and network.layers[-1].output else ""
+        )
+
+    def _classify(self, proto: Any, network: Any, blobs: Env, path: str) -> None:
+        """The best label from a table, and the scores as a vector in the order of the labels."""
+        b, description = self.b, proto.description
+        name = self._score_name(network)
+        if name not in blobs:
+            raise unreadable(
+                "R105",
+                f"no layer writes the scores {name!r}",
+                self.where(f"{path}.labelProbabilityLayerName"),
+            )
+        labels = labels_of(network)
+        scores = b.Reshape(floats(b, blobs[name]), [-1])
+        if labels:
+            table = (
+                b.const(ir.StringTensor(np.array([s.encode() for s in labels], object)))
+                if isinstance(labels[0], str)
+                else b.const(labels)
+            )
+            best: ir.Value = b.Gather(table, b.ArgMax(scores, axis=0, keepdims=1), axis=0)
+        else:
+            best = ints(b, b.ArgMax(scores, axis=0, keepdims=1))
+        blobs[description.predictedFeatureName or "classLabel"] = best
+        if description.predictedProbabilitiesName:
+            blobs[description.predictedProbabilitiesName] = scores
+        self.interface["coreml"]["classifier"] = {
+            "labels": labels, "label": description.predictedFeatureName, "probabilities": description.predictedProbabilitiesName,
+        }  # fmt: skip
+
+    def outputs(self, proto: Any, env: Env) -> None:
+        for index, feature in enumerate(proto.description.output):
+            if feature.name not in env:
+                raise unreadable(
+                    "R105",
+                    f"nothing writes the output {feature.name!r}",
+                    self.where(f"description.output[{index}]"),
+                )
+            kind, value = feature.type.WhichOneof("Type"), env[feature.name]
+            if kind in ("multiArrayType", "imageType"):
+                value = output_value(
+                    self.b,
+                    feature,
+                    value,
+                    self.regimes.get(feature.name, Regime(0, False, 1)),
+                    self.interface,
+                )
+            self.b.output(value)
+            set_public_name(self.b.graph.outputs[-1], feature.name)
 
 
-@dataclass(frozen=True)
-class Regime:
-    """How blobs are seen. `lead`: axes in front of [C,H,W] that blobs of an old network carry, 2 (Seq, Batch) or 1; 0: N dimensions."""
-
-    lead: int
-    recurrent: bool
-    image_lead: int
-
-    @classmethod
-    def of(cls, network: Any) -> Regime:
-        layers = all_layers(network)
-        new = any(layer.DESCRIPTOR.fields_by_name[kind_of(layer)].number >= FIRST_ND for layer in layers if kind_of(layer))
-        exact = network.arrayInputShapeMapping == 1
-        lead = 2 if new or any(_moves_sequence(layer) for layer in layers) else 1
-        recurrent = not new and any(kind_of(layer) in RECURRENT for layer in layers)
-        image = 1 if network.imageInputShapeMapping == 1 else 2 if exact else lead
-        return cls(0 if exact else lead, recurrent and not exact, image)
+def _members(proto: Any) -> Any:
+    """The models of a pipeline; None of another model."""
+    kind = proto.WhichOneof("Type")
+    if kind not in PIPELINES:
+        return None
+    holder = getattr(proto, kind)
+    return holder.models if kind == "pipeline" else holder.pipeline.models
 
 
-def _moves_sequence(layer: Any) -> bool:
-    kind = kind_of(layer)
-    return (
-        kind in _SEQUENCE
-        or (kind == "permute" and list(layer.permute.axis[:1]) != [0])
-        or (kind == "reshape" and len(layer.reshape.targetShape) == 4)
-        or (kind == "concat" and layer.concat.sequenceConcat)
-    )
-
-
-class NetworkLift:
-    """Lifts the layers of one network. `env` maps blob names to values; a name may be written again (copy)."""
-
-    def __init__(self, model: MLModel, lifting: Lifting, regime: Regime, where: str) -> None:
-        self.model, self.lifting, self.regime, self.where = model, lifting, regime, where
-        self.lead = regime.lead or 2
-        self.refused: set[str] = set()  # names that a refused layer would have written
-
-    @property
-    def builder(self) -> Builder:
-        return self.lifting.builder
-
-    def layer(self, message: Any, env: Env, path: str) -> None:
-        """Lifts one layer (no control flow) and binds its outputs."""
-        kind = kind_of(message)
-        where = Where(self.model.path, path=path, layer=message.name, kind=kind)
-        if any(name not in env for name in message.input):
-            missing = next(name for name in message.input if name not in env)
-            if missing not in self.refused:
-                self.lifting.problems.append(Diagnostic("R105", f"{missing!r} is read before any layer writes it", where=where))
-            self.refused.update(message.output)
-            return
-        results = self._lift(message, kind, [env[name] for name in message.input], where)
-        if results is None:
-            self.refused.update(message.output)
-            for name in message.output:
-                env.pop(name, None)
-            return
-        for name, value in zip(message.output, results, strict=False):
-            env[name] = self.named(value, name)
-
-    def _lift(self, message: Any, kind: str, inputs: list[ir.Value | None], where: Where) -> list[ir.Value] | None:
-        if not kind:
-            self.lifting.problems.append(Diagnostic("X201", "the layer is of a kind that netconv does not know", where=where))
-            return None
-        attrs, weights = read_params(getattr(message, kind))
-        blobs = {k: Stored(self.model, v, f"{message.name}.{k}") for k, v in weights.items()}
-        layer = Layer(kind, message.name, attrs, blobs, inputs, [ir.Value(name=n) for n in message.output], where, extra=self)
-        if kind not in special.LIFT:
-            with self.builder.provenance(format="coreml", layer=message.name, type=kind, where=where.path):
-                layer.inputs = [floats(self.builder, v) for v in operands(layer)]
-        try:
-            results = self.lifting.layer(layer)
-        except DAMAGE as e:
-            self.lifting.refuse(layer, f"the parameters do not fit together: {type(e).__name__} {e}", "R110")
-            return None
-        if results is not None and len(results) < len(message.output):
-            self.lifting.refuse(layer, f"{len(message.output)} outputs, the layer has {len(results)}", "R105")
-            return None
-        return results
-
-    def named(self, value: ir.Value, name: str) -> ir.Value:
-        """Gives a new value the blob's name."""
-        if value.producer() is not None and value.graph is self.builder.graph and "coreml.blob" not in value.meta:
-            value.meta["coreml.blob"] = name
-            value.name = self.builder.names.fresh(name)
-        return value
-
-
-__all__ = ["CONTROL", "Env", "InferenceError", "MappingError", "NetworkLift", "Regime", "all_layers", "bodies", "kind_of", "mapping"]
+def labels_of(network: Any) -> list[Any]:
+    chosen = network.WhichOneof("ClassLabels")
+    return list(getattr(network, chosen).vector) if chosen else []

@@ -9,11 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from converter.diagnostics import Where
-from converter.errors import unreadable
+from converter.errors import Where, unreadable
 from converter.formats.coreml.proto import Model_pb2, NeuralNetwork_pb2
-from converter.formats.coreml.weights import FIELDS, KEY, PAYLOADS, Array, Blob, Kind, WeightData, headed, reference, take_apart
+from converter.formats.coreml.weights import (
+    FIELDS,
+    KEY,
+    PAYLOADS,
+    Array,
+    Kind,
+    WeightData,
+    headed,
+    reference,
+    take_apart,
+)
 from converter.formats.coreml.wire import Piece, Rewrite, WireError, routes
+from converter.graph.lazy_tensor import LazyTensor
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
@@ -25,16 +35,18 @@ _NUMBERS = itertools.count()
 
 
 class MLModel:
-    """A Core ML model: `proto` is the message; the content of its WeightParams is reached through `weights` and `set_weights` only.
+    """A Core ML model: `proto` is the message; the content of its WeightParams is reached through
+    `weights` and `set_weights` only.
 
-    Large payloads are not in the message (see `weights.py`). A WeightParams that refers to one keeps its meaning when it is copied or
-    moved within this model; put into another model it is an AssertionError on use.
+    Large payloads are not in the message (see `weights.py`). A WeightParams that refers to one
+    keeps its meaning when it is copied or moved within this model; put into another model it is an
+    AssertionError on use.
     """
 
     def __init__(self, path: str = "") -> None:
         self.path = path
         self.proto: Any = Model_pb2.Model()
-        self._payloads: list[dict[int, Blob]] = []
+        self._payloads: list[dict[int, LazyTensor]] = []
         self._number = next(_NUMBERS)
 
     @property
@@ -43,33 +55,56 @@ class MLModel:
         return self.proto.WhichOneof("Type") or ""
 
     def skeleton(self, data: memoryview) -> bytes:
-        """The serialised model `data` without its large payloads, which are kept here as slices of it; WireError when it is malformed."""
+        """The serialised model `data` without its large payloads, which are kept here as slices of
+        it; WireError when it is malformed.
+        """
 
         def take_out(start: int, end: int) -> list[Piece]:
             parts = take_apart(data, start, end)
-            return [*parts.rest, memoryview(self._keep(parts.payloads))] if parts.payloads else [data[start:end]]
+            return (
+                [*parts.rest, memoryview(self._keep(parts.payloads))]
+                if parts.payloads
+                else [data[start:end]]
+            )
 
         splice = Rewrite(data, lambda start, end: end - start > _WORTH_SPLICING, take_out)
         return b"".join(_buffers(splice.pieces(_TO_WEIGHTS, 0, len(data))))
 
     def weights(self, params: Any, where: Where | None = None) -> WeightData:
-        """The content of a WeightParams of this model; one without content is an empty float32 array.
+        """The content of a WeightParams of this model; one without content is an empty float32
+        array.
 
-        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantisation. Lengths are not compared with shapes.
+        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantisation.
+        Lengths are not compared with shapes.
         """
         where = where or Where(self.path)
         found, _ = self._resolve(params.SerializeToString(), where)
-        payloads = {number: blob for number, blob in found.items() if blob.nbytes}
+        payloads = {number: weight for number, weight in found.items() if weight.nbytes}
         if len(payloads) > 1:
-            raise unreadable("R110", "weights are given in several types at once: " + ", ".join(PAYLOADS[n] for n in sorted(payloads)), where)
-        number, blob = next(iter(payloads.items()), (FIELDS["float32"], Blob(0, np.empty(0, "<f4"))))
+            raise unreadable(
+                "R110",
+                "weights are given in several types at once: "
+                + ", ".join(PAYLOADS[n] for n in sorted(payloads)),
+                where,
+            )
+        number, weight = next(
+            iter(payloads.items()), (FIELDS["float32"], LazyTensor(np.empty(0, "<f4")))
+        )
         kind = PAYLOADS[number]
-        if kind == "float16" and blob.nbytes % 2:
-            raise unreadable("R103", f"{blob.nbytes} bytes are not a whole number of float16 weights", where)
-        return _quantised(kind, blob, params.quantization, where) if kind in ("quantised", "int8") else WeightData(kind, blob)
+        if kind == "float16" and weight.nbytes % 2:
+            raise unreadable(
+                "R103", f"{weight.nbytes} bytes are not a whole number of float16 weights", where
+            )
+        return (
+            _quantised(kind, weight, params.quantization, where)
+            if kind in ("quantised", "int8")
+            else WeightData(kind, weight)
+        )
 
     def set_weights(self, params: Any, data: WeightData) -> None:
-        """Makes `data` the content of a WeightParams of this model; its bytes are not asked for before the model is written."""
+        """Makes `data` the content of a WeightParams of this model; its bytes are not asked for
+        before the model is written.
+        """
         updatable = params.isUpdatable
         params.Clear()
         params.isUpdatable = updatable
@@ -80,10 +115,12 @@ class MLModel:
         elif data.scale.size or data.bias.size:
             params.quantization.linearQuantization.scale.extend(data.scale.tolist())
             params.quantization.linearQuantization.bias.extend(data.bias.tolist())
-        params.MergeFromString(self._keep({FIELDS[data.kind]: data.blob}))
+        params.MergeFromString(self._keep({FIELDS[data.kind]: data.weight}))
 
     def pieces(self) -> list[Piece]:
-        """The serialised model, payloads in place, in file order; no payload has been made or copied yet."""
+        """The serialised model, payloads in place, in file order; no payload has been made or
+        copied yet.
+        """
         whole = self.proto.SerializeToString(deterministic=True)
         data = memoryview(whole)
         marks = _positions(whole, KEY)
@@ -102,15 +139,18 @@ class MLModel:
         """The whole file in memory: for small models and tests."""
         return b"".join(_buffers(self.pieces()))
 
-    def _keep(self, payloads: dict[int, Blob]) -> bytes:
+    def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:
         """Stores payloads and returns the field that refers to them."""
         self._payloads.append(payloads)
         return reference(self._number, len(self._payloads) - 1)
 
-    def _resolve(self, params: bytes | memoryview, where: Where) -> tuple[dict[int, Blob], list[memoryview]]:
+    def _resolve(
+        self, params: bytes | memoryview, where: Where
+    ) -> tuple[dict[int, LazyTensor], list[memoryview]]:
         """The payloads of a serialised WeightParams by field number, and the rest of it.
 
-        Protobuf merges repeated occurrences of a message. How a large and a small one interleave is no longer known then, so both are refused.
+        Protobuf merges repeated occurrences of a message. How a large and a small one interleave is
+        no longer known then, so both are refused.
         """
         try:
             parts = take_apart(memoryview(params), 0, len(params))
@@ -120,24 +160,35 @@ class MLModel:
             raise unreadable("R103", "one set of weights is spread over several messages", where)
         for number, index in parts.references:
             if number != self._number:
-                raise AssertionError("the weights of one model were put into another; take them over with set_weights")
+                raise AssertionError(
+                    "the weights of one model were put into another; take them over with "
+                    "set_weights"
+                )
             return self._payloads[index], parts.rest
         return parts.payloads, parts.rest
 
 
-def _quantised(kind: Kind, blob: Blob, quantization: Any, where: Where) -> WeightData:
+def _quantised(kind: Kind, weight: LazyTensor, quantization: Any, where: Where) -> WeightData:
     bits = int(quantization.numberOfBits)
     lut = _floats(quantization.lookupTableQuantization.floatValue)
     linear = quantization.linearQuantization
     method = quantization.WhichOneof("QuantizationType")
     allowed = range(8, 9) if kind == "int8" else range(1, 9)
     if bits not in allowed:
-        raise unreadable("R110", f"quantised weights of {bits} bits; {'8' if kind == 'int8' else '1 to 8'} are possible", where)
+        raise unreadable(
+            "R110",
+            f"quantised weights of {bits} bits; {'8' if kind == 'int8' else '1 to 8'} are possible",
+            where,
+        )
     if method is None:
         raise unreadable("R110", "quantised weights with neither scale nor lookup table", where)
     if method == "lookupTableQuantization" and lut.size != 1 << bits:
-        raise unreadable("R110", f"a lookup table of {lut.size} entries for {bits} bits, which need {1 << bits}", where)
-    return WeightData(kind, blob, bits, _floats(linear.scale), _floats(linear.bias), lut)
+        raise unreadable(
+            "R110",
+            f"a lookup table of {lut.size} entries for {bits} bits, which need {1 << bits}",
+            where,
+        )
+    return WeightData(kind, weight, bits, _floats(linear.scale), _floats(linear.bias), lut)
 
 
 def _floats(repeated: Any) -> Array:

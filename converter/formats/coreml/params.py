@@ -1,8 +1,9 @@
 """Layer parameters: protobuf messages <-> plain attributes and weights.
 
-Scalars are always present (proto3 knows no difference between zero and unset), repeated fields are lists, enumerations their
-names, set sub-messages dictionaries (unset ones and unset members of a `oneof` are left out), maps dictionaries. Weights are
-kept apart, by path: `weights`, `activation.PReLU.alpha`, `weightParams[1].inputGateWeightMatrix`.
+Scalars are always present (proto3 knows no difference between zero and unset), repeated fields are
+lists, enumerations their names, set sub-messages dictionaries (unset ones and unset members of a
+`oneof` are left out), maps dictionaries. Weights are kept apart, by path: `weights`,
+`activation.PReLU.alpha`, `weightParams[1].inputGateWeightMatrix`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _MESSAGE, _ENUM = FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_ENUM
 
 
 def read_params(message: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Attributes, and the WeightParams by path. Sub-networks (bodies of control flow) are handed on as messages."""
+    """Attributes, and the WeightParams by path. Sub-networks (bodies of control flow) are handed on
+    as messages.
+    """
     blobs: dict[str, Any] = {}
     return _read(message, "", blobs), blobs
 
@@ -28,7 +31,9 @@ def _read(message: Any, path: str, blobs: dict[str, Any]) -> dict[str, Any]:
     for field in message.DESCRIPTOR.fields:
         value, name = getattr(message, field.name), f"{path}{field.name}"
         if _is_map(field):
-            attrs[field.name] = {k: _read(v, f"{name}.{k}.", blobs) for k, v in sorted(value.items())}
+            attrs[field.name] = {
+                k: _read(v, f"{name}.{k}.", blobs) for k, v in sorted(value.items())
+            }
         elif field.type == _MESSAGE and field.is_repeated:
             _many(field, value, name, attrs, blobs)
         elif field.type == _MESSAGE:
@@ -36,7 +41,10 @@ def _read(message: Any, path: str, blobs: dict[str, Any]) -> dict[str, Any]:
                 _one(field, value, name, attrs, blobs)
         elif field.is_repeated:
             attrs[field.name] = list(value)
-        elif field.containing_oneof is None or message.WhichOneof(field.containing_oneof.name) == field.name:
+        elif (
+            field.containing_oneof is None
+            or message.WhichOneof(field.containing_oneof.name) == field.name
+        ):
             attrs[field.name] = _enum_name(field, value) if field.type == _ENUM else value
     return attrs
 
@@ -67,7 +75,9 @@ def _many(field: Any, values: Any, name: str, attrs: dict[str, Any], blobs: dict
 
 
 def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
-    """Sets `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set through `message_at`."""
+    """Sets `attrs` on a message; an empty dictionary sets an empty sub-message. Weights are set
+    through `message_at`.
+    """
     message.SetInParent()
     for key, value in attrs.items():
         field = message.DESCRIPTOR.fields_by_name[key]
@@ -82,7 +92,13 @@ def write_params(message: Any, attrs: Mapping[str, Any]) -> None:
         elif field.is_repeated:
             getattr(message, key).extend(value)
         else:
-            setattr(message, key, field.enum_type.values_by_name[value].number if field.type == _ENUM and isinstance(value, str) else value)
+            setattr(
+                message,
+                key,
+                field.enum_type.values_by_name[value].number
+                if field.type == _ENUM and isinstance(value, str)
+                else value,
+            )
 
 
 def message_at(message: Any, path: str) -> Any:

@@ -1,8 +1,10 @@
 """coremltools' generated protobuf classes, without the seconds that `import coremltools` takes.
 
-The generated modules import each other relatively, so the folder that holds them can be imported as a package under a name of our own:
-nothing called `coremltools` enters `sys.modules` and none of its start-up code runs. Protobuf keeps one class per message and process,
-so a real `import coremltools`, before or after, shares the classes loaded here. Measured: 20-60 ms against several seconds.
+The generated modules import each other relatively, so the folder that holds them can be imported as
+a package under a name of our own: nothing called `coremltools` enters `sys.modules` and none of its
+start-up code runs. Protobuf keeps one class per message and process, so a real `import
+coremltools`, before or after, shares the classes loaded here. Measured: 20-60 ms against several
+seconds.
 """
 
 from __future__ import annotations

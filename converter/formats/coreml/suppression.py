@@ -1,4 +1,6 @@
-"""The non-maximum suppression model at the end of detection pipelines. Source: NonMaximumSuppression.proto."""
+"""The non-maximum suppression model at the end of detection pipelines. Source:
+NonMaximumSuppression.proto.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +8,69 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.formats.coreml.lift import Env
+from converter.errors import MappingError
+from converter.formats.coreml.network import Env
 from converter.graph.build import Builder
-from converter.mapping.node import MappingError
 
 Value = ir.Value
 
 
 def lift_suppression_model(b: Builder, nms: Any, env: Env) -> None:
-    """Confidences [N,C] and coordinates [N,4] (centre x, centre y, width, height) -> those of the boxes that survive, best first."""
+    """Confidences [N,C] and coordinates [N,4] (centre x, centre y, width, height) -> those of the
+    boxes that survive, best first.
+    """
     names = (nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName)
     if any(n not in env for n in names):
-        raise MappingError(f"the suppression reads {next(n for n in names if n not in env)!r}, which nothing writes", "R105")
+        raise MappingError(
+            f"the suppression reads {next(n for n in names if n not in env)!r}, which nothing "
+            "writes",
+            "R105",
+        )
     with b.provenance(format="coreml", type="nonMaximumSuppression"):
         scores, boxes = (_table(b, env[n]) for n in names)
-        iou = env.get(nms.iouThresholdInputFeatureName) or b.const([nms.iouThreshold], dtype="float32")
-        threshold = env.get(nms.confidenceThresholdInputFeatureName) or b.const([nms.confidenceThreshold], dtype="float32")
-        rows = _survivors(b, scores, boxes, iou, threshold, nms.WhichOneof("SuppressionMethod") == "pickTop" and nms.pickTop.perClass)
-        env[nms.confidenceOutputFeatureName] = b.op("Gather", scores, rows, axis=0)
-        env[nms.coordinatesOutputFeatureName] = b.op("Gather", boxes, rows, axis=0)
+        iou = env.get(nms.iouThresholdInputFeatureName) or b.const(
+            [nms.iouThreshold], dtype="float32"
+        )
+        threshold = env.get(nms.confidenceThresholdInputFeatureName) or b.const(
+            [nms.confidenceThreshold], dtype="float32"
+        )
+        rows = _survivors(
+            b,
+            scores,
+            boxes,
+            iou,
+            threshold,
+            nms.WhichOneof("SuppressionMethod") == "pickTop" and nms.pickTop.perClass,
+        )
+        env[nms.confidenceOutputFeatureName] = b.Gather(scores, rows, axis=0)
+        env[nms.coordinatesOutputFeatureName] = b.Gather(boxes, rows, axis=0)
 
 
 def _table(b: Builder, value: Value) -> Value:
     """The last two axes, as float."""
     width = value.shape[-1] if value.shape is not None and len(value.shape) else -1
-    return value if value.shape is not None and len(value.shape) == 2 else b.op("Reshape", value, [-1, width if isinstance(width, int) else 4])
+    return (
+        value
+        if value.shape is not None and len(value.shape) == 2
+        else b.Reshape(value, [-1, width if isinstance(width, int) else 4])
+    )
 
 
-def _survivors(b: Builder, scores: Value, boxes: Value, iou: Value, threshold: Value, per_class: bool) -> Value:
+def _survivors(
+    b: Builder, scores: Value, boxes: Value, iou: Value, threshold: Value, per_class: bool
+) -> Value:
     """Row numbers of the boxes that are kept, by descending score."""
-    best = b.op("ReduceMax", scores, [1], keepdims=0)
-    per_box = b.op("Unsqueeze", best, [0, 1])
+    best = b.ReduceMax(scores, [1], keepdims=0)
+    per_box = b.Unsqueeze(best, [0, 1])
     if per_class:
-        labels = b.op("ArgMax", scores, axis=1, keepdims=0)
-        classes = b.op("Range", 0, b.op("Squeeze", b.op("Shape", scores, start=1), [0]), 1)
-        mine = b.op("Equal", b.op("Unsqueeze", labels, [0]), b.op("Unsqueeze", classes, [1]))
-        per_box = b.op("Unsqueeze", b.op("Where", mine, best, -1.0), [0])
-    count = b.op("Shape", scores, start=0, end=1)
-    picked = b.op("NonMaxSuppression", b.op("Unsqueeze", boxes, [0]), per_box, count, iou, threshold, center_point_box=1)
-    rows = b.op("Squeeze", b.op("Slice", picked, [2], [3], [1]), [1])
-    order = b.ops("TopK", b.op("Gather", best, rows, axis=0), b.op("Shape", rows), outputs=2, axis=0)[1]
-    return b.op("Gather", rows, order, axis=0)
+        labels = b.ArgMax(scores, axis=1, keepdims=0)
+        classes = b.Range(0, b.Squeeze(b.Shape(scores, start=1), [0]), 1)
+        mine = b.Equal(b.Unsqueeze(labels, [0]), b.Unsqueeze(classes, [1]))
+        per_box = b.Unsqueeze(b.Where(mine, best, -1.0), [0])
+    count = b.Shape(scores, start=0, end=1)
+    picked = b.NonMaxSuppression(
+        b.Unsqueeze(boxes, [0]), per_box, count, iou, threshold, center_point_box=1
+    )
+    rows = b.Squeeze(b.Slice(picked, [2], [3], [1]), [1])
+    order = b.ops("TopK", b.Gather(best, rows, axis=0), b.Shape(rows), outputs=2, axis=0)[1]
+    return b.Gather(rows, order, axis=0)

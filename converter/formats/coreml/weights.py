@@ -1,8 +1,10 @@
-"""Weights outside the message: `WeightParams` payloads as slices of the mapped file, or as arrays that are made while they are written.
+"""Weights outside the message: `WeightParams` payloads as slices of the mapped file, or as arrays
+that are made while they are written.
 
-A payload that was taken out leaves a reference in its WeightParams: an extra field with the highest number protobuf allows, holding a key
-that is random per process, the number of the model and an index. Protobuf carries unknown fields through copies and merges of messages,
-so the reference moves with its message; no file can hold the key. Source: NeuralNetwork.proto, message WeightParams.
+A payload that was taken out leaves a reference in its WeightParams: an extra field with the highest
+number protobuf allows, holding a key that is random per process, the number of the model and an
+index. Protobuf carries unknown fields through copies and merges of messages, so the reference moves
+with its message; no file can hold the key. Source: NeuralNetwork.proto, message WeightParams.
 """
 
 from __future__ import annotations
@@ -15,8 +17,18 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
-from converter.formats.coreml.wire import FIXED32, LEN, Piece, WireError, encode_tag, encode_varint, read_field
+from converter.formats.coreml.wire import (
+    FIXED32,
+    LEN,
+    Piece,
+    WireError,
+    encode_tag,
+    encode_varint,
+    read_field,
+)
+from converter.graph.lazy_tensor import LazyTensor
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -25,28 +37,17 @@ Kind = Literal["float32", "float16", "quantised", "int8"]
 # field of WeightParams -> kind of its content; they lie before all other fields
 PAYLOADS: dict[int, Kind] = {1: "float32", 2: "float16", 30: "quantised", 31: "int8"}
 FIELDS: dict[Kind, int] = {kind: number for number, kind in PAYLOADS.items()}
-DTYPES: dict[Kind, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2"), "quantised": np.dtype("u1"), "int8": np.dtype("i1")}
+DTYPES: dict[Kind, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "quantised": np.dtype("u1"),
+    "int8": np.dtype("i1"),
+}
 
 REFERENCE = (1 << 29) - 1
 KEY = secrets.token_bytes(12)
 # payload chunks below this size are copied together instead of being kept one by one
 _SMALL_CHUNK = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Blob:
-    """`nbytes` bytes: an array, or a function that makes it when it is needed and does not keep it."""
-
-    nbytes: int
-    source: Array | Callable[[], Array]
-
-    def bytes(self) -> Bytes:
-        """The content as flat uint8; a view of the source where that is contiguous."""
-        made = self.source() if callable(self.source) else self.source
-        flat: Bytes = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
-        if flat.size != self.nbytes:
-            raise AssertionError(f"a weight of {self.nbytes} bytes was announced, {flat.size} were made")
-        return flat
 
 
 def _no_floats() -> npt.NDArray[np.float32]:
@@ -57,13 +58,15 @@ def _no_floats() -> npt.NDArray[np.float32]:
 class WeightData:
     """The content of one WeightParams.
 
-    `kind` says how the bytes are meant: "float32" and "float16" little-endian numbers, "int8" signed bytes (weights of dynamically
-    quantised layers), "quantised" a stream of `bits`-wide (1..8) unsigned numbers, most significant bit first, elements straddling bytes.
-    Quantised numbers q stand for q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q] (2**bits entries).
+    `kind` says how the bytes are meant: "float32" and "float16" little-endian numbers, "int8"
+    signed bytes (weights of dynamically quantised layers), "quantised" a stream of `bits`-wide
+    (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantised
+    numbers q stand for q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q]
+    (2**bits entries).
     """
 
     kind: Kind
-    blob: Blob
+    weight: LazyTensor
     bits: int = 0
     scale: npt.NDArray[np.float32] = field(default_factory=_no_floats)
     bias: npt.NDArray[np.float32] = field(default_factory=_no_floats)
@@ -72,29 +75,49 @@ class WeightData:
     @classmethod
     def of(cls, array: Array) -> WeightData:
         """Plain weights: a float32 or float16 array of any shape, stored row-major."""
-        kinds: dict[np.dtype[Any], Kind] = {DTYPES["float32"]: "float32", DTYPES["float16"]: "float16"}
-        return cls(kinds[array.dtype], Blob(array.nbytes, array))
+        kinds: dict[np.dtype[Any], Kind] = {
+            DTYPES["float32"]: "float32",
+            DTYPES["float16"]: "float16",
+        }
+        return cls(kinds[array.dtype], LazyTensor(array))
 
     @classmethod
-    def lazy(cls, kind: Literal["float32", "float16"], count: int, make: Callable[[], Array]) -> WeightData:
-        """Plain weights of `count` elements that `make` computes while the file is written (in the dtype of `kind`, row-major)."""
-        return cls(kind, Blob(count * DTYPES[kind].itemsize, make))
+    def lazy(
+        cls, kind: Literal["float32", "float16"], count: int, make: Callable[[], Array]
+    ) -> WeightData:
+        """Plain weights of `count` elements that `make` computes while the file is written (in the
+        dtype of `kind`, row-major).
+        """
+        return cls(kind, LazyTensor(make, ir.DataType.from_numpy(DTYPES[kind]), [count]))
 
     @property
     def count(self) -> int:
-        """The number of elements. For "quantised" the most that fit: the last byte may be padded."""
-        return self.blob.nbytes * 8 // self.bits if self.kind == "quantised" else self.blob.nbytes // DTYPES[self.kind].itemsize
+        """The number of elements. For "quantised" the most that fit: the last byte may be
+        padded.
+        """
+        return (
+            self.weight.nbytes * 8 // self.bits
+            if self.kind == "quantised"
+            else self.weight.nbytes // DTYPES[self.kind].itemsize
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self.array(), dtype)
 
     def array(self) -> Array:
-        """The flat content in its stored type (the packed bytes for "quantised"). A view of the file, read-only and perhaps unaligned, where possible."""
-        return self.blob.bytes().view(DTYPES[self.kind])
+        """The flat content in its stored type (the packed bytes for "quantised"). A view of the
+        file, read-only and perhaps unaligned, where possible.
+        """
+        return self.weight.bytes().view(DTYPES[self.kind])
 
 
 @dataclass
 class Parts:
-    """A WeightParams message taken apart: payloads by field number, references (model, index), and slices of everything else."""
+    """A WeightParams message taken apart: payloads by field number, references (model, index), and
+    slices of everything else.
+    """
 
-    payloads: dict[int, Blob] = field(default_factory=dict)
+    payloads: dict[int, LazyTensor] = field(default_factory=dict)
     references: list[tuple[int, int]] = field(default_factory=list)
     rest: list[memoryview] = field(default_factory=list)
 
@@ -102,7 +125,8 @@ class Parts:
 def take_apart(data: memoryview, start: int, end: int) -> Parts:
     """The WeightParams in `data[start:end]`, without copying payloads.
 
-    As protobuf has it: packed and unpacked pieces of `floatValue` are one list, and of several values of a bytes field the last one counts.
+    As protobuf has it: packed and unpacked pieces of `floatValue` are one list, and of several
+    values of a bytes field the last one counts.
     """
     parts, floats = Parts(), _Floats(np.frombuffer(data, np.uint8))
     copied = at = start
@@ -111,11 +135,17 @@ def take_apart(data: memoryview, start: int, end: int) -> Parts:
         after = this.end
         if this.number == 1 and this.wire in (LEN, FIXED32):
             if (this.end - this.start) % 4:
-                raise WireError(this.tag, f"{this.end - this.start} bytes are not a whole number of floats", 1)
+                raise WireError(
+                    this.tag, f"{this.end - this.start} bytes are not a whole number of floats", 1
+                )
             after = floats.add(this.tag, this.start, this.end, end)
         elif this.number in PAYLOADS and this.wire == LEN:
-            parts.payloads[this.number] = Blob(this.end - this.start, floats.data[this.start : this.end])
-        elif this.number == REFERENCE and this.wire == LEN and data[this.start : this.end][:-8] == KEY:
+            parts.payloads[this.number] = LazyTensor(floats.data[this.start : this.end])
+        elif (
+            this.number == REFERENCE
+            and this.wire == LEN
+            and data[this.start : this.end][:-8] == KEY
+        ):
             parts.references.append(struct.unpack("<II", data[this.end - 8 : this.end]))
         else:
             at = this.end
@@ -125,8 +155,8 @@ def take_apart(data: memoryview, start: int, end: int) -> Parts:
         copied = at = after
     if end > copied:
         parts.rest.append(data[copied:end])
-    if blob := floats.blob():
-        parts.payloads[1] = blob
+    if weight := floats.weight():
+        parts.payloads[1] = weight
     return parts
 
 
@@ -139,7 +169,9 @@ class _Floats:
         self._small = bytearray()
 
     def add(self, tag: int, start: int, end: int, stop: int) -> int:
-        """Takes the piece with value `start..end`, and all that follow it at once with the same tag and length; returns the offset behind them."""
+        """Takes the piece with value `start..end`, and all that follow it at once with the same tag
+        and length; returns the offset behind them.
+        """
         repeats, stride = self._repeats(tag, start, end, stop), end - tag
         after = tag + repeats * stride
         piece = self.data[tag:after].reshape(repeats, stride)[:, start - tag :]
@@ -151,14 +183,18 @@ class _Floats:
         return after
 
     def _repeats(self, tag: int, start: int, end: int, stop: int) -> int:
-        """How often the bytes `tag..start` come again every `end - tag` bytes: unpacked floats are millions of five-byte fields."""
+        """How often the bytes `tag..start` come again every `end - tag` bytes: unpacked floats are
+        millions of five-byte fields.
+        """
         header, stride = self.data[tag:start], end - tag
         if self.data[end : end + header.size].tobytes() != header.tobytes():
             return 1
         count, block = 1, 4
         while rows := min(block, (stop - tag) // stride - count):
             at = tag + count * stride
-            same = (self.data[at : at + rows * stride].reshape(rows, stride)[:, : header.size] == header).all(axis=1)
+            same = (
+                self.data[at : at + rows * stride].reshape(rows, stride)[:, : header.size] == header
+            ).all(axis=1)
             if not same.all():
                 return count + int(same.argmin())
             count, block = count + rows, min(block * 4, 1 << 18)
@@ -169,25 +205,36 @@ class _Floats:
             self._pieces.append(np.frombuffer(bytes(self._small), np.uint8))
             self._small.clear()
 
-    def blob(self) -> Blob | None:
-        """All pieces as one; None when there were none. Joined only when asked for, unless there is one."""
+    def weight(self) -> LazyTensor | None:
+        """All pieces as one; None when there were none. Joined only when asked for, unless there is
+        one.
+        """
         self._flush()
         pieces = self._pieces
         if not pieces:
             return None
         size = sum(piece.size for piece in pieces)
         if len(pieces) == 1:
-            return Blob(size, pieces[0])
-        return Blob(size, lambda: np.concatenate([piece.reshape(-1) for piece in pieces]))
+            return LazyTensor(pieces[0])
+        return LazyTensor(
+            lambda: np.concatenate([piece.reshape(-1) for piece in pieces]),
+            ir.DataType.UINT8,
+            [size],
+        )
 
 
 def reference(model: int, index: int) -> bytes:
     """The field that stands for the payloads `index` of model number `model`."""
-    return encode_tag(REFERENCE, LEN) + encode_varint(len(KEY) + 8) + KEY + struct.pack("<II", model, index)
+    return (
+        encode_tag(REFERENCE, LEN)
+        + encode_varint(len(KEY) + 8)
+        + KEY
+        + struct.pack("<II", model, index)
+    )
 
 
-def headed(payloads: dict[int, Blob]) -> Iterator[Piece]:
+def headed(payloads: dict[int, LazyTensor]) -> Iterator[Piece]:
     """The payloads as fields of a WeightParams, each behind its tag and length."""
-    for number, blob in sorted(payloads.items()):
-        yield memoryview(encode_tag(number, LEN) + encode_varint(blob.nbytes))
-        yield blob
+    for number, weight in sorted(payloads.items()):
+        yield memoryview(encode_tag(number, LEN) + encode_varint(weight.nbytes))
+        yield weight

@@ -1,7 +1,9 @@
-"""The protobuf wire format, walked without decoding it: fields as byte ranges, and a rewrite of chosen messages deep inside a file.
+"""The protobuf wire format, walked without decoding it: fields as byte ranges, and a rewrite of
+chosen messages deep inside a file.
 
-Source: protobuf's encoding document (tag = number * 8 + wire type, little-endian base-128 varints, length-delimited nesting).
-Nothing here copies payloads or knows Core ML; which messages are looked into is decided by descriptors (`Route`).
+Source: protobuf's encoding document (tag = number * 8 + wire type, little-endian base-128 varints,
+length-delimited nesting). Nothing here copies payloads or knows Core ML; which messages are looked
+into is decided by descriptors (`Route`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ MAX_DEPTH = 100
 
 
 class WireError(ValueError):
-    """The bytes are not protobuf: `offset` is where the offending field begins, in the buffer, and `number` which it is (0: not known)."""
+    """The bytes are not protobuf: `offset` is where the offending field begins, in the buffer, and
+    `number` which it is (0: not known).
+    """
 
     def __init__(self, offset: int, message: str, number: int = 0) -> None:
         super().__init__(message)
@@ -24,7 +28,9 @@ class WireError(ValueError):
 
 
 class Field(NamedTuple):
-    """One field: its number and wire type, the offset of its tag, and the byte range of its value."""
+    """One field: its number and wire type, the offset of its tag, and the byte range of its
+    value.
+    """
 
     number: int
     wire: int
@@ -34,7 +40,9 @@ class Field(NamedTuple):
 
 
 class Deferred(Protocol):
-    """A piece of an output whose length is known before its bytes are; `bytes` gives anything that is a buffer."""
+    """A piece of an output whose length is known before its bytes are; `bytes` gives anything that
+    is a buffer.
+    """
 
     @property
     def nbytes(self) -> int: ...
@@ -56,7 +64,9 @@ def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
         shift += 7
-    raise WireError(at, "a number does not end" if end - at >= 10 else "the data ends within a number")
+    raise WireError(
+        at, "a number does not end" if end - at >= 10 else "the data ends within a number"
+    )
 
 
 def encode_varint(value: int) -> bytes:
@@ -74,7 +84,9 @@ def encode_tag(number: int, wire: int) -> bytes:
 
 
 def fields(data: memoryview, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """The fields of the message in `data[start:end]`, in file order; WireError where it is malformed."""
+    """The fields of the message in `data[start:end]`, in file order; WireError where it is
+    malformed.
+    """
     stop = len(data) if end is None else end
     while start < stop:
         field = read_field(data, start, stop)
@@ -115,7 +127,9 @@ def _extent(data: memoryview, at: int, stop: int, number: int, wire: int) -> tup
 
 
 def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
-    """The offset behind the end tag of group `number`, whose first field is at `at` (groups are long deprecated, but legal unknown fields)."""
+    """The offset behind the end tag of group `number`, whose first field is at `at` (groups are
+    long deprecated, but legal unknown fields).
+    """
     open_groups = [number]
     while open_groups:
         tag = at
@@ -134,7 +148,9 @@ def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """A message type on the way to a target type: which of its fields lead on. The target itself is a Route with `target` set."""
+    """A message type on the way to a target type: which of its fields lead on. The target itself is
+    a Route with `target` set.
+    """
 
     name: str
     target: bool
@@ -142,7 +158,9 @@ class Route:
 
 
 def routes(root: Any, target: Any) -> Route:
-    """The ways from descriptor `root` to descriptor `target` through singular, repeated and recursive message fields."""
+    """The ways from descriptor `root` to descriptor `target` through singular, repeated and
+    recursive message fields.
+    """
     types: dict[str, Any] = {}
     pending = [root]
     while pending:
@@ -152,11 +170,20 @@ def routes(root: Any, target: Any) -> Route:
             pending += [f.message_type for f in descriptor.fields if f.message_type is not None]
     made = {name: Route(name, name == target.full_name, {}) for name in types}
     leading = {target.full_name}
-    while grown := {n for n, d in types.items() if n not in leading and any(f.message_type and f.message_type.full_name in leading for f in d.fields)}:
+    while grown := {
+        n
+        for n, d in types.items()
+        if n not in leading
+        and any(f.message_type and f.message_type.full_name in leading for f in d.fields)
+    }:
         leading |= grown
     for name in leading - {target.full_name}:
         made[name].onward.update(
-            {f.number: made[f.message_type.full_name] for f in types[name].fields if f.message_type and f.message_type.full_name in leading}
+            {
+                f.number: made[f.message_type.full_name]
+                for f in types[name].fields
+                if f.message_type and f.message_type.full_name in leading
+            }
         )
     return made[root.full_name]
 
@@ -165,8 +192,9 @@ def routes(root: Any, target: Any) -> Route:
 class Rewrite:
     """Copies a message by reference and replaces the target messages within it.
 
-    `enter(start, end)` tells whether a message in that byte range is worth looking into; `replace(start, end)` gives the pieces that
-    stand for a target message. All other bytes, known or not, go through as slices of `data`.
+    `enter(start, end)` tells whether a message in that byte range is worth looking into;
+    `replace(start, end)` gives the pieces that stand for a target message. All other bytes, known
+    or not, go through as slices of `data`.
     """
 
     data: memoryview
@@ -181,10 +209,17 @@ class Rewrite:
         copied = start
         for field in fields(self.data, start, end):
             onward = route.onward.get(field.number)
-            if onward is None or field.wire != LEN or depth >= MAX_DEPTH or not self.enter(field.start, field.end):
+            if (
+                onward is None
+                or field.wire != LEN
+                or depth >= MAX_DEPTH
+                or not self.enter(field.start, field.end)
+            ):
                 continue
             inner = self.pieces(onward, field.start, field.end, depth + 1)
-            header = encode_tag(field.number, LEN) + encode_varint(sum(piece.nbytes for piece in inner))
+            header = encode_tag(field.number, LEN) + encode_varint(
+                sum(piece.nbytes for piece in inner)
+            )
             out += [self.data[copied : field.tag], memoryview(header), *inner]
             copied = field.end
         return [*out, self.data[copied:end]]

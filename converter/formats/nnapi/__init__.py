@@ -1,0 +1,35 @@
+"""NNAPI: operand tables of the Android Neural Networks API.
+
+format.py                what the rest of netconv sees of the format
+table.py                 a model as a table: operands, operations, subgraphs
+operations.py            signatures of operations, and which one an operation uses
+levels.py                the lowest feature level that has everything in a table
+
+codec.py                 a table and its JSON file with pools
+fields.py                JSON objects with every access checked
+layout.py                where the constants of a new table go
+blob.py                  the flat form that PyTorch's loader takes
+csource.py               C source against NeuralNetworks.h
+
+validate.py              whether a table is valid
+findings.py              what is said about a subgraph, with its places
+validate_structure.py    indexes, roles, order of execution, references
+validate_operands.py     operands by themselves
+validate_operations.py   operations by their signatures
+validate_shapes.py       stated dimensions against those that the graph infers
+
+rules/                   the table of rows: operators and operations, both directions
+quantisation.py          stored integers, and the real numbers that they stand for
+boundary.py              inputs and outputs that are stored otherwise than in the source
+
+lift.py                  a table into the graph
+control.py               IF and WHILE into the graph
+
+lower.py                 the graph into a table of the lowest feature level
+writing.py               a subgraph that is being written
+legalise.py              rewrites by feature level
+legalise_integers.py     rewrites of whole numbers and truth values
+legalise_numbers.py      rewrites of functions of real numbers
+legalise_recurrent.py    rewrites of LSTMs
+legalise_shapes.py       rewrites of ranks, groups and dilations
+"""

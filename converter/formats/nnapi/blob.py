@@ -1,4 +1,5 @@
-"""The flat binary form of PyTorch's NNAPI back end (torch/backends/_nnapi): one `.nnapi` blob of 32-bit words and numbered weight buffers.
+"""The flat binary form of PyTorch's NNAPI back end (torch/backends/_nnapi): one `.nnapi` blob of
+32-bit words and numbered weight buffers.
 
     header    6 x i32    version 1, operands, values, operations, inputs, outputs
     operands  i32 type, u32 rank, f32 scale, i32 zero point
@@ -7,8 +8,8 @@
     dimensions u32..., then the values (padded to 4 bytes; for a buffer i32 buffer, i32 offset, i32 length),
     the operands of operations u32..., then inputs and outputs u32...
 
-It has no names, lifetimes or consumer counts. The buffers are files beside the blob: NAME.nnapi.weights, NAME.nnapi.1.weights and so on;
-torch keeps them as tensors, in the same order.
+It has no names, lifetimes or consumer counts. The buffers are files beside the blob:
+NAME.nnapi.weights, NAME.nnapi.1.weights and so on; torch keeps them as tensors, in the same order.
 """
 
 from __future__ import annotations
@@ -21,26 +22,37 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UnsupportedError, unreadable
-from converter.files import Output, open_side_file
+from converter.errors import Diagnostic, UnsupportedError, Where, unreadable
 from converter.formats.nnapi.codec import view
 from converter.formats.nnapi.layout import lay_out, value_bytes
 from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, names_by_code, operations
-from converter.formats.nnapi.table import Bytes, Lifetime, Operand, OperandType, Operation, Table
-from converter.mapped import MappedFile
+from converter.formats.nnapi.table import (
+    Bytes,
+    Lifetime,
+    Operand,
+    OperandType,
+    Operation,
+    Subgraph,
+    Table,
+)
+from converter.io.files import Output, open_side_file
+from converter.io.mapped_file import MappedFile
 
 VERSION = 1
 IMMEDIATE, BUFFER = 0, 2
 _TYPES = {int(t): t for t in OperandType}
 _MOST = 2**24  # torch's loader refuses counts from here on
-_HEADER, _OPERAND, _VALUE, _OPERATION, _REFERENCE = (struct.Struct(f) for f in ("<6i", "<iIfi", "<iiI", "<iII", "<3i"))
+_HEADER, _OPERAND, _VALUE, _OPERATION, _REFERENCE = (
+    struct.Struct(f) for f in ("<6i", "<iIfi", "<iiI", "<iII", "<3i")
+)
 
 Words = npt.NDArray[np.uint32]
 
 
 def weights_name(blob: str | Path, number: int) -> Path:
-    """The file of a weight buffer: NAME.nnapi.weights for number 0, NAME.nnapi.1.weights for the next."""
+    """The file of a weight buffer: NAME.nnapi.weights for number 0, NAME.nnapi.1.weights for the
+    next.
+    """
     blob = Path(blob)
     stem = blob.name.removesuffix(".nnapi") + ".nnapi"
     return blob.with_name(f"{stem}.{number}.weights" if number else f"{stem}.weights")
@@ -72,17 +84,26 @@ class _Cursor:
 
 
 def read_blob(path: str | Path) -> Table:
-    """The table in a blob; operands are named by their index. Values in buffers are views of the mapped weight files.
+    """The table in a blob; operands are named by their index.
 
-    Raises ReadError: R100 no file, R102 a value outside its buffer or a buffer that is missing, R103 truncated, R104 version, R110 wrong codes.
+    Values in buffers are views of the mapped weight files.
+
+    Raises ReadError: R100 no file, R102 a value outside its buffer or a buffer that is missing,
+    R103 truncated, R104 version, R110 wrong codes.
     """
     path = Path(path)
     at = _Cursor(path)
     version, *counts = at.records(_HEADER, 1, "header")[0]
     if version != VERSION:
-        raise unreadable("R104", f"version {version} of the flat form; netconv reads version {VERSION}", at.where("header"))
+        raise unreadable(
+            "R104",
+            f"version {version} of the flat form; netconv reads version {VERSION}",
+            at.where("header"),
+        )
     if any(not 0 <= n < _MOST for n in counts):
-        raise unreadable("R103", f"a count of {counts} is not within 0..{_MOST - 1}", at.where("header"))
+        raise unreadable(
+            "R103", f"a count of {counts} is not within 0..{_MOST - 1}", at.where("header")
+        )
     n_operands, n_values, n_operations, n_inputs, n_outputs = counts
     heads = at.records(_OPERAND, n_operands, "operands")
     values = at.records(_VALUE, n_values, "values")
@@ -94,9 +115,20 @@ def read_blob(path: str | Path) -> Table:
     names = names_by_code()
     for i, (code, n_in, n_out) in enumerate(codes):
         if code not in names:
-            raise unreadable("R110", f"{code} is not the code of an operation", at.where(f"operations[{i}]"))
-        table.operations.append(Operation(names[code], at.words(n_in, "operations").tolist(), at.words(n_out, "operations").tolist()))
-    table.inputs, table.outputs = at.words(n_inputs, "inputs").tolist(), at.words(n_outputs, "outputs").tolist()
+            raise unreadable(
+                "R110", f"{code} is not the code of an operation", at.where(f"operations[{i}]")
+            )
+        table.operations.append(
+            Operation(
+                names[code],
+                at.words(n_in, "operations").tolist(),
+                at.words(n_out, "operations").tolist(),
+            )
+        )
+    table.inputs, table.outputs = (
+        at.words(n_inputs, "inputs").tolist(),
+        at.words(n_outputs, "outputs").tolist(),
+    )
     return table
 
 
@@ -104,10 +136,16 @@ def _operand(index: int, head: tuple[int, ...], at: _Cursor) -> Operand:
     code, _, scale, zero = head
     kind = _TYPES.get(code)
     if kind is None:
-        raise unreadable("R110", f"{code} is not the code of an operand type", at.where(f"operands[{index}]"))
+        raise unreadable(
+            "R110", f"{code} is not the code of an operand type", at.where(f"operands[{index}]")
+        )
     if not np.isfinite(scale):
-        raise unreadable("R110", f"the scale {scale} is not a finite number", at.where(f"operands[{index}]"))
-    return Operand(kind, name=f"operand{index}", scale=float(str(np.float32(scale))), zero_point=zero)
+        raise unreadable(
+            "R110", f"the scale {scale} is not a finite number", at.where(f"operands[{index}]")
+        )
+    return Operand(
+        kind, name=f"operand{index}", scale=float(str(np.float32(scale))), zero_point=zero
+    )
 
 
 def _read_values(table: Table, values: Iterable[tuple[int, ...]], at: _Cursor, path: Path) -> None:
@@ -115,16 +153,28 @@ def _read_values(table: Table, values: Iterable[tuple[int, ...]], at: _Cursor, p
     for i, (index, source, length) in enumerate(values):
         place = at.where(f"values[{i}]")
         if not 0 <= index < len(table.operands):
-            raise unreadable("R103", f"operand {index} does not exist, there are {len(table.operands)}", place)
+            raise unreadable(
+                "R103", f"operand {index} does not exist, there are {len(table.operands)}", place
+            )
         data = at.take(length + -length % 4, f"values[{i}]")[:length]
         if source == BUFFER:
             data = _referenced(data, buffers, path, place)
         elif source != IMMEDIATE:
-            raise unreadable("R110", f"source {source} of a value is neither immediate ({IMMEDIATE}) nor a buffer ({BUFFER})", place)
+            raise unreadable(
+                "R110",
+                f"source {source} of a value is neither immediate ({IMMEDIATE}) nor a buffer "
+                f"({BUFFER})",
+                place,
+            )
         operand = table.operands[index]
         expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
         if expected is not None and expected != data.size:
-            raise unreadable("R103", f"the value has {data.size} bytes, {operand.type.name} of {operand.dimensions} needs {expected}", place)
+            raise unreadable(
+                "R103",
+                f"the value has {data.size} bytes, {operand.type.name} of "
+                f"{operand.dimensions} needs {expected}",
+                place,
+            )
         operand.value = view(operand, data)
 
 
@@ -136,17 +186,26 @@ def _referenced(data: Bytes, buffers: dict[int, Bytes], path: Path, place: Where
         name = weights_name(path, number).name
         file = open_side_file(path, name, place) if 0 <= number < _MOST else None
         if file is None:
-            raise unreadable("R102", f"weight buffer {number} is missing: no {name} beside the blob", place)
+            raise unreadable(
+                "R102", f"weight buffer {number} is missing: no {name} beside the blob", place
+            )
         buffers[number] = file.bytes
     if offset < 0 or length < 0 or offset + length > buffers[number].size:
-        raise unreadable("R102", f"bytes {offset}..{offset + length} are outside weight buffer {number}, which has {buffers[number].size}", place)
+        raise unreadable(
+            "R102",
+            f"bytes {offset}..{offset + length} are outside weight buffer {number}, which has "
+            f"{buffers[number].size}",
+            place,
+        )
     return buffers[number][offset : offset + length]
 
 
 def write_blob(table: Table, out: Output) -> list[Diagnostic]:
-    """Write a table as a blob, its large values as one buffer beside it; the warnings say what the form has no place for.
+    """Write a table as a blob, its large values as one buffer beside it; the warnings say what the
+    form has no place for.
 
-    Raises UnsupportedError X202 for operands without value, per-channel scales and subgraphs, X204 for a buffer of 2 GiB or more.
+    Raises UnsupportedError X202 for operands without value, per-channel scales and subgraphs, X204
+    for a buffer of 2 GiB or more.
     """
     problems, warnings = _limits(table)
     if problems:
@@ -154,17 +213,46 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
     layout = lay_out(_unstated(table))
     (lifetimes,), (locations,) = layout.lifetimes, layout.locations
     if layout.pool_size >= 2**31:
-        raise UnsupportedError(Diagnostic("X204", f"the flat form counts bytes with 31 bits, the weights have {layout.pool_size}"))
+        raise UnsupportedError(
+            Diagnostic(
+                "X204",
+                f"the flat form counts bytes with 31 bits, the weights have {layout.pool_size}",
+            )
+        )
     constants = [i for i, lifetime in enumerate(lifetimes) if lifetime.is_constant]
     large = {i for i in constants if lifetimes[i] is Lifetime.CONSTANT_REFERENCE}
     with out.open() as f:
-        f.write(_HEADER.pack(VERSION, len(table.operands), len(constants), len(table.operations), len(table.inputs), len(table.outputs)))
-        f.writelines(_OPERAND.pack(o.type, len(o.dimensions), o.scale, o.zero_point) for o in table.operands)
-        f.writelines(_VALUE.pack(i, BUFFER if i in large else IMMEDIATE, _REFERENCE.size if i in large else locations[i].length) for i in constants)
-        f.writelines(_OPERATION.pack(_code(o.type), len(o.inputs), len(o.outputs)) for o in table.operations)
+        f.write(
+            _HEADER.pack(
+                VERSION,
+                len(table.operands),
+                len(constants),
+                len(table.operations),
+                len(table.inputs),
+                len(table.outputs),
+            )
+        )
+        f.writelines(
+            _OPERAND.pack(o.type, len(o.dimensions), o.scale, o.zero_point) for o in table.operands
+        )
+        f.writelines(
+            _VALUE.pack(
+                i,
+                BUFFER if i in large else IMMEDIATE,
+                _REFERENCE.size if i in large else locations[i].length,
+            )
+            for i in constants
+        )
+        f.writelines(
+            _OPERATION.pack(_code(o.type), len(o.inputs), len(o.outputs)) for o in table.operations
+        )
         f.writelines(_words(o.dimensions) for o in table.operands)
         for i in constants:
-            data = _REFERENCE.pack(0, locations[i].offset, locations[i].length) if i in large else value_bytes(table.operands[i]).tobytes()
+            data = (
+                _REFERENCE.pack(0, locations[i].offset, locations[i].length)
+                if i in large
+                else value_bytes(table.operands[i]).tobytes()
+            )
             f.write(data + bytes(-len(data) % 4))
         f.writelines(_words(o.inputs + o.outputs) for o in table.operations)
         f.write(_words(table.inputs + table.outputs))
@@ -174,22 +262,49 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
 
 
 def _unstated(table: Table) -> Table:
-    """The table with lifetimes to be computed: what was read may have placed a small value in a pool."""
-    return Table([replace(o, lifetime=None) for o in table.operands], table.operations, table.inputs, table.outputs)
+    """The table with lifetimes to be computed: what was read may have placed a small value in a
+    pool.
+    """
+    return Table(
+        [replace(o, lifetime=None) for o in table.operands],
+        table.operations,
+        table.inputs,
+        table.outputs,
+    )
+
+
+def reason_against(
+    subgraph: Subgraph, operation: Operation, lifetimes: list[Lifetime]
+) -> str | None:
+    """Why the flat form cannot hold an operation; None when it can."""
+    reasons = (_missing(subgraph.operands[i], lifetimes[i]) for i in operation.inputs)
+    return next((r for r in reasons if r is not None), None)
+
+
+def _missing(operand: Operand, lifetime: Lifetime) -> str | None:
+    """What an operand has that the flat form has not."""
+    if lifetime is Lifetime.NO_VALUE:
+        return "the flat form has no operands without value"
+    if lifetime is Lifetime.SUBGRAPH:
+        return "the flat form has no subgraphs"
+    return None if operand.channel_quant is None else "the flat form has no per-channel scales"
 
 
 def _limits(table: Table) -> tuple[list[Diagnostic], list[Diagnostic]]:
     problems, warnings = [], []
     for i, (operand, lifetime) in enumerate(zip(table.operands, table.lifetimes(), strict=True)):
         where = Where(path=f"operands[{i}]", layer=operand.name, kind=operand.type.name)
-        if lifetime is Lifetime.NO_VALUE:
-            problems.append(Diagnostic("X202", "the flat form has no operands without value", where=where))
-        if lifetime is Lifetime.SUBGRAPH:
-            problems.append(Diagnostic("X202", "the flat form has no subgraphs", where=where))
-        if operand.channel_quant is not None:
-            problems.append(Diagnostic("X202", "the flat form has no per-channel scales", where=where))
+        reason = _missing(operand, lifetime)
+        if reason is not None:
+            problems.append(Diagnostic("X202", reason, where=where))
     if table.relaxed:
-        warnings.append(Diagnostic("X207", "the flat form does not say that float32 may be computed as float16", "warning"))
+        warnings.append(
+            Diagnostic(
+                "X207",
+                "the flat form does not say that float32 may be computed as float16",
+                "warning",
+            )
+        )
     return problems, warnings
 
 

@@ -1,7 +1,7 @@
-"""Inputs and outputs that a table stores in another form than the source has them, and the notes that say so.
+"""Inputs and outputs that a table stores otherwise than the source, and the notes that say so.
 
-Those of more dimensions than an operation takes are stored with fewer. A table that was read is written with its inputs and outputs as it stored
-them, in whatever order of axes it noted.
+Those of more dimensions than an operation takes are stored with fewer. A table that was read is
+written with its inputs and outputs as it stored them, in whatever order of axes it noted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.errors import Diagnostic
 from converter.formats.nnapi.table import Operand, Table
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
@@ -32,9 +32,24 @@ class Stored:
     outputs: Mapping[str, Operand] = field(default_factory=dict)
 
     def turn(self, model: ir.Model) -> None:
-        """Inputs and outputs of the graph get the order of axes in which the table stored them; in place."""
-        turns = [{name: inverse(o.permutation) for name, o in side.items() if o.permutation} for side in (self.inputs, self.outputs)]
+        """Inputs and outputs get the order of axes in which the table stored them; in place."""
+        turns = [
+            {name: inverse(o.permutation) for name, o in side.items() if o.permutation}
+            for side in (self.inputs, self.outputs)
+        ]
         restore_boundary(model, turns[0], turns[1])
+
+    def restore(self, model: ir.Model) -> None:
+        """The reverse, and the shapes that the source had; in place."""
+        turns = [
+            {name: o.permutation for name, o in side.items() if o.permutation}
+            for side in (self.inputs, self.outputs)
+        ]
+        restore_boundary(model, turns[0], turns[1])
+        ends = ((model.graph.inputs, self.inputs), (model.graph.outputs, self.outputs))
+        stored = ([side.get(public_name(v)) for v in values] for values, side in ends)
+        shapes = [[None if o is None else o.source_shape for o in side] for side in stored]
+        _reshape_ends(model, *shapes)
 
     def note(self, table: Table) -> None:
         """The operands of a new table say what those of the old one said of their order."""
@@ -47,67 +62,66 @@ class Stored:
 def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnostic]:
     """The operands that are stored with fewer dimensions say which they had; a warning for each."""
     warnings = []
-    for side, indexes, shapes in (("input", table.inputs, inputs), ("output", table.outputs, outputs)):
+    for side, indexes, shapes in (
+        ("input", table.inputs, inputs),
+        ("output", table.outputs, outputs),
+    ):
         for operand in (table.operands[i] for i in indexes):
             if operand.name in shapes:
                 operand.boundary = {**(operand.boundary or {}), "shape": list(shapes[operand.name])}
-                message = f"the {side} {operand.name} has more than {MOST} axes, {list(shapes[operand.name])}; NNAPI has it as {operand.dimensions}"
+                had = list(shapes[operand.name])
+                message = f"the {side} {operand.name} has more than {MOST} axes, {had}; "
+                message += f"NNAPI has it as {operand.dimensions}"
                 warnings.append(Diagnostic("X211", message, "warning"))
     return warnings
 
 
 def narrow_boundary(model: ir.Model, stored: Stored) -> tuple[Shapes, Shapes]:
-    """Inputs and outputs get at most four dimensions, or those that they were `stored` with (in place); by public name, the shapes that they had."""
-    names, inputs, outputs = Names(model), Shapes(), Shapes()
-    graph = model.graph
-    first = next(iter(graph), None)
-    for i, value in enumerate(list(graph.inputs)):
-        shape, name = shape_of(value), public_name(value)
-        dims = _narrow(shape, stored.inputs.get(name))
-        if shape is not None and dims is not None:
-            narrow = ir.Value(name=names.fresh("stored"), type=value.type, shape=ir.Shape(dims))
-            graph.inputs[i] = narrow
-            b = Builder(graph, names, before=first)
-            whole = b.op("Reshape", narrow, list(shape))
-            for j, output in enumerate(list(graph.outputs)):
-                if output is value:
-                    graph.outputs[j] = whole
-            value.replace_all_uses_with(whole)
-            set_public_name(narrow, name)
-            inputs[name] = shape
-    for i, value in enumerate(list(graph.outputs)):
-        shape, name = shape_of(value), public_name(value)
-        dims = _narrow(shape, stored.outputs.get(name))
-        if shape is not None and dims is not None:
-            outputs[name] = shape
-            graph.outputs[i] = Builder(graph, names).op("Reshape", value, dims)
-            set_public_name(graph.outputs[i], name)
-    return inputs, outputs
+    """Inputs and outputs get at most four dimensions, or those that they were `stored` with.
+
+    In place; by public name, the shapes that they had.
+    """
+    ends = (model.graph.inputs, stored.inputs), (model.graph.outputs, stored.outputs)
+    had: tuple[Shapes, Shapes] = {}, {}
+    new: list[list[list[int] | None]] = []
+    for (values, side), shapes in zip(ends, had, strict=True):
+        new.append([_narrow(shape_of(v), side.get(public_name(v))) for v in values])
+        for value, dims in zip(values, new[-1], strict=True):
+            if dims is not None:
+                shapes[public_name(value)] = shape_of(value) or ()
+    _reshape_ends(model, *new)
+    return had
 
 
-def widen_boundary(model: ir.Model, inputs: Shapes, outputs: Shapes) -> None:
-    """The reverse: inputs and outputs by public name get the shapes that the table records."""
+def _reshape_ends(
+    model: ir.Model, inputs: Sequence[list[int] | None], outputs: Sequence[list[int] | None]
+) -> None:
+    """Inputs and outputs get other shapes, where one is given, with a Reshape inside; in place."""
     names, graph = Names(model), model.graph
-    for i, stored in enumerate(list(graph.inputs)):
-        name, shape = public_name(stored), inputs.get(public_name(stored))
-        if shape is not None:
-            value = ir.Value(name=names.fresh("whole"), type=stored.type, shape=ir.Shape(shape))
-            graph.inputs[i] = value
-            narrow = Builder(graph, names, before=next(iter(graph), None)).op("Reshape", value, list(shape_of(stored) or (-1,)))
-            for j, output in enumerate(list(graph.outputs)):
-                if output is stored:
-                    graph.outputs[j] = narrow
-            stored.replace_all_uses_with(narrow)
-            set_public_name(value, name)
-    for i, stored in enumerate(list(graph.outputs)):
-        name, shape = public_name(stored), outputs.get(public_name(stored))
-        if shape is not None:
-            graph.outputs[i] = Builder(graph, names).op("Reshape", stored, list(shape))
-            set_public_name(graph.outputs[i], name)
+    first, public = next(iter(graph), None), [public_name(v) for v in graph.outputs]
+    for i, dims in enumerate(inputs):
+        value = graph.inputs[i]
+        if dims is None:
+            continue
+        end = ir.Value(name=names.fresh("end"), type=value.type, shape=ir.Shape(dims))
+        graph.inputs[i] = end
+        inner = Builder(graph, names, before=first).Reshape(end, list(shape_of(value) or (-1,)))
+        for j, output in enumerate(list(graph.outputs)):
+            if output is value:
+                graph.outputs[j] = inner
+        value.replace_all_uses_with(inner)
+        set_public_name(end, public_name(value))
+    for i, dims in enumerate(outputs):
+        if dims is not None:
+            graph.outputs[i] = Builder(graph, names).Reshape(graph.outputs[i], dims)
+            set_public_name(graph.outputs[i], public[i])
 
 
 def _narrow(shape: tuple[int, ...] | None, stored: Operand | None) -> list[int] | None:
-    """The dimensions with which a value of `shape` is stored, its axes in the source's order; None when they are its own."""
+    """The dimensions with which a value of `shape` is stored, its axes in the source's order.
+
+    None when they are its own.
+    """
     if shape is None or 0 in shape:
         return None
     if stored is not None and tuple(stored.source_shape or ()) == shape:
@@ -121,4 +135,8 @@ def fewer(shape: Sequence[int]) -> list[int]:
     found = list(shape)
     while len(found) > MOST and found[0] == 1:
         del found[0]
-    return found if len(found) <= MOST else [int(np.prod(found[: len(found) - MOST + 1])), *found[len(found) - MOST + 1 :]]
+    return (
+        found
+        if len(found) <= MOST
+        else [int(np.prod(found[: len(found) - MOST + 1])), *found[len(found) - MOST + 1 :]]
+    )

@@ -1,11 +1,13 @@
-"""`.nnapi.json` with its pools: bytes to a Table and back, without loss: equal JSON values and equal pool bytes for an unchanged table.
+"""`.nnapi.json` with its pools: bytes to a Table and back, without loss: equal JSON values and
+equal pool bytes for an unchanged table.
 
     {"format": "nnapi-operand-table", "version": 1, "featureLevel": 1, "operands": [...], "operations": [...],
      "inputIndexes": [0], "outputIndexes": [1], "operandValues": "<base64>", "pools": ["net.nnapi.bin"],
      "referenced": [subgraph, ...], "relaxComputationFloat32toFloat16": true}
 
-The structures are those of types.hal (Operand, Operation, Model); `referenced` holds further subgraphs (operands, operations, inputIndexes,
-outputIndexes) that share the values and pools. Pools lie beside the table. Only the form is checked here; `validate.py` judges the model.
+The structures are those of types.hal (Operand, Operation, Model); `referenced` holds further
+subgraphs (operands, operations, inputIndexes, outputIndexes) that share the values and pools. Pools
+lie beside the table. Only the form is checked here; `validate.py` judges the model.
 """
 
 from __future__ import annotations
@@ -19,9 +21,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from converter.diagnostics import Where
-from converter.errors import unreadable
-from converter.files import Output
+from converter.errors import Where, unreadable
 from converter.formats.nnapi.fields import Fields, open_pool, parse_object
 from converter.formats.nnapi.layout import Layout, lay_out
 from converter.formats.nnapi.levels import feature_level
@@ -39,8 +39,9 @@ from converter.formats.nnapi.table import (
     Table,
     Value,
 )
-from converter.limits import MOST_AXES
-from converter.mapped import MappedFile
+from converter.io.files import Output
+from converter.io.limits import MOST_AXES
+from converter.io.mapped_file import MappedFile
 
 FORMAT = "nnapi-operand-table"
 VERSION = 1
@@ -55,18 +56,29 @@ _S = TypeVar("_S", bound=Subgraph)
 def read_table(path: str | Path) -> Table:
     """The table in `path`; its pools are mapped, its values are views.
 
-    Raises ReadError: R100 no file, R102 a value outside operandValues or its pool, R103 not this format or damaged, R104 another version,
-    R107 a pool outside the folder, R110 a value of the wrong type or domain. The diagnostic's `where.path` names the JSON place.
+    Raises ReadError: R100 no file, R102 a value outside operandValues or its pool, R103 not this
+    format or damaged, R104 another version, R107 a pool outside the folder, R110 a value of the
+    wrong type or domain. The diagnostic's `where.path` names the JSON place.
     """
     path = Path(path)
     fields = Fields(parse_object(MappedFile(path), str(path)), str(path))
     if fields.get("format") != FORMAT:
-        raise unreadable("R103", f'not an operand table: "format" is {fields.get("format")!r}, not "{FORMAT}"', Where(str(path), path="format"))
+        raise unreadable(
+            "R103",
+            f'not an operand table: "format" is {fields.get("format")!r}, not "{FORMAT}"',
+            Where(str(path), path="format"),
+        )
     if (version := fields.integer("version", 0, _U32)) != VERSION:
-        raise unreadable("R104", f"version {version} of the operand table; netconv reads version {VERSION}", Where(str(path), path="version"))
+        raise unreadable(
+            "R104",
+            f"version {version} of the operand table; netconv reads version {VERSION}",
+            Where(str(path), path="version"),
+        )
     stored = _read_stored(fields, path)
     table = Table(
-        feature_level=fields.integer("featureLevel", 1, 10000) if "featureLevel" in fields else None,
+        feature_level=fields.integer("featureLevel", 1, 10000)
+        if "featureLevel" in fields
+        else None,
         relaxed=fields.boolean("relaxComputationFloat32toFloat16", False),
         stored=stored,
     )
@@ -84,15 +96,26 @@ def _read_stored(fields: Fields, path: Path) -> Stored:
     try:
         values = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
     except ValueError as e:
-        raise unreadable("R103", f"operandValues is not base64: {e}", fields.where("operandValues")) from None
+        raise unreadable(
+            "R103", f"operandValues is not base64: {e}", fields.where("operandValues")
+        ) from None
     if base64.b64encode(values.data).decode() != text:
-        raise unreadable("R103", "operandValues is not canonical base64: bits beyond the last byte are set", fields.where("operandValues"))
+        raise unreadable(
+            "R103",
+            "operandValues is not canonical base64: bits beyond the last byte are set",
+            fields.where("operandValues"),
+        )
     names, pools = fields.texts("pools"), []
     for i, name in enumerate(names):
         where = fields.where(f"pools[{i}]")
         pool = open_pool(path, name, where)
         if pool is None:
-            raise unreadable("R102", f"the pool {name!r} is missing", where, "the values of constants lie in a second file beside the table")
+            raise unreadable(
+                "R102",
+                f"the pool {name!r} is missing",
+                where,
+                "the values of constants lie in a second file beside the table",
+            )
         pools.append(pool.bytes)
     return Stored(values, pools, names, _stem(path.name))
 
@@ -104,7 +127,9 @@ def _stem(name: str) -> str:
 def _read_subgraph(fields: Fields, subgraph: _S, stored: Stored) -> _S:
     subgraph.operands = [_read_operand(f, stored) for f in fields.objects("operands")]
     for f in fields.objects("operations"):
-        operation = Operation(_operation_type(f), f.integers("inputs", 0, _U32), f.integers("outputs", 0, _U32))
+        operation = Operation(
+            _operation_type(f), f.integers("inputs", 0, _U32), f.integers("outputs", 0, _U32)
+        )
         f.done(operation.extra)
         subgraph.operations.append(operation)
     subgraph.inputs = fields.integers("inputIndexes", 0, _U32)
@@ -115,7 +140,9 @@ def _read_subgraph(fields: Fields, subgraph: _S, stored: Stored) -> _S:
 def _operation_type(fields: Fields) -> str:
     name = fields.text("type")
     if not is_operation(name):
-        raise unreadable("R110", f"{name!r} is not an operation{nearest(name)}", fields.where("type"))
+        raise unreadable(
+            "R110", f"{name!r} is not an operation{nearest(name)}", fields.where("type")
+        )
     return name
 
 
@@ -124,7 +151,11 @@ def _read_operand(fields: Fields, stored: Stored) -> Operand:
     location, odd_location = _read_location(fields)
     dimensions = fields.integers("dimensions", 0, _U32)
     if len(dimensions) > MOST_AXES:
-        raise unreadable("R110", f"an operand of {len(dimensions)} dimensions is beyond the {MOST_AXES} that are read", fields.where("dimensions"))
+        raise unreadable(
+            "R110",
+            f"an operand of {len(dimensions)} dimensions is beyond the {MOST_AXES} that are read",
+            fields.where("dimensions"),
+        )
     operand = Operand(
         kind,
         dimensions,
@@ -132,7 +163,9 @@ def _read_operand(fields: Fields, stored: Stored) -> Operand:
         fields.number("scale", 0.0),
         fields.integer("zeroPoint", -(2**31), 2**31 - 1, 0),
         lifetime=fields.choice("lifetime", _LIFETIMES),
-        consumers=fields.integer("numberOfConsumers", 0, _U32) if "numberOfConsumers" in fields else None,
+        consumers=fields.integer("numberOfConsumers", 0, _U32)
+        if "numberOfConsumers" in fields
+        else None,
         location=location,
     )
     if "extraParams" in fields:
@@ -168,10 +201,22 @@ def _read_channel_quant(fields: Fields) -> tuple[ChannelQuant, dict[str, Any] | 
 def _read_boundary(fields: Fields, dimensions: list[int]) -> dict[str, Any]:
     rank = len(dimensions)
     boundary = fields.object("boundary")
-    if "permutation" in boundary and sorted(boundary.integers("permutation", 0, _U32)) != list(range(rank)):
-        raise unreadable("R110", f"the permutation is not one of the operand's {rank} axes", boundary.where("permutation"))
-    if "shape" in boundary and math.prod(boundary.integers("shape", 1, _U32)) != math.prod(dimensions):
-        raise unreadable("R110", f"the shape does not have as many elements as the operand ({dimensions})", boundary.where("shape"))
+    if "permutation" in boundary and sorted(boundary.integers("permutation", 0, _U32)) != list(
+        range(rank)
+    ):
+        raise unreadable(
+            "R110",
+            f"the permutation is not one of the operand's {rank} axes",
+            boundary.where("permutation"),
+        )
+    if "shape" in boundary and math.prod(boundary.integers("shape", 1, _U32)) != math.prod(
+        dimensions
+    ):
+        raise unreadable(
+            "R110",
+            f"the shape does not have as many elements as the operand ({dimensions})",
+            boundary.where("shape"),
+        )
     return boundary.raw
 
 
@@ -184,9 +229,16 @@ def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | Non
     elif at.pool < len(stored.pools):
         source, name = stored.pools[at.pool], stored.names[at.pool]
     else:
-        raise unreadable("R102", f"pool {at.pool} does not exist, the table lists {len(stored.pools)}", where)
+        raise unreadable(
+            "R102", f"pool {at.pool} does not exist, the table lists {len(stored.pools)}", where
+        )
     if at.offset + at.length > source.size:
-        raise unreadable("R102", f"bytes {at.offset}..{at.offset + at.length} are outside {name}, which has {source.size}", where)
+        raise unreadable(
+            "R102",
+            f"bytes {at.offset}..{at.offset + at.length} are outside {name}, which has "
+            f"{source.size}",
+            where,
+        )
     expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
     if expected is not None and expected != at.length:
         what = f"{operand.type.name} of dimensions {operand.dimensions}"
@@ -195,25 +247,32 @@ def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | Non
 
 
 def view(operand: Operand, data: Bytes) -> Value:
-    """`data`, the exact bytes of an operand's value, as an array of its type and dimensions; OEM values stay flat bytes."""
+    """`data`, the exact bytes of an operand's value, as an array of its type and dimensions; OEM
+    values stay flat bytes.
+    """
     if operand.type.is_oem or operand.type.dtype is None:
         return data
     if operand.type.dtype == np.bool_:
-        return cast(Value, (data != 0).reshape(operand.dimensions))  # any non-zero byte is true, numpy wants 1
+        return cast(
+            Value, (data != 0).reshape(operand.dimensions)
+        )  # any non-zero byte is true, numpy wants 1
     return data.view(operand.type.dtype).reshape(operand.dimensions)
 
 
 def write_table(table: Table, out: Output) -> None:
     """Write a table as the target of `out`, and its pools beside it (`NAME.nnapi.bin`).
 
-    A table that was read is written back as it was (pool files follow the name of the new table); for a new one lifetimes, locations,
-    consumer counts and the feature level are computed and large values are streamed one after the other, while the text is made. ValueError
-    when a value does not have the size that its operand states.
+    A table that was read is written back as it was (pool files follow the name of the new table);
+    for a new one lifetimes, locations, consumer counts and the feature level are computed and large
+    values are streamed one after the other, while the text is made. ValueError when a value does
+    not have the size that its operand states.
     """
     layout = lay_out(table) if table.stored is None else None
     if table.stored is not None:
         suffixes = _pool_suffixes(out, table.stored)
-        pools = {suffix: iter([pool]) for suffix, pool in zip(suffixes, table.stored.pools, strict=True)}
+        pools = {
+            suffix: iter([pool]) for suffix, pool in zip(suffixes, table.stored.pools, strict=True)
+        }
         values = table.stored.values.tobytes()
     else:
         assert layout is not None
@@ -224,7 +283,10 @@ def write_table(table: Table, out: Output) -> None:
         out.stream(suffix, pool)
     names = [out.path(suffix).name for suffix in suffixes]
     with out.open() as f:
-        f.writelines(line.encode() for line in _document(table, layout, base64.b64encode(values).decode(), names))
+        f.writelines(
+            line.encode()
+            for line in _document(table, layout, base64.b64encode(values).decode(), names)
+        )
 
 
 def _suffix(out: Output, suffix: str) -> str:
@@ -233,7 +295,9 @@ def _suffix(out: Output, suffix: str) -> str:
 
 
 def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
-    """For each pool that was read what follows the table's stem in its new name; one file that is listed twice stays one."""
+    """For each pool that was read what follows the table's stem in its new name; one file that is
+    listed twice stays one.
+    """
     found: dict[str, str] = {}
     for name in stored.names:
         own = name[len(stored.stem) :] if stored.stem and name.startswith(stored.stem) else ""
@@ -252,7 +316,11 @@ def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
 def _document(table: Table, layout: Layout | None, values: str, pools: list[str]) -> Iterator[str]:
     """The JSON text, one operand or operation on a line."""
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    level = table.feature_level if table.feature_level is not None or table.stored is not None else feature_level(table)[0]
+    level = (
+        table.feature_level
+        if table.feature_level is not None or table.stored is not None
+        else feature_level(table)[0]
+    )
     if level is not None:
         head["featureLevel"] = level
     yield "{" + ", ".join(f"{_json(k)}: {_json(v)}" for k, v in head.items())
@@ -268,19 +336,28 @@ def _document(table: Table, layout: Layout | None, values: str, pools: list[str]
             yield from (f",\n{_json(k)}: {_json(v)}" for k, v in subgraph.extra.items())
             yield "}"
         yield "]"
-    if table.relaxed or ("relaxComputationFloat32toFloat16" not in table.omitted and table.stored is not None):
+    if table.relaxed or (
+        "relaxComputationFloat32toFloat16" not in table.omitted and table.stored is not None
+    ):
         yield f',\n"relaxComputationFloat32toFloat16": {_json(table.relaxed)}'
     yield from (f",\n{_json(k)}: {_json(v)}" for k, v in table.extra.items())
     yield "}\n"
 
 
-def _subgraph_lines(subgraph: Subgraph, layout: Layout | None, number: int, first: bool = False) -> Iterator[str]:
+def _subgraph_lines(
+    subgraph: Subgraph, layout: Layout | None, number: int, first: bool = False
+) -> Iterator[str]:
     counts = subgraph.consumers() if layout is not None else []
     operands: Iterable[dict[str, Any]] = (
-        operand_json(o) if layout is None else operand_json(o, layout.lifetimes[number][i], layout.locations[number][i], counts[i])
+        operand_json(o)
+        if layout is None
+        else operand_json(o, layout.lifetimes[number][i], layout.locations[number][i], counts[i])
         for i, o in enumerate(subgraph.operands)
     )
-    operations = ({"type": o.type, "inputs": o.inputs, "outputs": o.outputs, **o.extra} for o in subgraph.operations)
+    operations = (
+        {"type": o.type, "inputs": o.inputs, "outputs": o.outputs, **o.extra}
+        for o in subgraph.operations
+    )
     separator = "" if first else ",\n"
     for key, lines in (("operands", operands), ("operations", operations)):
         yield f'{separator}"{key}": ['
@@ -290,8 +367,15 @@ def _subgraph_lines(subgraph: Subgraph, layout: Layout | None, number: int, firs
     yield f',\n"inputIndexes": {_json(subgraph.inputs)},\n"outputIndexes": {_json(subgraph.outputs)}'
 
 
-def operand_json(o: Operand, lifetime: Lifetime | None = None, location: Location | None = None, consumers: int | None = None) -> dict[str, Any]:
-    """One operand as JSON values; `lifetime`, `location` and `consumers` come from the layout of a new table."""
+def operand_json(
+    o: Operand,
+    lifetime: Lifetime | None = None,
+    location: Location | None = None,
+    consumers: int | None = None,
+) -> dict[str, Any]:
+    """One operand as JSON values; `lifetime`, `location` and `consumers` come from the layout of a
+    new table.
+    """
     lifetime = lifetime if lifetime is not None else o.lifetime
     location = location or o.location or Location()
     item: dict[str, Any] = {
@@ -302,13 +386,20 @@ def operand_json(o: Operand, lifetime: Lifetime | None = None, location: Locatio
         "scale": _scale(o.scale),
         "zeroPoint": int(o.zero_point),
         "lifetime": lifetime.name if lifetime is not None else None,
-        "location": {"poolIndex": location.pool, "offset": location.offset, "length": location.length},
+        "location": {
+            "poolIndex": location.pool,
+            "offset": location.offset,
+            "length": location.length,
+        },
     }
     for key in o.omitted & item.keys():
         if item[key] in (None, "", 0) or (key == "location" and location == Location()):
             del item[key]
     if o.channel_quant is not None:
-        item["extraParams"] = {"channelDim": int(o.channel_quant.dim), "scales": [_scale(s) for s in o.channel_quant.scales]}
+        item["extraParams"] = {
+            "channelDim": int(o.channel_quant.dim),
+            "scales": [_scale(s) for s in o.channel_quant.scales],
+        }
     if o.boundary is not None:
         item["boundary"] = o.boundary
     return {**item, **o.extra}

@@ -1,4 +1,4 @@
-"""IF and WHILE: their subgraphs become the bodies of If and Loop, which read what they need from the graph around them."""
+"""IF and WHILE: their subgraphs become bodies of If and Loop, which read what is around them."""
 
 from __future__ import annotations
 
@@ -8,63 +8,86 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.table import Operation, Subgraph
+from converter.errors import MappingError
+from converter.formats.nnapi.table import Operation
 from converter.graph.build import Builder
-from converter.mapping.node import MappingError
+from converter.graph.value import Value
 
 if TYPE_CHECKING:
     from converter.formats.nnapi.lift import SubgraphLift
 
 
 def lift_control(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
-    """The results of an IF (condition, then, else, inputs) or a WHILE (condition, body, inputs), as they are stored."""
-    b = lifting.b
-    if operation.type == "IF":
-        condition = b.op("Reshape", lifting.values[operation.inputs[0]], np.zeros(0, np.int64))
-        inputs = [lifting.values[i] for i in operation.inputs[3:]]
-        bodies = []
-        for index in operation.inputs[1:3]:
-            body = b.body("branch")
-            body.output(*_inline(lifting, body, _child(lifting, index), inputs))
-            bodies.append(body.graph)
-        return list(b.ops("If", condition, then_branch=bodies[0], else_branch=bodies[1], outputs=len(operation.outputs)))
-    return _loop(lifting, operation)
+    """The results of an IF (condition, then, else, inputs) or a WHILE (condition, body, inputs), as
+    they are stored.
+    """
+    return _if(lifting, operation) if operation.type == "IF" else _while(lifting, operation)
 
 
-def _loop(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
-    """The first inputs are the state, as many as the body has outputs; the others stay what they are."""
+def _if(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
+    condition, *inputs = (lifting.values[i] for i in (operation.inputs[0], *operation.inputs[3:]))
+    branches = []
+    for operand in operation.inputs[1:3]:
+        body = lifting.b.body("branch")
+        body.output(*_inlined(lifting, body, operand, inputs))
+        branches.append(body.graph)
+    results = lifting.b.If(
+        _truth(lifting.b, condition),
+        then_branch=branches[0],
+        else_branch=branches[1],
+        outputs=len(operation.outputs),
+    )
+    return list(results)
+
+
+def _while(lifting: SubgraphLift, operation: Operation) -> list[ir.Value]:
+    """The first inputs are the state, as many as the body has outputs; the others stay fixed."""
     b = lifting.b
-    condition, body_graph = (_child(lifting, i) for i in operation.inputs[:2])
-    inputs = [lifting.values[i] for i in operation.inputs[2:]]
-    count = len(body_graph.outputs)
+    condition, body_operand, *operands = operation.inputs
+    inputs = [lifting.values[i] for i in operands]
+    count = len(lifting.referenced[_child(lifting, body_operand)].outputs)
+    state, fixed = inputs[:count], inputs[count:]
     body = b.body("step")
     body.input("iteration", ir.DataType.INT64, [])
     body.input("again", ir.DataType.BOOL, [])
-    states = [body.input("state", v.dtype or ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None) for v in inputs[:count]]
-    new = _inline(lifting, body, body_graph, [*states, *inputs[count:]])
-    body.output(_truth(lifting, body, condition, [*new, *inputs[count:]]), *new)
-    start = _truth(lifting, b, condition, inputs)
-    return list(b.ops("Loop", None, start, *inputs[:count], body=body.graph, outputs=count))[: len(operation.outputs)]
+    before = [
+        body.input(
+            "state", v.dtype or ir.DataType.FLOAT, None if v.shape is None else list(v.shape)
+        )
+        for v in state
+    ]
+    after = _inlined(lifting, body, body_operand, [*before, *fixed])
+    again = _inlined(lifting, body, condition, [*after, *fixed])[0]
+    body.output(_truth(body, again), *after)
+    start = _truth(b, _inlined(lifting, b, condition, inputs)[0])
+    results: list[ir.Value] = [*b.Loop(None, start, *state, body=body.graph, outputs=count)]
+    return results[: len(operation.outputs)]
 
 
-def _truth(lifting: SubgraphLift, b: Builder, condition: Subgraph, inputs: Sequence[ir.Value]) -> ir.Value:
-    return b.op("Reshape", _inline(lifting, b, condition, inputs)[0], np.zeros(0, np.int64))
+def _truth(b: Builder, value: ir.Value) -> Value:
+    """A condition, which has one element, without axes."""
+    return b.Reshape(value, np.zeros(0, np.int64))
 
 
-def _child(lifting: SubgraphLift, operand: int) -> Subgraph:
+def _child(lifting: SubgraphLift, operand: int) -> int:
+    """The number of the subgraph that an operand refers to."""
     number = lifting.subgraph.operands[operand].subgraph
     if number is None or not 0 <= number < len(lifting.referenced):
         raise MappingError(f"subgraph {number} does not exist", "R105")
     if number in lifting.path:
         raise MappingError(f"subgraph {number} contains itself", "R105")
-    return lifting.referenced[number]
+    return number
 
 
-def _inline(lifting: SubgraphLift, b: Builder, child: Subgraph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-    """The operations of a subgraph, written with `b` on given inputs; its outputs."""
+def _inlined(
+    lifting: SubgraphLift, b: Builder, operand: int, inputs: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """The outputs of the subgraph that an operand refers to, written with `b` on these inputs."""
+    number = _child(lifting, operand)
+    child = lifting.referenced[number]
     if len(child.inputs) != len(inputs):
-        raise MappingError(f"a subgraph takes {len(child.inputs)} operands, it is given {len(inputs)}", "R105")
-    number = next(i for i, s in enumerate(lifting.referenced) if s is child)
+        message = f"a subgraph takes {len(child.inputs)} operands, it is given {len(inputs)}"
+        raise MappingError(message, "R105")
     inner = type(lifting)(child, b, lifting.file, lifting.referenced, (*lifting.path, number))
     inner.values.update(zip(child.inputs, inputs, strict=True))
     inner.run()

@@ -1,11 +1,14 @@
-"""C source that builds a table through NeuralNetworks.h: what an application compiles with the NDK. Written, not read.
+"""C source that builds a table through NeuralNetworks.h: what an application compiles with the NDK.
+
+Written, not read.
 
 `NAME.nnapi.c` holds the operands and operations as constant tables and one function,
 
     int NAME_build(ANeuralNetworksMemory *weights, ANeuralNetworksModel **model);
 
-which adds them in the order of the table, so that operand indexes stay. `NAME.nnapi.c.bin` holds the values above 128 bytes; the caller maps
-it with ANeuralNetworksMemory_createFromFd. The functions that it calls need the API level of the table's feature level.
+which adds them in the order of the table, so that operand indexes stay. `NAME.nnapi.c.bin` holds
+the values above 128 bytes; the caller maps it with ANeuralNetworksMemory_createFromFd. The
+functions that it calls need the API level of the table's feature level.
 """
 
 from __future__ import annotations
@@ -17,19 +20,21 @@ from string import Template
 
 import numpy as np
 
-from converter.diagnostics import Diagnostic
-from converter.files import Output
+from converter.errors import Diagnostic
 from converter.formats.nnapi.layout import Layout, lay_out
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, operations
 from converter.formats.nnapi.table import Lifetime, Operand, Subgraph, Table
+from converter.io.files import Output
 
 # API levels of the feature levels; later ones are updated apart from the platform.
 _API = {1: 27, 2: 28, 3: 29, 4: 30, 5: 31}
 
 
 def write_c(table: Table, out: Output) -> list[Diagnostic]:
-    """Write a table as C source and its large values as a file beside it; nothing that a table says about computing is lost."""
+    """Write a table as C source and its large values as a file beside it; nothing that a table says
+    about computing is lost.
+    """
     clean = _recomputed(table)
     layout = lay_out(clean)
     name = identifier(out.stem.removesuffix(".nnapi"))
@@ -51,10 +56,22 @@ def _recomputed(table: Table) -> Table:
     """The table with lifetimes as NeuralNetworks.h makes them: constants by size alone."""
 
     def clean(operands: list[Operand]) -> list[Operand]:
-        return [replace(o, lifetime=None) if o.lifetime is not None and o.lifetime.is_constant else o for o in operands]
+        return [
+            replace(o, lifetime=None) if o.lifetime is not None and o.lifetime.is_constant else o
+            for o in operands
+        ]
 
-    referenced = [Subgraph(clean(s.operands), s.operations, s.inputs, s.outputs) for s in table.referenced]
-    return Table(clean(table.operands), table.operations, table.inputs, table.outputs, referenced=referenced, relaxed=table.relaxed)
+    referenced = [
+        Subgraph(clean(s.operands), s.operations, s.inputs, s.outputs) for s in table.referenced
+    ]
+    return Table(
+        clean(table.operands),
+        table.operations,
+        table.inputs,
+        table.outputs,
+        referenced=referenced,
+        relaxed=table.relaxed,
+    )
 
 
 _HEAD = Template("""\
@@ -81,7 +98,13 @@ _STEP = "    if (status == ANEURALNETWORKS_NO_ERROR) status = {};\n"
 
 def _source(table: Table, layout: Layout, name: str, weights: str) -> Iterator[str]:
     level = feature_level(table)[0]
-    yield _HEAD.substitute(name=name, level=level, api=_API.get(level, "31 with an updated NNAPI"), weights=weights, name_build=f"{name}_build")
+    yield _HEAD.substitute(
+        name=name,
+        level=level,
+        api=_API.get(level, "31 with an updated NNAPI"),
+        weights=weights,
+        name_build=f"{name}_build",
+    )
     if layout.values:
         yield "/* values of up to 128 bytes; a union with int64_t aligns them */\n"
         padded = layout.values + bytes(-len(layout.values) % 4)
@@ -111,24 +134,40 @@ def _tables(subgraph: Subgraph, layout: Layout, n: int) -> Iterator[str]:
         return len(indexes) - len(values)
 
     operands = [
-        f"{{{int(o.type)}, {len(o.dimensions)}, {keep(o.dimensions)}, {_float(o.scale)}, {o.zero_point}}} /* {i} {_comment(o.name)} */"
+        f"{{{int(o.type)}, {len(o.dimensions)}, {keep(o.dimensions)}, {_float(o.scale)}, "
+        f"{o.zero_point}}} /* {i} {_comment(o.name)} */"
         for i, o in enumerate(subgraph.operands)
     ]
-    rows = [f"{{{_code(o.type)}, {keep(o.inputs)}, {len(o.inputs)}, {keep(o.outputs)}, {len(o.outputs)}}} /* {o.type} */" for o in subgraph.operations]
+    rows = [
+        f"{{{_code(o.type)}, {keep(o.inputs)}, {len(o.inputs)}, {keep(o.outputs)}, "
+        f"{len(o.outputs)}}} /* {o.type} */"
+        for o in subgraph.operations
+    ]
     ends = (keep(subgraph.inputs), keep(subgraph.outputs))
     lifetimes, locations = layout.lifetimes[n], layout.locations[n]
     yield from _array("uint32_t", f"indexes{n}", [f"{v}u" for v in indexes] or ["0"], 16)
     yield f"enum {{ inputs{n} = {ends[0]}, outputs{n} = {ends[1]} }};\n"
     yield from _array("Operand", f"operands{n}", operands, 1)
     yield from _array("Operation", f"operations{n}", rows, 1)
-    for kind, lifetime in (("copies", Lifetime.CONSTANT_COPY), ("references", Lifetime.CONSTANT_REFERENCE)):
-        found = [f"{{{i}, {at.offset}, {at.length}}}" for i, at in enumerate(locations) if lifetimes[i] is lifetime]
+    for kind, lifetime in (
+        ("copies", Lifetime.CONSTANT_COPY),
+        ("references", Lifetime.CONSTANT_REFERENCE),
+    ):
+        found = [
+            f"{{{i}, {at.offset}, {at.length}}}"
+            for i, at in enumerate(locations)
+            if lifetimes[i] is lifetime
+        ]
         if found:
             yield from _array("Value", f"{kind}{n}", found, 4)
     missing = [f"{i}" for i, lifetime in enumerate(lifetimes) if lifetime is Lifetime.NO_VALUE]
     if missing:
         yield from _array("uint32_t", f"missing{n}", missing, 16)
-    children = [f"{{{i}, {o.subgraph}}}" for i, o in enumerate(subgraph.operands) if lifetimes[i] is Lifetime.SUBGRAPH]
+    children = [
+        f"{{{i}, {o.subgraph}}}"
+        for i, o in enumerate(subgraph.operands)
+        if lifetimes[i] is Lifetime.SUBGRAPH
+    ]
     if children:
         yield from _array("Reference", f"children{n}", children)
     yield from _channels(subgraph, n)
@@ -139,7 +178,10 @@ def _channels(subgraph: Subgraph, n: int) -> Iterator[str]:
     for i, operand in enumerate(subgraph.operands):
         if operand.channel_quant is not None:
             yield from _array("float", f"scales{n}_{i}", map(_float, operand.channel_quant.scales))
-            rows.append(f"{{{i}, {operand.channel_quant.dim}, {len(operand.channel_quant.scales)}, scales{n}_{i}}}")
+            rows.append(
+                f"{{{i}, {operand.channel_quant.dim}, {len(operand.channel_quant.scales)}, "
+                f"scales{n}_{i}}}"
+            )
     if rows:
         yield from _array("Channels", f"channels{n}", rows, 1)
 
@@ -163,7 +205,10 @@ static int build$n(ANeuralNetworksModel *model, ANeuralNetworksMemory *weights, 
     }
 """)
 
-_LOOP = Template("    for (i = 0; i < sizeof $array / sizeof *$array && status == ANEURALNETWORKS_NO_ERROR; ++i) {\n$body    }\n")
+_LOOP = Template(
+    "    for (i = 0; i < sizeof $array / sizeof *$array && status == "
+    "ANEURALNETWORKS_NO_ERROR; ++i) {\n$body    }\n"
+)
 
 _CHANNEL_BODY = Template("""\
         ANeuralNetworksSymmPerChannelQuantParams parameters;
@@ -175,18 +220,21 @@ _CHANNEL_BODY = Template("""\
 
 _COPY_BODY = (
     "        const Value *v = &copies{n}[i];\n"
-    "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)v->operand, (const uint8_t *)values + v->offset, v->length);\n"
+    "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)v->operand, "
+    "(const uint8_t *)values + v->offset, v->length);\n"
 )
 _REFERENCE_BODY = (
     "        const Value *v = &references{n}[i];\n"
-    "        status = ANeuralNetworksModel_setOperandValueFromMemory(model, (int32_t)v->operand, weights, v->offset, v->length);\n"
+    "        status = ANeuralNetworksModel_setOperandValueFromMemory(model, "
+    "(int32_t)v->operand, weights, v->offset, v->length);\n"
 )
 _MISSING_BODY = "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)missing{n}[i], NULL, 0);\n"
 _CHILD_BODY = "        status = ANeuralNetworksModel_setOperandValueFromModel(model, (int32_t)children{n}[i].operand, models[children{n}[i].model]);\n"
 _OPERATION_BODY = (
     "        const Operation *o = &operations{n}[i];\n"
     "        status = ANeuralNetworksModel_addOperation(\n"
-    "            model, o->type, o->input_count, indexes{n} + o->inputs, o->output_count, indexes{n} + o->outputs);\n"
+    "            model, o->type, o->input_count, indexes{n} + o->inputs, o->output_count, "
+    "indexes{n} + o->outputs);\n"
 )
 
 
@@ -214,7 +262,9 @@ def _function(table: Table, layout: Layout, n: int) -> Iterator[str]:
 
 
 def _entry(table: Table, name: str, order: list[int]) -> Iterator[str]:
-    """The public function; with subgraphs they are built first, and stay alive because the main model refers to them."""
+    """The public function; with subgraphs they are built first, and stay alive because the main
+    model refers to them.
+    """
     count = len(table.referenced)
     yield f"\nint {name}_build(ANeuralNetworksMemory *weights, ANeuralNetworksModel **model) {{\n"
     if count:
@@ -234,7 +284,9 @@ def _entry(table: Table, name: str, order: list[int]) -> Iterator[str]:
 
 
 def _children_first(table: Table) -> list[int]:
-    """Numbers of subgraphs (0 the main one), each after those that it refers to; the main one is last."""
+    """Numbers of subgraphs (0 the main one), each after those that it refers to; the main one is
+    last.
+    """
     graphs = [s for _, s in table.subgraphs()]
     order: list[int] = []
     seen: set[int] = set()
@@ -246,7 +298,9 @@ def _children_first(table: Table) -> list[int]:
         elif number not in seen:
             seen.add(number)
             stack.append((number, True))
-            stack += [(o.subgraph + 1, False) for o in graphs[number].operands if o.subgraph is not None]
+            stack += [
+                (o.subgraph + 1, False) for o in graphs[number].operands if o.subgraph is not None
+            ]
     return order
 
 

@@ -1,4 +1,6 @@
-"""JSON objects with every access checked: the right kind of value or a ReadError that names its place."""
+"""JSON objects with every access checked: the right kind of value or a ReadError that names its
+place.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from converter import notes
-from converter.diagnostics import Where
-from converter.errors import ReadError, unreadable
-from converter.files import open_side_file
-from converter.mapped import MappedFile
+from converter.errors import ReadError, Where, unreadable
+from converter.io import strict_json
+from converter.io.files import open_side_file
+from converter.io.mapped_file import MappedFile
 
 T = TypeVar("T")
 _MISSING: Any = object()
 
 
 def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
-    """The JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN, and numbers or nesting beyond reason."""
+    """The JSON object in a file; ReadError R103 for anything else, for repeated keys, NaN, and
+    numbers or nesting beyond reason.
+    """
     data = source.bytes.tobytes()
     try:
-        value = notes.parse(data, finite=True)
+        value = strict_json.parse(data, finite=True)
     except (UnicodeDecodeError, UnicodeEncodeError) as e:
         raise unreadable("R103", f"the text is not UTF-8: {e.reason}", Where(file)) from None
     except json.JSONDecodeError as e:
@@ -43,7 +46,10 @@ def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
 
 
 class Fields:
-    """One JSON object at a place. Getters mark a key as known; `done` hands over what nobody asked for."""
+    """One JSON object at a place.
+
+    Getters mark a key as known; `done` hands over what nobody asked for.
+    """
 
     def __init__(self, raw: dict[str, Any], file: str, path: str = "") -> None:
         self.raw = raw
@@ -52,7 +58,9 @@ class Fields:
         self._known: set[str] = set()
 
     def where(self, key: str = "") -> Where:
-        return Where(self._file, path=f"{self._path}.{key}" if self._path and key else self._path or key)
+        return Where(
+            self._file, path=f"{self._path}.{key}" if self._path and key else self._path or key
+        )
 
     def __contains__(self, key: str) -> bool:
         self._known.add(key)
@@ -74,7 +82,11 @@ class Fields:
 
     def _bad(self, key: str, expected: str, value: Any) -> ReadError:
         shown = "nothing" if value is _MISSING else repr(value)
-        return unreadable("R110", f"expected {expected}, found {shown if len(shown) < 60 else shown[:57] + '...'}", self.where(key))
+        return unreadable(
+            "R110",
+            f"expected {expected}, found {shown if len(shown) < 60 else shown[:57] + '...'}",
+            self.where(key),
+        )
 
     def integer(self, key: str, low: int, high: int, default: int = _MISSING) -> int:
         value = self.get(key, default)
@@ -149,4 +161,8 @@ class Fields:
 
 def _finite(value: float) -> bool:
     # a scale is a float32: what does not fit one is as good as infinite
-    return math.isfinite(value) and abs(value) <= 3.4028235677973366e38 if type(value) is float else abs(value) < 2**127
+    return (
+        math.isfinite(value) and abs(value) <= 3.4028235677973366e38
+        if type(value) is float
+        else abs(value) < 2**127
+    )

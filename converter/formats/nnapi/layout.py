@@ -1,4 +1,6 @@
-"""Where the constants of a new table go: small ones into operandValues, large ones into one pool (NeuralNetworks.h, setOperandValue)."""
+"""Where the constants of a new table go: small ones into operandValues, large ones into one pool
+(NeuralNetworks.h, setOperandValue).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,16 @@ import numpy as np
 
 from converter.formats.nnapi.table import Array, Bytes, Lifetime, Location, Operand, Table
 
-# Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver (Android's default request alignment).
+# Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
+# (Android's default request alignment).
 POOL_ALIGNMENT = 64
 
 
 @dataclass(slots=True)
 class Layout:
-    """Lifetimes and locations per subgraph and operand, the bytes of operandValues, and the pool as (offset, operand) in file order."""
+    """Lifetimes and locations per subgraph and operand, the bytes of operandValues, and the pool as
+    (offset, operand) in file order.
+    """
 
     lifetimes: list[list[Lifetime]] = field(default_factory=list)
     locations: list[list[Location]] = field(default_factory=list)
@@ -24,7 +29,9 @@ class Layout:
     pool_size: int = 0
 
     def pool(self) -> Iterator[Array]:
-        """What makes up the pool: value after value with the gaps between them, each value made only now."""
+        """What makes up the pool: value after value with the gaps between them, each value made
+        only now.
+        """
         position = 0
         for offset, operand in self.chunks:
             if offset > position:
@@ -35,7 +42,9 @@ class Layout:
 
 
 def lay_out(table: Table) -> Layout:
-    """Lifetimes and locations of every operand of a table, computed from its values; the table is not changed."""
+    """Lifetimes and locations of every operand of a table, computed from its values; the table is
+    not changed.
+    """
     layout = Layout()
     values = bytearray()
     for _, subgraph in table.subgraphs():
@@ -72,7 +81,9 @@ def copy_alignment(size: int) -> int:
 
 
 def value_bytes(operand: Operand) -> Bytes:
-    """The little-endian bytes of an operand's value; ValueError when they are not as many as its type and dimensions say."""
+    """The little-endian bytes of an operand's value; ValueError when they are not as many as its
+    type and dimensions say.
+    """
     return np.ascontiguousarray(_checked(operand)).reshape(-1).view(np.uint8)
 
 
@@ -82,5 +93,8 @@ def _checked(operand: Operand) -> Array:
     if dtype is not None and not operand.type.is_oem and array.dtype != dtype:
         array = array.astype(dtype, casting="same_kind" if array.dtype != np.bool_ else "unsafe")
     if operand.nbytes is not None and array.nbytes != operand.nbytes:
-        raise ValueError(f"the value of operand {operand.name!r} has {array.nbytes} bytes, its type and dimensions need {operand.nbytes}")
+        raise ValueError(
+            f"the value of operand {operand.name!r} has {array.nbytes} bytes, its type and "
+            f"dimensions need {operand.nbytes}"
+        )
     return array

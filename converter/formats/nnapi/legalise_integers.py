@@ -1,54 +1,98 @@
-"""Whole numbers in the few operations that NNAPI has for them: +, -, *, the quotient rounded down, the larger, the smaller, and Gather."""
+"""Whole numbers and truth values in the few operations that NNAPI has for them.
+
+For whole numbers there are +, -, *, the quotient rounded down, the larger, the smaller, and Gather.
+The common decompositions are of real numbers, or need types of 64 bits.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_numbers import INTEGERS, operand
+from converter.formats.nnapi.legalise_numbers import FLOATS, operand
 from converter.formats.nnapi.writing import BYTES
-from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import known, shape_of
-from converter.graph.sizes import demand_small
+from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.infer import constant, evaluate, known, shape_of
+from converter.graph.sizes import arange, demand_small
+from converter.graph.value import Value
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
+INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+LARGEST_TABLE = 1 << 20  # elements of an index that stands for a movement
 _NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
 _JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
-def reduced(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Axis by axis: one half with the other, until one element is left; what does not fit into halves comes last."""
+def reduced(node: ir.Node, b: Builder) -> Value | None:
+    """Axis by axis: one half with the other, until one element is left; what does not fit into
+    halves comes last.
+    """
     x, out = operand(node), shape_of(node.outputs[0])
-    shape, attributes = shape_of(x), attrs_of(node)
-    given = known(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else np.arange(len(shape or ()))
-    if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or given is None or attributes.get("noop_with_empty_axes", 0):
+    shape, given = shape_of(x), node.inputs[1] if len(node.inputs) > 1 else None
+    axes = np.arange(len(shape or ())) if given is None else known(given)
+    if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or axes is None:
         return None
-    for axis in {int(a) % len(shape) for a in given.reshape(-1)} or set(range(len(shape))):
+    if attrs_of(node).get("noop_with_empty_axes", 0):
+        return None
+    for axis in {int(a) % len(shape) for a in axes.reshape(-1)} or set(range(len(shape))):
         x = _joined(b, x, axis, shape[axis], _JOINS[node.op_type])
-    return b.op("Reshape", x, list(out))
+    return b.Reshape(x, list(out))
 
 
-def _joined(b: Builder, x: ir.Value, axis: int, count: int, op: str) -> ir.Value:
+def _joined(b: Builder, x: Value, axis: int, count: int, op: str) -> Value:
     left = []
     while count > 1:
         half = count // 2
         if count % 2:
-            left.append(b.op("Slice", x, [count - 1], [count], [axis]))
-        x = b.op(op, b.op("Slice", x, [0], [half], [axis]), b.op("Slice", x, [half], [2 * half], [axis]))
-        count = half
+            left.append(b.Slice(x, [count - 1], [count], [axis]))
+        first, second = b.Slice(x, [0], [half], [axis]), b.Slice(x, [half], [2 * half], [axis])
+        x, count = b.operator(op)(first, second), half
     for rest in left:
-        x = b.op(op, x, rest)
+        x = b.operator(op)(x, rest)
     return x
 
 
-def sign(node: ir.Node, b: Builder) -> ir.Value | None:
+def sign(node: ir.Node, b: Builder) -> Value | None:
     x = operand(node)
-    return b.op("Max", b.op("Min", x, b.like(x, 1)), b.like(x, -1)) if x.dtype in INTEGERS else None
+    return b.Max(b.Min(x, b.like(x, 1)), b.like(x, -1)) if x.dtype in INTEGERS else None
 
 
-def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A cast to a type that only casts read again: what it leaves of the number, which stays in its own type."""
+def relu(node: ir.Node, b: Builder) -> Value | None:
+    x = operand(node)
+    return None if x.dtype in FLOATS else b.Max(x, b.like(x, 0))
+
+
+def quotient(node: ir.Node, b: Builder) -> Value | None:
+    """Rounded towards zero: that of the sizes, which the division there rounds down, with the sign
+    that it has.
+    """
+    x, y = operand(node), operand(node, 1)
+    divisor = constant(y)
+    if x.dtype not in INTEGERS or (divisor is not None and not divisor.all()):
+        return None
+    size = b.FloorDiv(b.Abs(x), b.Abs(y))
+    return b.Where((x < 0) ^ (y < 0), -size, size)
+
+
+def remainder(node: ir.Node, b: Builder) -> Value | None:
+    """x - floor(x / y) * y has the sign of the divisor; with fmod that of x, as the quotient is
+    rounded towards zero.
+    """
+    x, y = operand(node), operand(node, 1)
+    divisor = constant(y)
+    if x.dtype not in INTEGERS or (divisor is not None and not divisor.all()):
+        return None
+    whole = x / y if attrs_of(node).get("fmod", 0) else b.FloorDiv(x, y)
+    return x - whole * y
+
+
+def wrapped(node: ir.Node, b: Builder) -> Value | None:
+    """A cast to a type that only casts read again: what it leaves of the number, which stays in its
+    own type.
+    """
     x, out = operand(node), node.outputs[0]
     users = [use.node for use in out.uses()]
     byte = out.dtype == ir.DataType.UINT8
@@ -57,39 +101,116 @@ def wrapped(node: ir.Node, b: Builder) -> ir.Value | None:
     if not byte and (out.is_graph_output() or any(n.op_type != "Cast" or n.domain for n in users)):
         return None
     count = b.like(x, 1 << out.dtype.bitwidth)
-    rest = b.op("Sub", x, b.op("Mul", b.ext("FloorDiv", x, count), count))
+    rest = x - b.FloorDiv(x, count) * count
     if byte:
-        return b.op("Cast", b.op("Min", b.op("Max", rest, b.like(x, 0)), b.like(x, 255)), to=int(ir.DataType.UINT8))
+        bounded = b.Min(b.Max(rest, b.like(x, 0)), b.like(x, 255))
+        return b.Cast(bounded, to=int(ir.DataType.UINT8))
     if not out.dtype.is_signed():
         return rest
-    return b.op("Where", b.op("Greater", rest, b.like(x, int(out.dtype.max))), b.op("Sub", rest, count), rest)
+    return b.Where(rest > int(out.dtype.max), rest - count, rest)
 
 
-def turned_around(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Numbers of 8 bits wrap around, those of NNAPI end at their bounds: computed in floats, which hold every result, and brought back."""
+def turned_around(node: ir.Node, b: Builder) -> Value | None:
+    """Numbers of 8 bits wrap around, those of NNAPI end at their bounds: computed in floats, which
+    hold every result, and brought back.
+    """
     x, y = operand(node), operand(node, 1)
     if x.dtype not in BYTES:
         return None
     one, zero = b.const(np.float32(1)), b.like(x, 0)  # there are no casts of signed ones
-    result = b.op(node.op_type, *(b.op("DequantizeLinear", v, one, zero) for v in (x, y)))
-    turns = b.op("Floor", b.op("Mul", b.op("Sub", result, float(x.dtype.min)), 1 / 256))
-    return b.op("QuantizeLinear", b.op("Sub", result, b.op("Mul", turns, 256.0)), one, zero)
+    result = b.operator(node.op_type)(*(b.DequantizeLinear(v, one, zero) for v in (x, y)))
+    turns = b.Floor((result - float(x.dtype.min)) * (1 / 256))
+    return b.QuantizeLinear(result - turns * 256.0, one, zero)
 
 
-def product(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Matrices of whole numbers, [M, K] x [K, N]: the sum over K of [M, K, 1] * [1, K, N]."""
+def product(node: ir.Node, b: Builder) -> Value | None:
+    """Matrices of whole numbers below level 6, [M, K] x [K, N]: the sum over K of [M, K, 1] times
+    [1, K, N].
+    """
     x, y = operand(node), operand(node, 1)
     left, right, out = shape_of(x), shape_of(y), shape_of(node.outputs[0])
-    if x.dtype not in INTEGERS or left is None or right is None or out is None or min(len(left), len(right)) < 2:
+    if x.dtype not in INTEGERS or left is None or right is None or out is None:
         return None
     demand_small(*out, left[-1])
-    steps = b.op("Mul", b.op("Reshape", x, [*left, 1]), b.op("Reshape", y, [*right[:-2], 1, *right[-2:]]))
-    return b.op("ReduceSum", steps, [-2], keepdims=0)
+    rows = left if len(left) > 1 else (1, *left)
+    columns = right if len(right) > 1 else (*right, 1)
+    steps = b.Reshape(x, [*rows, 1]) * b.Reshape(y, [*columns[:-2], 1, *columns[-2:]])
+    total = b.ReduceSum(steps, [-2], keepdims=0)
+    return total if shape_of(total) == out else b.Reshape(total, list(out))
+
+
+def moved(node: ir.Node, b: Builder) -> Value | None:
+    """Whole numbers are picked one by one from the flattened operand: Transpose and steps have no
+    such type.
+    """
+    x, shape, out = operand(node), shape_of(operand(node)), shape_of(node.outputs[0])
+    if x.dtype not in INTEGERS or shape is None or out is None or 0 in (*shape, *out):
+        return None
+    size, others = int(np.prod(shape)), [known(v) for v in node.inputs[1:]]
+    unknown = (v is not None and a is None for v, a in zip(node.inputs[1:], others, strict=True))
+    if size > LARGEST_TABLE or any(unknown):
+        return None
+    (index,) = evaluate(node, [arange(size).reshape(shape), *others])
+    return b.Reshape(b.Gather(b.Reshape(x, [-1]), index.reshape(-1), axis=0), list(out))
+
+
+def joined(node: ir.Node, b: Builder) -> Value | None:
+    """Whole numbers side by side: each operand is spread over the result, then chosen where it
+    belongs.
+    """
+    shapes = [None if v is None else shape_of(v) for v in node.inputs]
+    out = shape_of(node.outputs[0])
+    if operand(node).dtype not in INTEGERS or out is None or np.prod(out) > LARGEST_TABLE:
+        return None
+    if any(s is None or 0 in s for s in shapes):
+        return None
+    axis = int(attrs_of(node)["axis"]) % len(out)
+    result, start = None, 0
+    for value, shape in zip(node.inputs, shapes, strict=True):
+        assert value is not None and shape is not None
+        place = arange(out[axis]) - start
+        spread = b.Gather(value, np.clip(place, 0, shape[axis] - 1), axis=axis)
+        here = (place >= 0) & (place < shape[axis])
+        line = [-1 if i == axis else 1 for i in range(len(out))]
+        mask = np.ascontiguousarray(np.broadcast_to(here.reshape(line), out))
+        result = spread if result is None else b.Where(mask, spread, result)
+        start += shape[axis]
+    return result
+
+
+def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """Truth values are moved as 0.0 and 1.0: no common decomposition moves them so."""
+    if node.outputs[0].dtype != ir.DataType.BOOL:
+        return None
+    inputs, first = list(node.inputs), 1 if node.op_type == "Where" else 0
+    for i, v in enumerate(inputs):
+        if i >= first and v is not None and v.dtype == ir.DataType.BOOL:
+            inputs[i] = b.Cast(v, to=int(ir.DataType.FLOAT))
+    made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
+    return [b.Cast(y, to=int(ir.DataType.BOOL)) for y in made]
+
+
+def either(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The first that applies."""
+
+    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+        found = first(node, b)
+        return second(node, b) if found is None else found
+
+    return both
 
 
 INTEGER: dict[str, Rewrite] = {
     **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
     **dict.fromkeys(_JOINS, reduced),
     **dict.fromkeys(BITS, by_digits),
+    **dict.fromkeys(("Reshape", "Split", "Pad"), truth),
+    **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
+    "Concat": either(joined, truth),
+    "Sign": sign,
+    "Relu": relu,
+    "Div": quotient,
+    "Mod": remainder,
+    "MatMul": product,
     "Cast": wrapped,
 }

@@ -1,4 +1,8 @@
-"""Ranks that NNAPI does not have: one spatial dimension becomes two, more than four dimensions are merged, loops of known length are unrolled."""
+"""Ranks that NNAPI does not have, and groups and dilations of filters.
+
+One spatial dimension becomes two, more than four dimensions are merged, loops of known length are
+unrolled.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,42 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_integers import product
+from converter.formats.nnapi.legalise_numbers import operand
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.value import Value
 from converter.graph.walk import subgraphs
+from converter.passes.collapse_dims import collapse_dims
 from converter.passes.constants import plain_weights
-from converter.passes.fewer_axes import reshaped
 from converter.passes.fold import fold
 from converter.passes.legalise import Rewrite
-from converter.passes.ranks import lower_ranks
 from converter.passes.unroll import LARGEST, unroll
 
 MOST = 4
-
-
-_MOVING = frozenset({"DequantizeLinear", "QuantizeLinear", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity"})
+_MOVING = frozenset(
+    {
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Flatten",
+        "Identity",
+    }
+)
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
 def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as its numbers: quantised weights that are only moved may stay quantised, but for recurrent layers."""
+    """Whether a computed constant is stored as its numbers.
+
+    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    """
     producer = weight.producer()
-    return (producer is not None and producer.op_type not in _MOVING) or any(user.op_type in _RECURRENT for user, _ in weight.uses())
+    return (producer is not None and producer.op_type not in _MOVING) or any(
+        user.op_type in _RECURRENT for user, _ in weight.uses()
+    )
 
 
 def _countable(node: ir.Node) -> bool:
@@ -37,7 +55,8 @@ def _countable(node: ir.Node) -> bool:
     if node.op_type == "If":
         return known(node.inputs[0]) is not None
     trips = known(node.inputs[0]) if node.op_type == "Loop" else None
-    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= LARGEST // max(1, len(next(subgraphs(node))))
+    most = LARGEST // max(1, len(next(subgraphs(node))))
+    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most
 
 
 def prepare(model: ir.Model) -> None:
@@ -45,16 +64,30 @@ def prepare(model: ir.Model) -> None:
     unroll(model, _countable, LARGEST)
     fold(model)
     plain_weights(model, _plain)
-    lower_ranks(model, MOST)
+    collapse_dims(model, MOST)
 
 
-def two_spatial(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A window over one spatial dimension works on images of height 1."""
-    x, target = node.inputs[0], shape_of(node.outputs[0])
-    shape = None if x is None else shape_of(x)
-    if x is None or shape is None or len(shape) != 3 or target is None or (len(node.outputs) > 1 and node.outputs[1].uses()):
+def _image(node: ir.Node, b: Builder) -> tuple[Value, list[int]] | None:
+    """The data of one spatial dimension as an image of height 1, and the shape of the result."""
+    shape, target = shape_of(operand(node)), shape_of(node.outputs[0])
+    if shape is None or target is None or len(shape) != 3:
         return None
-    attributes: dict[str, Any] = {k: list(v) if isinstance(v, list | tuple) else v for k, v in attrs_of(node).items()}
+    return b.Reshape(operand(node), [shape[0], shape[1], 1, shape[2]]), list(target)
+
+
+def two_spatial(node: ir.Node, b: Builder) -> Value | None:
+    """A window over one spatial dimension works on images of height 1.
+
+    NNAPI's own operation stays, where the common decompositions write out sums and products.
+    """
+    if len(node.outputs) > 1 and node.outputs[1].uses():
+        return None
+    found = _image(node, b)
+    if found is None:
+        return None
+    attributes: dict[str, Any] = {
+        k: list(v) if isinstance(v, list | tuple) else v for k, v in attrs_of(node).items()
+    }
     for name, one in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
         if name in attributes:
             attributes[name] = [one, *attributes[name]]
@@ -63,64 +96,66 @@ def two_spatial(node: ir.Node, b: Builder) -> ir.Value | None:
         attributes["pads"] = [0, before, 0, after]
     if "output_shape" in attributes:
         attributes["output_shape"] = [1, *attributes["output_shape"]]
-    image = b.op("Reshape", x, [shape[0], shape[1], 1, shape[2]])
-    rest = [*node.inputs[1:]]
-    if node.op_type in ("Conv", "ConvTranspose") and rest[0] is not None:
-        rest[0] = with_height(b, rest[0])
-    y = b.op(node.op_type, image, *rest, **attributes)
-    return b.op("Reshape", y, list(target))
+    (image, target), rest = found, list(node.inputs[1:])
+    if node.op_type in ("Conv", "ConvTranspose"):
+        w = operand(node, 1)
+        array = constant(w)
+        with_height = None if array is None else b.const(array[:, :, None, :], str(w.name))
+        rest[0] = b.Unsqueeze(w, [2]) if with_height is None else with_height
+    return b.Reshape(b.op(node.op_type, image, *rest, **attributes), target)
 
 
-def with_height(b: Builder, w: ir.Value) -> ir.Value:
-    array = constant(w)
-    return b.const(array[:, :, None, :], str(w.name)) if array is not None else b.op("Unsqueeze", w, [2])
-
-
-def resize(node: ir.Node, b: Builder) -> ir.Value | None:
-    """One spatial dimension becomes two."""
-    x, target = node.inputs[0], shape_of(node.outputs[0])
-    shape = None if x is None else shape_of(x)
+def resize(node: ir.Node, b: Builder) -> Value | None:
+    """One spatial dimension becomes two, where the common decomposition multiplies by a matrix of
+    old times new size.
+    """
     a = attrs_of(node)
-    if x is None or shape is None or target is None or len(shape) != 3 or a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+    if a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
-    scales = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] is not None and shape_of(node.inputs[2]) != (0,) else None
-    factors = None if scales is None else known(scales)
-    if scales is not None and factors is None:
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    by_scales = given is not None and shape_of(given) != (0,)
+    factors = known(given) if by_scales else None
+    found = None if by_scales and factors is None else _image(node, b)
+    if found is None:
         return None
-    image = b.op("Reshape", x, [shape[0], shape[1], 1, shape[2]])
-    if factors is not None:
-        y = b.op("Resize", image, None, np.array([*factors[:2], 1, factors[2]], np.float32), **same_attrs(node))
+    image, target = found
+    if factors is None:
+        operands: list[Any] = [None, None, [*target[:2], 1, target[2]]]
     else:
-        y = b.op("Resize", image, None, None, [target[0], target[1], 1, target[2]], **same_attrs(node))
-    return b.op("Reshape", y, list(target))
-
-
-def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Vectors become matrices, operands get the same rank; products of whole numbers are written out."""
-    a, w = node.inputs
-    shapes = [None if v is None else shape_of(v) for v in (a, w)]
-    target = shape_of(node.outputs[0])
-    if a is None or w is None or shapes[0] is None or shapes[1] is None or target is None:
-        return None
-    left = (1, *shapes[0]) if len(shapes[0]) == 1 else shapes[0]
-    right = (*shapes[1], 1) if len(shapes[1]) == 1 else shapes[1]
-    rank = max(len(left), len(right))
-    if len(right) > 2:
-        left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
-    if (left, right) == (shapes[0], shapes[1]):
-        return product(node, b)
-    return b.op("Reshape", b.op("MatMul", reshaped(b, a, left), reshaped(b, w, right)), list(target))
+        operands = [None, np.array([*factors[:2], 1, factors[2]], np.float32)]
+    return b.Reshape(b.Resize(image, *operands, **same_attrs(node)), target)
 
 
 def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Dilations that an operation does not take, GROUPED_CONV_2D's and those of level 1 and 2, are zeros in the filter."""
+    """Dilations that an operation does not take, GROUPED_CONV_2D's and those of level 1 and 2, are
+    zeros in the filter.
+    """
     w, a = constant(node.inputs[1]), attrs_of(node)
     dilations = [int(d) for d in a.get("dilations", ())]
     if w is None or w.ndim != 4 or int(a.get("group", 1)) == 1 or all(d == 1 for d in dilations):
         return two_spatial(node, b)
-    attributes = {k: v for k, v in a.items() if k not in ("dilations", "kernel_shape")}
-    full = spread(w, dilations)
-    return b.op("Conv", node.inputs[0], full, *node.inputs[2:], kernel_shape=list(full.shape[2:]), **attributes)
+    return _with_filter(node, b, spread(w, dilations), "dilations")
+
+
+def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Groups and dilations of a transposed convolution are zeros in its filter."""
+    w, a = constant(node.inputs[1]), attrs_of(node)
+    group, dilations = int(a.get("group", 1)), [int(d) for d in a.get("dilations", ())]
+    if w is None or w.ndim != 4 or (group == 1 and all(d == 1 for d in dilations)):
+        return two_spatial(node, b)
+    depth, per_group, kh, kw = w.shape
+    dense = np.zeros((depth, group * per_group, kh, kw), w.dtype)
+    for g in range(group):
+        rows = slice(g * depth // group, (g + 1) * depth // group)
+        dense[rows, g * per_group : (g + 1) * per_group] = w[rows]
+    return _with_filter(node, b, spread(dense, dilations or (1, 1)), "dilations", "group")
+
+
+def _with_filter(node: ir.Node, b: Builder, full: np.ndarray[Any, Any], *said: str) -> ir.Value:
+    """The convolution with another filter, which says what these attributes said."""
+    kept = {k: v for k, v in attrs_of(node).items() if k not in (*said, "kernel_shape")}
+    rest, size = node.inputs[2:], list(full.shape[2:])
+    return b.op(node.op_type, node.inputs[0], full, *rest, kernel_shape=size, **kept)
 
 
 def spread(w: np.ndarray[Any, Any], dilations: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -131,25 +166,11 @@ def spread(w: np.ndarray[Any, Any], dilations: Sequence[int]) -> np.ndarray[Any,
     return full
 
 
-def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Groups and dilations of a transposed convolution are zeros in its filter."""
-    w = constant(node.inputs[1])
-    a = attrs_of(node)
-    group, dilations = int(a.get("group", 1)), [int(d) for d in a.get("dilations", ())]
-    if w is None or w.ndim != 4 or (group == 1 and all(d == 1 for d in dilations)):
-        return two_spatial(node, b)
-    depth, per_group, kh, kw = w.shape
-    dense = np.zeros((depth, group * per_group, kh, kw), w.dtype)
-    for g in range(group):
-        rows = slice(g * depth // group, (g + 1) * depth // group)
-        dense[rows, g * per_group : (g + 1) * per_group] = w[rows]
-    full = spread(dense, dilations or (1, 1))
-    attributes = {k: v for k, v in a.items() if k not in ("group", "dilations", "kernel_shape")}
-    return b.op("ConvTranspose", node.inputs[0], full, *node.inputs[2:], kernel_shape=list(full.shape[2:]), **attributes)
-
-
-SHAPES: dict[tuple[str, str], Rewrite] = {
-    ("", "Conv"): dilated_groups,
-    **{("", op): two_spatial for op in ("MaxPool", "AveragePool", "InstanceNormalization", "LRN", "GlobalAveragePool", "GlobalMaxPool")},
-    ("", "Resize"): resize, ("", "MatMul"): matmul, ("", "ConvTranspose"): grouped_transpose,
-}  # fmt: skip
+SHAPES: dict[str, Rewrite] = {
+    "Conv": dilated_groups,
+    "ConvTranspose": grouped_transpose,
+    "Resize": resize,
+    **dict.fromkeys(
+        ("MaxPool", "AveragePool", "InstanceNormalization", "LRN", "GlobalMaxPool"), two_spatial
+    ),
+}

@@ -1,4 +1,7 @@
-"""The lowest feature level that has everything in a table: operations, argument counts, operand types, and what older levels forbade."""
+"""The lowest feature level that has everything in a table.
+
+It follows from operations, argument counts, operand types, and what older levels forbade.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ _Q8 = OperandType.TENSOR_QUANT8_ASYMM
 
 
 def feature_level(table: Table) -> tuple[int, str]:
-    """The minimal feature level and what needs it, as a JSON place with the operation's or operand's type ("" at level 1)."""
-    level, reason = 1, ""  # the permission to relax is no operation: a level 1 driver just does not use it
+    """The minimal feature level and what needs it ("" at level 1).
+
+    A JSON place with the type of the operation or operand.
+    """
+    level, reason = (
+        1,
+        "",
+    )  # the permission to relax is no operation: a level 1 driver just does not use it
     if table.referenced:
         level, reason = 4, "referenced"
     for prefix, subgraph in table.subgraphs():
@@ -33,9 +42,15 @@ def operand_level(operand: Operand) -> int:
 
 
 def operation_level(subgraph: Subgraph, index: int) -> int:
-    """The level that one operation needs; for one that fits no signature the level at which it was introduced."""
+    """The level that one operation needs.
+
+    For one that fits no signature the level at which it was introduced.
+    """
     operation = subgraph.operations[index]
-    if any(i >= len(subgraph.operands) for i in operation.inputs + operation.outputs) or operation.type not in operations():
+    if (
+        any(i >= len(subgraph.operands) for i in operation.inputs + operation.outputs)
+        or operation.type not in operations()
+    ):
         return 1
     try:
         binding = bind(operation, subgraph)
@@ -50,16 +65,27 @@ def bound_level(binding: Binding, subgraph: Subgraph) -> int:
 
 
 def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
-    """Restrictions of levels 1 and 2 that level 3 lifted; AOSP's validator turns each violation into "needs level 3"."""
+    """Restrictions of levels 1 and 2 that level 3 lifted.
+
+    AOSP's validator turns each violation into "needs level 3".
+    """
     name = binding.spec.name
 
     def one(index: object) -> Operand:
         assert isinstance(index, int)
         return subgraph.operands[index]
 
-    if name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED") and binding.types["T"] is _Q8 and binding.types["F"] is _Q8:
-        x, w = one(binding.inputs["input"]), one(binding.inputs.get("filter", binding.inputs.get("weights")))
-        # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where the documentation says that of the output
+    if (
+        name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+        and binding.types["T"] is _Q8
+        and binding.types["F"] is _Q8
+    ):
+        x, w = (
+            one(binding.inputs["input"]),
+            one(binding.inputs.get("filter", binding.inputs.get("weights"))),
+        )
+        # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where
+        # the documentation says that of the output
         bound = one(binding.outputs["output"]) if name == "FULLY_CONNECTED" else x
         return not np.float32(bound.scale) > np.float32(x.scale) * np.float32(w.scale)
     if name == "CONCATENATION" and binding.types["T"] is _Q8:
@@ -68,5 +94,7 @@ def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
         return any((one(i).scale, one(i).zero_point) != (y.scale, y.zero_point) for i in inputs)
     if name in ("PAD", "SPACE_TO_BATCH_ND") and binding.types["T"] is _Q8:
         return one(binding.inputs["input"]).zero_point != 0
-    ranks = {"SOFTMAX": (2, 4), "L2_NORMALIZATION": (4,), "LOCAL_RESPONSE_NORMALIZATION": (4,)}.get(name)
+    ranks = {"SOFTMAX": (2, 4), "L2_NORMALIZATION": (4,), "LOCAL_RESPONSE_NORMALIZATION": (4,)}.get(
+        name
+    )
     return ranks is not None and len(one(binding.inputs["input"]).dimensions) not in ranks

@@ -1,4 +1,6 @@
-"""The shared graph -> Table, at the lowest feature level that expresses it, and the table into its file."""
+"""The shared graph -> Table, at the lowest feature level that expresses it, and the table into its
+file.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +9,53 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
-from converter.errors import UnsupportedError
-from converter.files import Output
-from converter.format import Flavour
+from converter.errors import Diagnostic, MappingError, UnsupportedError
+from converter.formats.format import Flavour
+from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary, note_shapes
+from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.legalise import rewrites
 from converter.formats.nnapi.legalise_shapes import MOST, prepare
 from converter.formats.nnapi.levels import feature_level
-from converter.formats.nnapi.ops.themes import THEMES
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
+from converter.formats.nnapi.validate_shapes import check_shapes
 from converter.formats.nnapi.writing import BYTES, Objection, Ref, Writer
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
+from converter.graph.network import Network
 from converter.graph.walk import all_nodes
-from converter.mapping.drive import refuse
-from converter.mapping.narrow import dynamic_values
-from converter.mapping.node import MappingError
-from converter.model import Model
-from converter.passes.channels_last import boundary_permutation, to_last
+from converter.io.files import Output
+from converter.mapping.lifting import refuse
+from converter.mapping.target import dynamic_values
+from converter.passes.channels_last import boundary_permutation, to_nhwc
+from converter.passes.collapse_dims import RESHAPES, highest_rank, join_reshapes
+from converter.passes.collapse_dims_rules import HANDLERS
+from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.decompositions.quantisation import whole_floats
-from converter.passes.fewer_axes import HANDLERS
 from converter.passes.fold import fold
+from converter.passes.fuse_constants import fuse_biases
 from converter.passes.legalise import legalise
-from converter.passes.merge import merge_biases
-from converter.passes.once import once
-from converter.passes.ranks import RESHAPES, highest_rank, join_reshapes
 
-assert THEMES  # imported for what they enter into LOWER
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
 Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
-def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes `.nnapi.json`, `.nnapi` (+blob), `.nnapi.c` (+c) or `.tflite` (target tflite); returns warnings.
+def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    """Writes `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); returns warnings.
 
-    UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is written then.
+    UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is
+    written then.
     """
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
-    lite = flavour.format == "tflite"
-    records = not lite and plain and not path.name.endswith((".nnapi", ".nnapi.c"))
-    table = lower(model, int(flavour.options.get("level", LEVELS[-1])), flavour.io_layout, notes, records, lite)
+    records = plain and not path.name.endswith((".nnapi", ".nnapi.c"))
+    limit = int(flavour.options.get("level", LEVELS[-1]))
+    flat = "blob" in flavour.options or (plain and path.suffix == ".nnapi")
+    objects = reason_against if flat else None
+    table = lower(model, limit, flavour.io_layout, notes, records, objects)
     with Output(path) as out:
-        if lite:
-            from converter.formats.nnapi.tflite import write_tflite
-
-            notes += write_tflite(table, out, halves=model.format == "tflite")
-        elif "blob" in flavour.options or (plain and path.suffix == ".nnapi"):
-            from converter.formats.nnapi.blob import write_blob
-
+        if flat:
             notes += write_blob(table, out)
         elif "c" in flavour.options or (plain and path.name.endswith(".nnapi.c")):
             from converter.formats.nnapi.csource import write_c
@@ -70,27 +68,52 @@ def write_model(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
     return notes
 
 
-def lower(model: Model, limit: int = 7, io_layout: str = "", notes: list[Diagnostic] | None = None, records: bool = True, lite: bool = False) -> Table:
-    """A valid Table of the lowest feature level that has everything, at most `limit`; UnsupportedError with all that has no counterpart.
+def lower(
+    model: Network,
+    limit: int = 7,
+    io_layout: str = "",
+    notes: list[Diagnostic] | None = None,
+    records: bool = True,
+    objects: Objection | None = None,
+    foreign: bool = False,
+) -> Table:
+    """A valid Table of the lowest feature level that has everything, at most `limit`;
+    UnsupportedError with all that has no counterpart.
 
-    `records`: the file has a place for notes that inputs and outputs are stored otherwise than in the source. `io_layout` "" is "native" then, or as
-    the table stored them from which the model was read; without a place for notes it is "keep".
-    `lite`: the file is a TensorFlow Lite model, which has operations of its own, and any number of axes at its inputs and outputs.
+    `records`: the file has a place for notes that inputs and outputs are stored otherwise than in
+    the source. `io_layout` "" is "native" then, or as the table stored them from which the model
+    was read; without a place for notes it is "keep". `objects` says which operations the form in
+    which the table is written cannot have; `foreign`: that form is a format of its own, without
+    notes but with any number of axes at its inputs and outputs.
     """
-    search = Search(model, Ends.of(model, io_layout, records, lite), lite_objection() if lite else None)
+    search = Search(model, Ends.of(model, io_layout, records, foreign), objects, foreign)
     table, warnings, shapes = search.lowest(limit)
-    if not lite and not records and any(table.operands[i].boundary for i in (*table.inputs, *table.outputs)):
-        raise UnsupportedError(Diagnostic("X202", "this form of a table has no place to say that images are channels-last", help="--io-layout keep"))
+    found = Findings(table)
+    check_shapes(table, range(len(table.operations)), found)
+    refuse_invalid(found)
+    if (
+        not foreign
+        and not records
+        and any(table.operands[i].boundary for i in (*table.inputs, *table.outputs))
+    ):
+        raise UnsupportedError(
+            Diagnostic(
+                "X202",
+                "this form of a table has no place to say that images are channels-last",
+                help="--io-layout keep",
+            )
+        )
     narrowed = note_shapes(table, *shapes)
     search.ends.stored.note(table)
     if notes is not None:
-        notes += warnings if lite or search.ends.as_stored else [*warnings, *narrowed]
+        notes += warnings if foreign or search.ends.as_stored else [*warnings, *narrowed]
     return table
 
 
 @dataclass(frozen=True)
 class Ends:
-    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was read; `narrow`: with at most four dimensions.
+    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
+    read; `narrow`: with at most four dimensions.
 
     `high` are the names of those that have more in the source: they are no images.
     """
@@ -102,29 +125,35 @@ class Ends:
     as_stored: bool = False
 
     @classmethod
-    def of(cls, model: Model, io_layout: str, records: bool, lite: bool) -> Ends:
+    def of(cls, model: Network, io_layout: str, records: bool, foreign: bool) -> Ends:
         if records and not io_layout and "nnapi" in model.interface:
             return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
-        high = frozenset(i.name for i in (*model.inputs, *model.outputs) if i.shape is not None and len(i.shape) > MOST)
-        return cls(io_layout or ("native" if records and not lite else "keep"), records or lite, high)
-
-
-def lite_objection() -> Objection:
-    from converter.formats.nnapi.tflite import reason_against
-
-    return reason_against
+        high = frozenset(
+            i.name
+            for i in (*model.inputs, *model.outputs)
+            if i.shape is not None and len(i.shape) > MOST
+        )
+        return cls(
+            io_layout or ("native" if records and not foreign else "keep"), records or foreign, high
+        )
 
 
 @dataclass(frozen=True)
 class Search:
-    """The way to the lowest feature level of a model. What a level expresses, every newer level does."""
+    """The way to the lowest feature level of a model.
 
-    model: Model
+    What a level expresses, every newer level does.
+    """
+
+    model: Network
     ends: Ends
     objects: Objection | None
+    foreign: bool
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
-        """The table of the lowest level up to `limit` that is no worse than the newest one, warnings, and shapes as `prepared` gives them."""
+        """The table of the lowest level up to `limit` that is no worse than the newest one,
+        warnings, and shapes as `prepared` gives them.
+        """
         graph, shapes = prepared(self.model, self.ends)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
         oldest = None if cells else self.attempt(graph, LEVELS[0])
@@ -137,7 +166,10 @@ class Search:
 
     def _between(self, newest: Written) -> Written:
         """By halves; the first level has been tried."""
-        best, levels = newest, [level for level in LEVELS[1:] if level < feature_level(newest[0])[0]]
+        best, levels = (
+            newest,
+            [level for level in LEVELS[1:] if level < feature_level(newest[0])[0]],
+        )
         graph = self.copy() if levels else self.model.ir
         while levels:
             middle = len(levels) // 2
@@ -159,14 +191,18 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
-        return at_level(graph, Writer(level, objects=self.objects), self.ends, hurry)
+        return at_level(
+            graph, Writer(level, objects=self.objects, foreign=self.foreign), self.ends, hurry
+        )
 
 
-def prepared(model: Model, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
-    """A copy with everything done that does not depend on the level, and the shapes of the inputs and outputs that are stored with others."""
+def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
+    """A copy with everything done that does not depend on the level, and the shapes of the inputs
+    and outputs that are stored with others.
+    """
     graph = model.ir.clone()
     fold(graph)
-    merge_biases(graph)
+    fuse_biases(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
     refuse(dynamic_values(graph))
     shapes = narrow_boundary(graph, ends.stored) if ends.narrow else ({}, {})
@@ -175,8 +211,13 @@ def prepared(model: Model, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]
 
 
 def no_worse(older: Table, newest: Table) -> bool:
-    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that a newer one has."""
-    moved, cells = ([count(t, kind) for t in (older, newest)] for kind in ("TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"))
+    """An older level is not worth moving data to and fro, nor writing out the steps of a cell that
+    a newer one has.
+    """
+    moved, cells = (
+        [count(t, kind) for t in (older, newest)]
+        for kind in ("TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM")
+    )
     return moved[0] <= moved[1] and cells[0] >= cells[1]
 
 
@@ -185,7 +226,8 @@ def count(table: Table, kind: str) -> int:
 
 
 def at_level(graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False) -> Written:
-    """The table with operations of the writer's level, and warnings; UnsupportedError when something needs more, in a hurry at the first of it.
+    """The table with operations of the writer's level, and warnings; UnsupportedError when
+    something needs more, in a hurry at the first of it.
 
     The graph is used up.
     """
@@ -193,40 +235,72 @@ def at_level(graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False) -
     legalise(graph, lambda n: refused(n, dry), ways, give_up if hurry else None)
     join_reshapes(graph)
     ends.stored.turn(graph)
-    turned = to_last(graph, ends.io_layout, kept=ends.high)
-    legalise(graph, lambda n: turned_integers(n) and refused(n, dry), ways, give_up if hurry else None)
+    turned = to_nhwc(graph, ends.io_layout, kept=ends.high)
+    legalise(graph, lambda n: out_of_order(n) and refused(n, dry), ways, give_up if hurry else None)
     fold(graph)
-    once(graph)
+    eliminate_common_subexpressions(graph)
     join_reshapes(graph)
     table = writer.subgraph = Table()
     write_graph(graph.graph, writer)
     refuse(writer.problems)
-    refuse([Diagnostic("X202", f"the table is not valid: {d.message}", where=d.where) for d in validate(table) if d.level == "error"])
+    refuse_invalid(validate(table, shapes=False))
     return table, [*turned, *writer.narrowing.notes]
 
 
-def turned_integers(node: ir.Node) -> bool:
-    """Whether the order of axes made a node of a kind that whole numbers and truth values do not have."""
-    return node.op_type == "Transpose" and not node.domain and node.outputs[0].dtype in (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
+def refuse_invalid(findings: list[Diagnostic]) -> None:
+    message = "the table is not valid: "
+    errors = [d for d in findings if d.level == "error"]
+    refuse([Diagnostic("X202", message + d.message, where=d.where) for d in errors])
+
+
+def out_of_order(node: ir.Node) -> bool:
+    """Whether the order of axes may have made a node of a kind that is not there.
+
+    Whole numbers and truth values have no Transpose, and a TopK looks along the last axis.
+    """
+    whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
+    turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole
+    return not node.domain and (turned or node.op_type == "TopK")
 
 
 def give_up(node: ir.Node) -> None:
-    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants computed."""
-    if node.op_type not in RESHAPES and any(o.uses() or o.is_graph_output() for o in node.outputs) and any(known(o) is None for o in node.outputs):
+    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants
+    computed.
+    """
+    if (
+        node.op_type not in RESHAPES
+        and any(o.uses() or o.is_graph_output() for o in node.outputs)
+        and any(known(o) is None for o in node.outputs)
+    ):
         raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
 
 
 def refused(node: ir.Node, dry: Writer) -> bool:
-    """Whether the node by itself cannot be written at the level of `dry`. A dry run of the same code that writes."""
+    """Whether the node by itself cannot be written at the level of `dry`.
+
+    A dry run of the same code that writes.
+    """
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
-    if node.op_type == "DequantizeLinear" and node.domain == "" and node.inputs[0] is not None and whole_floats(node.inputs[0]) is not None:
+    if (
+        node.op_type == "DequantizeLinear"
+        and node.domain == ""
+        and node.inputs[0] is not None
+        and whole_floats(node.inputs[0]) is not None
+    ):
         return True  # its integers have no type here, or were not to be had
     if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry):
         return False
     x = node.inputs[0] if node.inputs else None
-    if node.op_type == "MaxPool" and node.domain == "" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
-        return False  # the scale, which the operation keeps, is known when what comes before is written
+    if (
+        node.op_type == "MaxPool"
+        and node.domain == ""
+        and x is not None
+        and x.dtype in BYTES
+        and rank_of(x) == MOST
+    ):
+        # the scale, which the operation keeps, is known when what comes before is written
+        return False
     mark = dry.mark()
     try:
         dry.lower(node)
@@ -238,9 +312,15 @@ def refused(node: ir.Node, dry: Writer) -> bool:
 
 
 def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no operation."""
+    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
+    operation.
+    """
     producer = None if value is None else value.producer()
-    return producer is not None and not producer.op_type.endswith("Linear") and like.fresh().takes_integers(producer)
+    return (
+        producer is not None
+        and not producer.op_type.endswith("Linear")
+        and like.fresh().takes_integers(producer)
+    )
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:
@@ -268,13 +348,27 @@ def write_graph(graph: ir.Graph, writer: Writer) -> None:
 
 
 def output(writer: Writer, value: ir.Value) -> int:
-    """The operand of a graph output: written by an operation, and neither an input nor another output."""
+    """The operand of a graph output: written by an operation, and neither an input nor another
+    output.
+    """
     ref = writer.operand(value)
     subgraph = writer.subgraph
     operand = subgraph.operands[ref.index]
-    if operand.value is None and ref.index not in subgraph.inputs and ref.index not in subgraph.outputs:
+    if (
+        operand.value is None
+        and ref.index not in subgraph.inputs
+        and ref.index not in subgraph.outputs
+    ):
         return ref.index
-    copy = writer.add(Operand(operand.type, list(operand.dimensions), public_name(value), operand.scale, operand.zero_point))
+    copy = writer.add(
+        Operand(
+            operand.type,
+            list(operand.dimensions),
+            public_name(value),
+            operand.scale,
+            operand.zero_point,
+        )
+    )
     copied(writer, ref, copy, operand)
     writer.operands[value] = copy.index
     return copy.index

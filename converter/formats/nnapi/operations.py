@@ -1,6 +1,8 @@
-"""What operations there are, and which signature a given operation uses: `schemas/nnapi/operations.json` as values.
+"""What operations there are, and which signature a given operation uses:
+`schemas/nnapi/operations.json` as values.
 
-`bind` gives every operand of an operation the name that its signature has for it, so that nobody counts positions:
+`bind` gives every operand of an operation the name that its signature has for it, so that nobody
+counts positions:
 
     binding = bind(operation, subgraph)
     binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left out, a list where repeated
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
-from converter.resources import schema_path
+from converter.io.resources import schema_path
 
 OEM_OPERATION = "OEM_OPERATION"
 OEM_CODE = 10000
@@ -25,7 +27,9 @@ Bound = int | list[int] | None
 
 @dataclass(frozen=True)
 class Argument:
-    """One input or output of a signature; `type` is an operand type, a type variable of the operation, or "any"."""
+    """One input or output of a signature; `type` is an operand type, a type variable of the
+    operation, or "any".
+    """
 
     name: str
     type: str
@@ -42,7 +46,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Signature:
-    """One way of calling an operation; `counts` lists the numbers of inputs that are allowed (empty: whatever `since` permits)."""
+    """One way of calling an operation; `counts` lists the numbers of inputs that are allowed
+    (empty: whatever `since` permits).
+    """
 
     name: str
     inputs: tuple[Argument, ...]
@@ -56,7 +62,9 @@ class Signature:
 
 @dataclass(frozen=True)
 class OperationSpec:
-    """An operation; each row of `types` is the operand types of `variables` in order, and the feature level of the combination."""
+    """An operation; each row of `types` is the operand types of `variables` in order, and the
+    feature level of the combination.
+    """
 
     name: str
     code: int
@@ -78,7 +86,9 @@ class OperationSpec:
 
 @dataclass(frozen=True)
 class Binding:
-    """How an operation's operands fit its signature; `level` is the feature level that signature, types and argument count need."""
+    """How an operation's operands fit its signature; `level` is the feature level that signature,
+    types and argument count need.
+    """
 
     spec: OperationSpec
     signature: Signature
@@ -89,7 +99,9 @@ class Binding:
 
 
 class NoMatch(Exception):
-    """No signature fits: the reason of the one that came closest, and its place ("inputs[3]") within the operation."""
+    """No signature fits: the reason of the one that came closest, and its place ("inputs[3]")
+    within the operation.
+    """
 
     def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -100,13 +112,17 @@ class NoMatch(Exception):
 
 @functools.cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(schema_path("nnapi", "operations.json").read_text("utf-8"))
+    document: dict[str, Any] = json.loads(
+        schema_path("nnapi", "operations.json").read_text("utf-8")
+    )
     return document
 
 
 @functools.cache
 def operations() -> dict[str, OperationSpec]:
-    """All operations by name, in the order of their codes; OEM_OPERATION, which has no signature, is not among them."""
+    """All operations by name, in the order of their codes; OEM_OPERATION, which has no signature,
+    is not among them.
+    """
     return {name: _spec(name, item) for name, item in _document()["operations"].items()}
 
 
@@ -126,7 +142,9 @@ def is_operation(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """A hint at the nearest known operation, to be appended to a message; empty when nothing is near."""
+    """A hint at the nearest known operation, to be appended to a message; empty when nothing is
+    near.
+    """
     close = difflib.get_close_matches(name.upper()[:64], operations(), 1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -139,7 +157,12 @@ def _spec(name: str, item: dict[str, Any]) -> OperationSpec:
         item["summary"],
         tuple(item["variables"]),
         tuple((tuple(OperandType[t] for t in row[:-1]), row[-1]) for row in item["types"]),
-        tuple(Signature(s["name"], _arguments(s["inputs"]), s.get("level", 1), tuple(s.get("counts", ()))) for s in item["signatures"]),
+        tuple(
+            Signature(
+                s["name"], _arguments(s["inputs"]), s.get("level", 1), tuple(s.get("counts", ()))
+            )
+            for s in item["signatures"]
+        ),
         _arguments(item["outputs"]),
         tuple(item.get("output_counts", ())),
         item.get("layout", ""),
@@ -150,24 +173,41 @@ def _spec(name: str, item: dict[str, Any]) -> OperationSpec:
 def _arguments(items: list[dict[str, Any]]) -> tuple[Argument, ...]:
     def one(item: dict[str, Any]) -> Argument:
         rank = item.pop("rank", None) if (item := dict(item)) else None
-        return Argument(rank=(rank, rank) if isinstance(rank, int) else tuple(rank) if rank else None, **item)
+        return Argument(
+            rank=(rank, rank) if isinstance(rank, int) else tuple(rank) if rank else None, **item
+        )
 
     return tuple(one(item) for item in items)
 
 
 def bind(operation: Operation, subgraph: Subgraph) -> Binding:
-    """The signature and type combination that an operation uses: the one of the lowest feature level that fits; NoMatch when none does.
+    """The signature and type combination that an operation uses: the one of the lowest feature
+    level that fits; NoMatch when none does.
 
     Only counts and operand types decide. Indexes must lie within the subgraph's operands.
     """
     operands = subgraph.operands
-    found = _bind(operation.type, tuple(operands[i].type for i in operation.inputs), tuple(operands[i].type for i in operation.outputs))
-    inputs, outputs = _placed(found.inputs, operation.inputs), _placed(found.outputs, operation.outputs)
+    found = _bind(
+        operation.type,
+        tuple(operands[i].type for i in operation.inputs),
+        tuple(operands[i].type for i in operation.outputs),
+    )
+    inputs, outputs = (
+        _placed(found.inputs, operation.inputs),
+        _placed(found.outputs, operation.outputs),
+    )
     return Binding(found.spec, found.signature, found.level, found.types, inputs, outputs)
 
 
 def _placed(positions: Mapping[str, Bound], indexes: list[int]) -> dict[str, Bound]:
-    return {name: [indexes[i] for i in at] if isinstance(at, list) else None if at is None else indexes[at] for name, at in positions.items()}
+    return {
+        name: [indexes[i] for i in at]
+        if isinstance(at, list)
+        else None
+        if at is None
+        else indexes[at]
+        for name, at in positions.items()
+    }
 
 
 Types = tuple[OperandType, ...]
@@ -197,7 +237,9 @@ def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
 
 
 def _closest(failures: list[NoMatch]) -> NoMatch:
-    """The failure of the signature that got furthest; wrong counts of all signatures together when none got anywhere."""
+    """The failure of the signature that got furthest; wrong counts of all signatures together when
+    none got anywhere.
+    """
     best = max(failures, key=lambda e: _progress(e.place))
     if best.place or not best.allowed:
         return best
@@ -217,16 +259,25 @@ def _progress(place: str) -> int:
 Pairs = list[tuple[Argument, int, OperandType]]
 
 
-def _fit(arguments: tuple[Argument, ...], have: Types, counts: tuple[int, ...], name: str, side: str) -> Pairs:
+def _fit(
+    arguments: tuple[Argument, ...], have: Types, counts: tuple[int, ...], name: str, side: str
+) -> Pairs:
     """Each operand with its argument: (argument, position, operand type)."""
     n, repeated = len(have), next((i for i, a in enumerate(arguments) if a.repeat), None)
     if repeated is not None:
         times = n - (len(arguments) - 1)
         if times < arguments[repeated].minimum:
-            raise NoMatch(f"{name} takes at least {len(arguments) - 1 + arguments[repeated].minimum} {side}, it has {n}")
-        arguments = arguments[:repeated] + (arguments[repeated],) * times + arguments[repeated + 1 :]
+            raise NoMatch(
+                f"{name} takes at least {len(arguments) - 1 + arguments[repeated].minimum} "
+                f"{side}, it has {n}"
+            )
+        arguments = (
+            arguments[:repeated] + (arguments[repeated],) * times + arguments[repeated + 1 :]
+        )
     else:
-        allowed = counts or tuple(k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:]))
+        allowed = counts or tuple(
+            k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:])
+        )
         if n not in allowed:
             raise NoMatch(f"{name} takes {_either(allowed)} {side}, it has {n}", allowed=allowed)
         if side == "outputs" and any(a.unless for a in arguments) and n % 2:
@@ -252,7 +303,11 @@ def _row(spec: OperationSpec, signature: Signature, inputs: Pairs, outputs: Pair
 
 
 def _narrow(
-    rows: list[tuple[tuple[OperandType, ...], int]], variables: tuple[str, ...], argument: Argument, actual: OperandType, place: str
+    rows: list[tuple[tuple[OperandType, ...], int]],
+    variables: tuple[str, ...],
+    argument: Argument,
+    actual: OperandType,
+    place: str,
 ) -> list[tuple[tuple[OperandType, ...], int]]:
     if argument.type == "any":
         return rows
@@ -279,8 +334,13 @@ def _named(arguments: tuple[Argument, ...], pairs: Pairs) -> dict[str, Bound]:
 
 
 def arguments_of(binding: Binding) -> Iterator[tuple[str, Argument, int]]:
-    """Every operand of a bound operation: its place ("inputs[2]"), its argument, its operand index."""
-    for side, arguments, bound in (("inputs", binding.signature.inputs, binding.inputs), ("outputs", binding.spec.outputs, binding.outputs)):
+    """Every operand of a bound operation: its place ("inputs[2]"), its argument, its operand
+    index.
+    """
+    for side, arguments, bound in (
+        ("inputs", binding.signature.inputs, binding.inputs),
+        ("outputs", binding.spec.outputs, binding.outputs),
+    ):
         position = 0
         for argument in arguments:
             value = bound[argument.name]

@@ -1,8 +1,11 @@
-"""The nodes of an NNAPI model: a Table of operands and operations, as the HAL structures have them (types.hal 1.0, `Model`).
+"""The nodes of an NNAPI model: a Table of operands and operations, as the HAL structures have them
+(types.hal 1.0, `Model`).
 
-A table that was read keeps what the file said (locations, consumer counts, unknown keys, pools) so that writing it again gives the same
-JSON values and pool bytes. A table built by a lowering leaves `lifetime`, `consumers`, `location` and `feature_level` as None: the writer
-computes them (`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or anything with `nbytes` and `numpy()`.
+A table that was read keeps what the file said (locations, consumer counts, unknown keys, pools) so
+that writing it again gives the same JSON values and pool bytes. A table built by a lowering leaves
+`lifetime`, `consumers`, `location` and `feature_level` as None: the writer computes them
+(`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or weights
+of the graph.
 """
 
 from __future__ import annotations
@@ -10,17 +13,21 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from converter.graph.lazy_tensor import LazyTensor
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 
 class OperandType(enum.IntEnum):
-    """Types of operands with their codes; `since` is the first feature level that has the type, `dtype` its storage (None: no value)."""
+    """Types of operands with their codes; `since` is the first feature level that has the type,
+    `dtype` its storage (None: no value).
+    """
 
     FLOAT32 = 0, 1, "<f4"
     INT32 = 1, 1, "<i4"
@@ -77,22 +84,14 @@ class Lifetime(enum.IntEnum):
         return self in (Lifetime.CONSTANT_COPY, Lifetime.CONSTANT_REFERENCE)
 
 
-@runtime_checkable
-class LazyValue(Protocol):
-    """A value that is produced when it is written; `nbytes` is known before (an `onnx_ir` tensor fits)."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def numpy(self) -> Array: ...
-
-
-Value = Array | LazyValue
+Value = Array | LazyTensor
 
 
 @dataclass(slots=True, frozen=True)
 class Location:
-    """Bytes of a constant: `offset` and `length` in operandValues (CONSTANT_COPY) or in pool `pool`; a subgraph's index is its offset."""
+    """Bytes of a constant: `offset` and `length` in operandValues (CONSTANT_COPY) or in pool
+    `pool`; a subgraph's index is its offset.
+    """
 
     pool: int = 0
     offset: int = 0
@@ -107,14 +106,26 @@ class ChannelQuant:
     scales: tuple[float, ...]
 
 
+Dimensions = list[int] | None
+
+
+def fits(a: Dimensions, b: Dimensions) -> bool:
+    """Whether two shapes can be the same once everything is known."""
+    if a is None or b is None:
+        return True
+    return len(a) == len(b) and all(m == n or not m or not n for m, n in zip(a, b, strict=True))
+
+
 @dataclass(slots=True)
 class Operand:
-    """One operand. `dimensions`: empty for a scalar, 0 for an unspecified dimension; channels last where an operation cares.
+    """One operand. `dimensions`: empty for a scalar, 0 for an unspecified dimension; channels last
+    where an operation cares.
 
-    `value` is the constant (None for everything else); `subgraph` the index into `Table.referenced` of a SUBGRAPH operand;
-    `boundary` belongs to model inputs and outputs: `{"permutation": [0, 2, 3, 1]}` means operand axis i is axis permutation[i] of the
-    tensor that the source model had, `{"shape": [2, 1, 3, 4, 5]}` what shape that tensor had, with more dimensions. `extra` holds keys
-    that are not ours, `omitted` the keys of ours that the file left out.
+    `value` is the constant (None for everything else); `subgraph` the index into `Table.referenced`
+    of a SUBGRAPH operand; `boundary` belongs to model inputs and outputs: `{"permutation": [0, 2,
+    3, 1]}` means operand axis i is axis permutation[i] of the tensor that the source model had,
+    `{"shape": [2, 1, 3, 4, 5]}` what shape that tensor had, with more dimensions. `extra` holds
+    keys that are not ours, `omitted` the keys of ours that the file left out.
     """
 
     type: OperandType
@@ -133,6 +144,11 @@ class Operand:
     omitted: frozenset[str] = frozenset()
 
     @property
+    def shape(self) -> Dimensions:
+        """The dimensions, 0 where one is unspecified; None for a tensor of unspecified rank."""
+        return self.dimensions if self.dimensions or not self.type.is_tensor else None
+
+    @property
     def elements(self) -> int | None:
         """Number of elements; None while a dimension is unspecified."""
         count = 1
@@ -144,7 +160,9 @@ class Operand:
     def nbytes(self) -> int | None:
         """Bytes of a value of this operand; None when the dimensions or the type do not say."""
         count, dtype = self.elements, self.type.dtype
-        return None if count is None or dtype is None or self.type.is_oem else count * dtype.itemsize
+        return (
+            None if count is None or dtype is None or self.type.is_oem else count * dtype.itemsize
+        )
 
     @property
     def permutation(self) -> list[int] | None:
@@ -152,16 +170,26 @@ class Operand:
 
     @property
     def source_shape(self) -> list[int] | None:
-        """The shape that the source model had, where it has more dimensions than an operation takes."""
+        """The shape that the source model had, where it has more dimensions than an operation
+        takes.
+        """
         return (self.boundary or {}).get("shape")
 
     @property
     def outside(self) -> list[int]:
-        """The dimensions of an input or output in a form that takes any number of them; those of an operand in another order are its own."""
-        return self.dimensions if self.permutation is not None else self.source_shape or self.dimensions
+        """The dimensions of an input or output in a form that takes any number of them; those of an
+        operand in another order are its own.
+        """
+        return (
+            self.dimensions
+            if self.permutation is not None
+            else self.source_shape or self.dimensions
+        )
 
     def array(self) -> Array:
-        """The constant as an array of the operand's type and dimensions; only for operands that have a value."""
+        """The constant as an array of the operand's type and dimensions; only for operands that
+        have a value.
+        """
         if self.value is None:
             raise ValueError(f"operand {self.name!r} has no value")
         return self.value if isinstance(self.value, np.ndarray) else self.value.numpy()
@@ -169,7 +197,9 @@ class Operand:
 
 @dataclass(slots=True)
 class Operation:
-    """One operation: `type` is a name of `operations.json`, inputs and outputs are operand indexes in the order of the signature."""
+    """One operation: `type` is a name of `operations.json`, inputs and outputs are operand indexes
+    in the order of the signature.
+    """
 
     type: str
     inputs: list[int]
@@ -194,7 +224,9 @@ class Subgraph:
         return len(self.operands) - 1
 
     def consumers(self) -> list[int]:
-        """For each operand how often it appears among the inputs of operations, repetitions counted; model outputs do not count."""
+        """For each operand how often it appears among the inputs of operations, repetitions
+        counted; model outputs do not count.
+        """
         counts = [0] * len(self.operands)
         for operation in self.operations:
             for i in operation.inputs:
@@ -203,10 +235,15 @@ class Subgraph:
         return counts
 
     def lifetimes(self) -> list[Lifetime]:
-        """Lifetime of each operand: as stated, else what its value, its place in `inputs`/`outputs` and its writers make it."""
+        """Lifetime of each operand: as stated, else what its value, its place in `inputs`/`outputs`
+        and its writers make it.
+        """
         computed = [Lifetime.NO_VALUE] * len(self.operands)
         for indexes, lifetime in (
-            ((i for operation in self.operations for i in operation.outputs), Lifetime.TEMPORARY_VARIABLE),
+            (
+                (i for operation in self.operations for i in operation.outputs),
+                Lifetime.TEMPORARY_VARIABLE,
+            ),
             (self.outputs, Lifetime.MODEL_OUTPUT),
             (self.inputs, Lifetime.MODEL_INPUT),
         ):
@@ -219,17 +256,24 @@ class Subgraph:
             elif operand.subgraph is not None:
                 computed[i] = Lifetime.SUBGRAPH
             elif operand.value is not None:
-                computed[i] = Lifetime.CONSTANT_COPY if operand.value.nbytes <= COPY_LIMIT else Lifetime.CONSTANT_REFERENCE
+                computed[i] = (
+                    Lifetime.CONSTANT_COPY
+                    if operand.value.nbytes <= COPY_LIMIT
+                    else Lifetime.CONSTANT_REFERENCE
+                )
         return computed
 
 
-# A value up to this many bytes is copied into the model, a larger one is referred to (NeuralNetworks.h, setOperandValue).
+# A value up to this many bytes is copied into the model, a larger one is referred to
+# (NeuralNetworks.h, setOperandValue).
 COPY_LIMIT = 128
 
 
 @dataclass(slots=True)
 class Stored:
-    """The value bytes of a table that was read: `operandValues`, and each pool with its file name."""
+    """The value bytes of a table that was read: `operandValues`, and each pool with its file
+    name.
+    """
 
     values: Bytes
     pools: list[Bytes]
@@ -239,7 +283,10 @@ class Stored:
 
 @dataclass(slots=True)
 class Table(Subgraph):
-    """The main subgraph and what belongs to the whole model. `relaxed`: float32 may be computed as float16."""
+    """The main subgraph and what belongs to the whole model.
+
+    `relaxed`: float32 may be computed as float16.
+    """
 
     referenced: list[Subgraph] = field(default_factory=list)
     relaxed: bool = False
@@ -247,7 +294,9 @@ class Table(Subgraph):
     stored: Stored | None = None
 
     def subgraphs(self) -> Iterator[tuple[str, Subgraph]]:
-        """Every subgraph with its JSON path prefix: "" for the main one, then "referenced[0]." and so on."""
+        """Every subgraph with its JSON path prefix: "" for the main one, then "referenced[0]." and
+        so on.
+        """
         yield "", self
         for i, subgraph in enumerate(self.referenced):
             yield f"referenced[{i}].", subgraph

@@ -1,8 +1,10 @@
-"""A subgraph that is being written: values become operands when something uses them, nodes become operations that are checked at once.
+"""A subgraph that is being written: values become operands when something uses them, nodes become
+operations that are checked at once.
 
-Quantised graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the stored integers (its DequantizeLinear
-and QuantizeLinear vanish into scales and zero points); where NNAPI has no such operation it is written in floats between DEQUANTIZE and
-QUANTIZE. What the validator finds about an operation is the reason why its node cannot be written.
+Quantised graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
+stored integers (its DequantizeLinear and QuantizeLinear vanish into scales and zero points); where
+NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. What the
+validator finds about an operation is the reason why its node cannot be written.
 """
 
 from __future__ import annotations
@@ -16,24 +18,38 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
+from converter.errors import Diagnostic, MappingError
+from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
-from converter.formats.nnapi.ops.args import DATA_TYPES, QUANTISED
-from converter.formats.nnapi.rules_operations import check_operation
-from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType, Operation, Subgraph, Table
-from converter.formats.nnapi.validate import Findings
+from converter.formats.nnapi.quantisation import DATA_TYPES, QUANTISED
+from converter.formats.nnapi.table import (
+    Array,
+    Lifetime,
+    Operand,
+    OperandType,
+    Operation,
+    Subgraph,
+    Table,
+)
+from converter.formats.nnapi.validate_operations import check_operation
+from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, constant, shape_of
 from converter.graph.names import public_name
-from converter.mapping.drive import refusal
+from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
-from converter.mapping.node import MappingError
 
 T = OperandType
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-NARROW = {ir.DataType.INT64: ir.DataType.INT32, ir.DataType.UINT32: ir.DataType.INT32, ir.DataType.DOUBLE: ir.DataType.FLOAT}
+NARROW = {
+    ir.DataType.INT64: ir.DataType.INT32,
+    ir.DataType.UINT32: ir.DataType.INT32,
+    ir.DataType.DOUBLE: ir.DataType.FLOAT,
+}
 _LARGEST = 2**31 - 1  # of a dimension
 _NEAR = 32  # values
-TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED}
+TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {
+    ir.DataType.INT8: T.TENSOR_QUANT8_ASYMM_SIGNED
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,9 @@ class Ref:
 
 
 class Lifetimes(list[Lifetime]):
-    """Lifetimes as far as the checks of one operation ask for them, without a pass over the whole subgraph."""
+    """Lifetimes as far as the checks of one operation ask for them, without a pass over the whole
+    subgraph.
+    """
 
     def __init__(self, operands: list[Operand]) -> None:
         super().__init__()
@@ -52,7 +70,9 @@ class Lifetimes(list[Lifetime]):
 
     def __getitem__(self, index: Any) -> Any:
         operand = self.operands[index]
-        return operand.lifetime or (Lifetime.TEMPORARY_VARIABLE if operand.value is None else Lifetime.CONSTANT_COPY)
+        return operand.lifetime or (
+            Lifetime.TEMPORARY_VARIABLE if operand.value is None else Lifetime.CONSTANT_COPY
+        )
 
 
 Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
@@ -60,14 +80,18 @@ Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 @dataclass
 class Writer:
-    """Operands and operations of one graph, up to feature level `level`. `dry`: one node is tried, its inputs become operands as they are.
+    """Operands and operations of one graph, up to feature level `level`.
 
-    `objects` says why a form of the table, such as TensorFlow Lite, cannot have an operation, or None.
+    `dry`: one node is tried, its inputs become operands as they are.
+
+    `objects` says why a form of the table cannot have an operation, or None; `foreign`: that form
+    is a format of its own, TensorFlow Lite.
     """
 
     level: int
     dry: bool = False
     objects: Objection | None = None
+    foreign: bool = False
     subgraph: Subgraph = field(default_factory=Subgraph)
     operands: dict[ir.Value, int] = field(default_factory=dict)
     scalars: dict[tuple[OperandType, Any], int] = field(default_factory=dict)
@@ -79,9 +103,9 @@ class Writer:
 
     def fresh(self) -> Writer:
         """One for dry runs, with the same limits."""
-        return Writer(self.level, dry=True, objects=self.objects)
+        return Writer(self.level, dry=True, objects=self.objects, foreign=self.foreign)
 
-    # --- what was entered can be taken back -----------------------------------------------------------------------------------------------
+    # --- what was entered can be taken back -------------------------------------------------------
 
     def enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
         table[key] = entry
@@ -96,7 +120,7 @@ class Writer:
             table.pop(key, None)
         del self._journal[mark[2] :]
 
-    # --- operands -------------------------------------------------------------------------------------------------------------------------
+    # --- operands ---------------------------------------------------------------------------------
 
     def add(self, operand: Operand) -> Ref:
         return Ref(self.subgraph.add(operand))
@@ -128,9 +152,17 @@ class Writer:
             raise MappingError(f"{value.name} is {dtype.name}, which NNAPI does not have")
         shape = dims if dims is not None else shape_of(value)
         if shape is None or 0 in shape:
-            raise MappingError(f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes that are not empty", "X203")
+            raise MappingError(
+                f"{public_name(value)} has the shape {value.shape}, NNAPI needs static shapes "
+                "that are not empty",
+                "X203",
+            )
         if max(shape, default=0) > _LARGEST:
-            raise MappingError(f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have 32 bits", "X204")
+            raise MappingError(
+                f"{public_name(value)} has the shape {value.shape}, dimensions of NNAPI have "
+                "32 bits",
+                "X204",
+            )
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
             operand.scale, operand.zero_point = self.quantisation(value) or (1.0, 0)
@@ -139,8 +171,14 @@ class Writer:
         return operand
 
     def quantisation(self, value: ir.Value) -> tuple[float, int] | None:
-        """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph still changes."""
-        return quantisation(value, set(), _NEAR) if self.dry else quantisation(value, self._plain, sys.maxsize)
+        """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
+        still changes.
+        """
+        return (
+            quantisation(value, set(), _NEAR)
+            if self.dry
+            else quantisation(value, self._plain, sys.maxsize)
+        )
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand that an operation will write `value` to."""
@@ -149,12 +187,16 @@ class Writer:
         return ref
 
     def operand(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value that is read; `dims` are those of a dry run, where images are not channels-last yet."""
+        """The operand of a value that is read; `dims` are those of a dry run, where images are not
+        channels-last yet.
+        """
         if value in self.operands:
             return Ref(self.operands[value])
         if value.const_value is not None:
             operand = self.like(value, value.const_value.shape.numpy())
-            operand.value = self.narrowing.array(value.const_value, public_name(value)).reshape(operand.dimensions)
+            operand.value = self.narrowing.array(value.const_value, public_name(value)).reshape(
+                operand.dimensions
+            )
             self.enter(self.operands, value, self.subgraph.add(operand))
             return Ref(self.operands[value])
         producer = value.producer()
@@ -163,29 +205,41 @@ class Writer:
         if producer not in self.done:
             self.node(producer, forced=True)
         if value not in self.operands and not self.problems:
-            raise MappingError(f"no operation gives {value.name}, the output {producer.outputs.index(value)} of {producer.op_type}")
+            raise MappingError(
+                f"no operation gives {value.name}, the output {producer.outputs.index(value)} "
+                f"of {producer.op_type}"
+            )
         return Ref(self.operands[value]) if value in self.operands else self.new(value)
 
-    # --- operations -----------------------------------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------
 
     def operation(self, kind: str, inputs: list[int], outputs: list[int]) -> None:
-        """Appends an operation; MappingError when it is not valid, or needs a higher feature level."""
+        """Appends an operation; MappingError when it is not valid, or needs a higher feature
+        level.
+        """
         subgraph, operation = self.subgraph, Operation(kind, inputs, outputs)
         subgraph.operations.append(operation)
-        found = Findings("", "")
-        lifetimes = Lifetimes(subgraph.operands)
-        binding = check_operation(Table(), subgraph, lifetimes, found, operation)
-        for finding in found:
-            if finding.level == "error":
-                raise MappingError(f"{kind}: {finding.message}")
+        found, lifetimes = Findings(subgraph), Lifetimes(subgraph.operands)
+        binding = check_operation(Table(), lifetimes, found, operation)
+        if found.errors:
+            raise MappingError(f"{kind}: {found.errors[0].message}")
         needed = bound_level(binding, subgraph) if binding is not None else 1
         if needed > self.level:
-            raise MappingError(f"{kind} of this kind needs feature level {needed}, the limit is {self.level}", "X206")
-        if self.objects is not None and (reason := self.objects(subgraph, operation, lifetimes)) is not None:
+            raise MappingError(
+                f"{kind} of this kind needs feature level {needed}, the limit is {self.level}",
+                "X206",
+            )
+        if (
+            self.objects is not None
+            and (reason := self.objects(subgraph, operation, lifetimes)) is not None
+        ):
             raise MappingError(reason)
 
     def node(self, node: ir.Node, forced: bool = False) -> None:
-        """The operations of a node, or a note why it has none. Nodes that usually vanish into others are written when `forced`."""
+        """The operations of a node, or a note why it has none.
+
+        Nodes that usually vanish into others are written when `forced`.
+        """
         if node in self.done:
             return
         try:
@@ -195,40 +249,44 @@ class Writer:
             self.enter(self.done, node, True)
 
     def lower(self, node: ir.Node, forced: bool = False) -> None:
-        from converter.formats.nnapi.ops.emit import LAZY, LOWER, Emit, key_of
+        from converter.formats.nnapi.rules import ON_DEMAND
 
-        function = LOWER.get(key_of(node))
-        if function is None:
-            raise MappingError(f"{node.op_type} has no counterpart", "X201")
-        if not forced and (lazy := LAZY.get(key_of(node))) is not None and lazy(node):
+        by_user = ON_DEMAND.get((base_domain(node), node.op_type))
+        if not forced and by_user is not None and by_user(node):
             return
         mark = self.mark()
         self.enter(self.done, node, True)
         if any(dequantised(v) is not None for v in node.inputs):
             try:
-                function(Emit(self, node, quantised=True))
+                self._write(node, quantised=True)
                 return
             except (MappingError, InferenceError):
                 self.undo(mark)
         self.enter(self.done, node, True)
         try:
-            function(Emit(self, node, quantised=False))
-        except (MappingError, InferenceError) as e:  # the latter: a table that would be too large, mostly
+            self._write(node, quantised=False)
+        except (
+            MappingError,
+            InferenceError,
+        ) as e:  # the latter: a table that would be too large, mostly
             self.undo(mark)
             raise e if isinstance(e, MappingError) else MappingError(str(e)) from None
 
     def takes_integers(self, node: ir.Node) -> bool:
         """Whether an operation on the stored integers says this node; tried in a dry run."""
-        from converter.formats.nnapi.ops.emit import LOWER, Emit, key_of
-
-        function = LOWER.get(key_of(node))
-        if function is None or not any(dequantised(v) is not None for v in node.inputs):
+        if not any(dequantised(v) is not None for v in node.inputs):
             return False
         try:
-            function(Emit(self, node, quantised=True))
+            self._write(node, quantised=True)
         except (MappingError, InferenceError):
             return False
         return True
+
+    def _write(self, node: ir.Node, quantised: bool) -> None:
+        from converter.formats.nnapi.rules import TABLE
+        from converter.formats.nnapi.rules.context import TableWriting
+
+        TABLE.lower(TableWriting(node, self, quantised))
 
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
@@ -236,7 +294,11 @@ def dequantised(value: ir.Value | None) -> ir.Node | None:
     node = None if value is None else value.producer()
     if node is not None and node.op_type == "Transpose" and node.inputs[0] is not None:
         node = node.inputs[0].producer()
-    return node if node is not None and node.op_type == "DequantizeLinear" and node.domain == "" else None
+    return (
+        node
+        if node is not None and node.op_type == "DequantizeLinear" and node.domain == ""
+        else None
+    )
 
 
 def parameters(node: ir.Node) -> tuple[Array, Array] | None:
@@ -247,14 +309,29 @@ def parameters(node: ir.Node) -> tuple[Array, Array] | None:
     return None if scale is None or zero is None else (scale, zero.astype(np.int32))
 
 
-_MOVES = {"Gather", "Where", "Identity", "Reshape", "Transpose", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile", "Split", "HashtableLookup"}
+_MOVES = {
+    "Gather",
+    "Where",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Slice",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Expand",
+    "Tile",
+    "Split",
+    "HashtableLookup",
+}
 
 
 def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
-    """Scale and zero point with which the stored integers of a value are written or read; None for plain integers.
+    """Scale and zero point with which the stored integers of a value are written or read; None for
+    plain integers.
 
-    Looked for at the value itself, then through operators that only move integers, at `most` so many values and readers of one; those of which
-    none has any are entered in `plain`.
+    Looked for at the value itself, then through operators that only move integers, at `most` so
+    many values and readers of one; those of which none has any are entered in `plain`.
     """
     seen: set[ir.Value] = set()
     pending = [value]
@@ -270,7 +347,9 @@ def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[floa
             if found is not None and found[0].size == 1:
                 return float(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
         moves = [producer] if producer is not None and producer.op_type in _MOVES else []
-        around = [i for n in moves for i in n.inputs if i is not None] + [o for n in users if n.op_type in _MOVES for o in n.outputs]
+        around = [i for n in moves for i in n.inputs if i is not None] + [
+            o for n in users if n.op_type in _MOVES for o in n.outputs
+        ]
         pending += [o for o in reversed(around) if o.dtype == value.dtype]
     if not pending:
         plain |= seen

@@ -1,0 +1,26 @@
+"""ONNX files of every opset: reading and writing are normalisation, not mapping.
+
+format.py               ONNX as a format
+detect.py               an ONNX file told from other protobufs
+wire.py                 large tensors cut out of a file before it is parsed
+codec.py                bytes to and from ModelProto, weights mapped and streamed
+attributes.py, types.py attributes and types as Python values
+schema.py               what onnx's schemas say about a node
+op.py                   a node of a file on its way into the graph, and the tables that rewrite it
+order.py                nodes in an order in which every name is written before it is read
+lift.py, lower.py       a file's graph to and from the shared graph
+control.py              If, Loop and Scan
+boundary.py             inputs and outputs
+canonical.py            one spelling where ONNX allows several
+canonicalize.py         graphs that a program built, read like a file
+opset_converter/        other opsets than 21
+ai_onnx_ml.py           classical machine learning
+microsoft.py            com.microsoft: the table of its operators
+microsoft_attention.py, microsoft_cache.py, microsoft_blocks.py  attention, its cache, fused
+                                                                 operators
+microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantised operators, weights
+                                                                      and LSTM
+loadable.py             the spelling that onnxruntime loads
+onnxruntime_kernels.py  which types its kernels have
+onnxruntime_legalise.py a graph that those kernels execute
+"""

@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx.codec import Weights
-from converter.mapping.node import MappingError
 
 Attributes = dict[str, Any]
 _A = onnx.AttributeProto
@@ -18,13 +18,17 @@ def decoded(node: onnx.NodeProto, bound: Attributes, weights: Weights) -> Attrib
     """The attributes of a node that are set, by name."""
     if len({a.name for a in node.attribute}) < len(node.attribute):
         raise MappingError(f"{node.op_type} has an attribute twice", code="R105")
-    return {a.name: found for a in node.attribute if (found := decode(a, bound, weights)) is not None}
+    return {
+        a.name: found for a in node.attribute if (found := decode(a, bound, weights)) is not None
+    }
 
 
 def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
-    """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs. None: not set.
+    """Numbers, str, lists of them, onnx_ir tensors; graphs, sparse tensors and types as protobufs.
+    None: not set.
 
-    `bound` are the attributes of the function call around, which a reference (`ref_attr_name`) names.
+    `bound` are the attributes of the function call around, which a reference (`ref_attr_name`)
+    names.
     """
     if not isinstance(a.name, str):  # protobuf hands out bytes for what is no text
         raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", code="R103")
@@ -59,7 +63,13 @@ def _text(a: onnx.AttributeProto, data: bytes) -> str:
 
 def _guess(a: onnx.AttributeProto) -> int:
     """The type of an attribute of IR version 1 or 2, which did not say it."""
-    for field, kind in (("f", _A.FLOAT), ("i", _A.INT), ("s", _A.STRING), ("t", _A.TENSOR), ("g", _A.GRAPH)):
+    for field, kind in (
+        ("f", _A.FLOAT),
+        ("i", _A.INT),
+        ("s", _A.STRING),
+        ("t", _A.TENSOR),
+        ("g", _A.GRAPH),
+    ):
         if a.HasField(field):
             return kind
     return _A.FLOATS if a.floats else _A.STRINGS if a.strings else _A.INTS

@@ -1,4 +1,6 @@
-"""The inputs and outputs of a model: declared types, names as the file spells them, and the model's own metadata."""
+"""The inputs and outputs of a model: declared types, names as the file spells them, and the model's
+own metadata.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,13 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-from converter.diagnostics import Where
-from converter.errors import unreadable
+from converter.errors import Where, unreadable
 from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import set_public_name
 from converter.graph.walk import all_graphs
-from converter.notes import note
+from converter.io.strict_json import note
 
 DEFAULTS = "netconv.defaults"
 
@@ -31,8 +32,12 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
     return value
 
 
-def check_constants(proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], where: Where) -> None:
-    """Initializers that are declared as inputs too are what the declaration says; ReadError R105."""
+def check_constants(
+    proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], where: Where
+) -> None:
+    """Initializers that are declared as inputs too are what the declaration says; ReadError
+    R105.
+    """
     for info in proto.input:
         value = own.get(info.name)
         if value is None:
@@ -41,15 +46,36 @@ def check_constants(proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], 
         shape, declared = shape_of(value), ir.serde.deserialize_type_proto_for_shape(info.type)
         if shape is None or declared is None:
             continue
-        if len(shape) != len(declared) or any(isinstance(d, int) and 0 <= d != s for s, d in zip(shape, declared, strict=True)):
-            raise unreadable("R105", f"the initializer {info.name!r} of the shape {list(shape)} is declared as {list(declared)}", where)
+        if len(shape) != len(declared) or any(
+            isinstance(d, int) and 0 <= d != s for s, d in zip(shape, declared, strict=True)
+        ):
+            raise unreadable(
+                "R105",
+                f"the initializer {info.name!r} of the shape {list(shape)} is declared as "
+                f"{list(declared)}",
+                where,
+            )
 
 
-def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder) -> None:
+def declare_outputs(
+    graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder
+) -> None:
     """Makes values the graph's outputs, under the names that the file gives them."""
-    taken = {v.name for v in (*graph.inputs, *graph.initializers.values(), *outputs, *(o for n in graph for o in n.outputs))}
+    taken = {
+        v.name
+        for v in (
+            *graph.inputs,
+            *graph.initializers.values(),
+            *outputs,
+            *(o for n in graph for o in n.outputs),
+        )
+    }
     bodies = (g for g in all_graphs(graph) if g is not graph)
-    inner = {v.name: v for g in bodies for v in (*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs))}
+    inner = {
+        v.name: v
+        for g in bodies
+        for v in (*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs))
+    }
     for value, info in zip(outputs, proto.output, strict=True):
         before = len(graph.outputs)
         b.output(value)
@@ -60,7 +86,8 @@ def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphP
         if out.name != info.name and "netconv.name" not in out.metadata_props:
             if info.name in taken:
                 set_public_name(out, info.name)
-            else:  # an Identity, now gone, gave its name to the output; or a value of a body has taken it
+            # an Identity, now gone, gave its name to the output; or a value of a body has taken it
+            else:
                 if (held := inner.get(info.name)) is not None:
                     held.name = b.names.fresh(info.name)
                 out.name = info.name
@@ -68,13 +95,19 @@ def declare_outputs(graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphP
 
 
 def check_version(proto: onnx.ModelProto, where: Where) -> None:
-    """Files of a newer version may hold fields that nobody here sees; ReadError R104. Some writers say no version at all."""
+    """Files of a newer version may hold fields that nobody here sees; ReadError R104. Some writers
+    say no version at all.
+    """
     if not 0 <= proto.ir_version <= onnx.IR_VERSION:
-        raise unreadable("R104", f"IR version {proto.ir_version} (1 to {onnx.IR_VERSION} are read)", where)
+        raise unreadable(
+            "R104", f"IR version {proto.ir_version} (1 to {onnx.IR_VERSION} are read)", where
+        )
 
 
 def default_names(proto: onnx.ModelProto) -> set[str]:
-    """The inputs whose initializers are values for when they are not fed. Without our own note, an initializer is a constant."""
+    """The inputs whose initializers are values for when they are not fed. Without our own note, an
+    initializer is a constant.
+    """
     names = note(next((p.value for p in proto.metadata_props if p.key == DEFAULTS), ""), [str])
     return set(names or ()) & {i.name for i in proto.graph.input}
 

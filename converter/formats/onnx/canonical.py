@@ -1,18 +1,21 @@
-"""The canonical form of operators that ONNX lets one spell in several ways: implicit padding, Scan, constants."""
+"""The canonical form of operators that ONNX lets one spell in several ways: implicit padding, Scan,
+constants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
-from converter.mapping.node import MappingError
+from converter.graph.lazy_tensor import lazy
+from converter.graph.windows import halves, same_padding
 
 ROWS = Rows()
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
@@ -20,7 +23,9 @@ _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpP
 
 @ROWS.always(*_WINDOWS)
 def window(op: Op, b: Builder) -> Results:
-    """auto_pad -> pads. A dynamic extent with a stride is padded by an explicit Pad of computed size."""
+    """auto_pad -> pads. A dynamic extent with a stride is padded by an explicit Pad of computed
+    size.
+    """
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
     if mode == "NOTSET" or kernel is None:
@@ -29,23 +34,33 @@ def window(op: Op, b: Builder) -> Results:
     if mode == "VALID":
         op.attrs["pads"] = [0] * (2 * spatial)
         return None
-    strides, dilations = op.attrs.get("strides") or [1] * spatial, op.attrs.get("dilations") or [1] * spatial
+    strides, dilations = (
+        op.attrs.get("strides") or [1] * spatial,
+        op.attrs.get("dilations") or [1] * spatial,
+    )
     sizes = _sizes(op, spatial)
-    totals: list[int | None] = []
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        reach = (k - 1) * d + 1
-        totals.append(max((-(-size // s) - 1) * s + reach - size, 0) if size is not None else reach - 1 if s == 1 else None)
-    if None in totals:
+    windows = list(zip(sizes, kernel, strides, dilations, strict=True))
+    # with a stride of 1 the size does not matter
+    if any(size is None and s != 1 for size, _, s, _ in windows):
         return _pad_at_run_time(op, b, mode, kernel, list(strides), list(dilations))
-    op.attrs["pads"] = _halves([t for t in totals if t is not None], mode == "SAME_UPPER")
+    totals = [same_padding(size or 0, *window) for size, *window in windows]
+    op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     return None
 
 
 def _kernel(op: Op) -> list[int] | None:
     if op.attrs.get("kernel_shape"):
         return list(op.attrs["kernel_shape"])
-    weight = op.input(3 if op.kind == "QLinearConv" else 1) if op.kind not in ("MaxPool", "AveragePool", "LpPool") else None
-    if weight is None or weight.shape is None or not all(isinstance(d, int) for d in list(weight.shape)[2:]):
+    weight = (
+        op.input(3 if op.kind == "QLinearConv" else 1)
+        if op.kind not in ("MaxPool", "AveragePool", "LpPool")
+        else None
+    )
+    if (
+        weight is None
+        or weight.shape is None
+        or not all(isinstance(d, int) for d in list(weight.shape)[2:])
+    ):
         return None
     return [int(d) for d in list(weight.shape)[2:]]  # type: ignore[arg-type]
 
@@ -57,19 +72,25 @@ def _sizes(op: Op, spatial: int) -> list[int | None]:
     return [d if isinstance(d, int) else None for d in list(shape)[2:]]
 
 
-def _halves(totals: Sequence[int], upper: bool) -> list[int]:
-    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
-    return [*small, *large] if upper else [*large, *small]
-
-
-def _pad_at_run_time(op: Op, b: Builder, mode: str, kernel: list[int], strides: list[int], dilations: list[int]) -> Results:
+def _pad_at_run_time(
+    op: Op, b: Builder, mode: str, kernel: list[int], strides: list[int], dilations: list[int]
+) -> Results:
     if op.kind not in ("Conv", "MaxPool", "AveragePool"):
         raise MappingError(f"{op.kind} with auto_pad={mode} needs a static spatial shape")
     x, spatial = op.need(0), len(kernel)
     size = b.op("Shape", x, start=2, end=2 + spatial)
-    stride, reach = np.array(strides, np.int64), np.array([(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)], np.int64)
-    steps = b.op("Sub", b.op("Div", b.op("Add", size, stride - 1), stride), np.ones(spatial, np.int64))
-    total = b.op("Max", b.op("Sub", b.op("Add", b.op("Mul", steps, stride), reach), size), np.zeros(spatial, np.int64))
+    stride, reach = (
+        np.array(strides, np.int64),
+        np.array([(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)], np.int64),
+    )
+    steps = b.op(
+        "Sub", b.op("Div", b.op("Add", size, stride - 1), stride), np.ones(spatial, np.int64)
+    )
+    total = b.op(
+        "Max",
+        b.op("Sub", b.op("Add", b.op("Mul", steps, stride), reach), size),
+        np.zeros(spatial, np.int64),
+    )
     small = b.op("Div", total, np.full(spatial, 2, np.int64))
     large = b.op("Sub", total, small)
     pads = b.op("Concat", *((small, large) if mode == "SAME_UPPER" else (large, small)), axis=0)
@@ -115,7 +136,7 @@ def conv_transpose(op: Op, b: Builder) -> Results:
         extra[i] -= min(total, 0)
         totals.append(max(total, 0))
     op.take("output_shape")
-    op.attrs["pads"] = _halves(totals, mode == "SAME_UPPER")
+    op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     if any(extra):
         op.attrs["output_padding"] = extra
     return None
@@ -138,10 +159,29 @@ def recurrent(op: Op, b: Builder) -> Results:
         if (value := op.input(i)) is not None:
             op.set_input(i, b.op("Transpose", value, perm=[1, 0, 2]))
     y, *last = b.ops(op.kind, *op.inputs, outputs=len(op.outputs), **op.attrs)
-    return [b.op("Transpose", y, perm=[2, 0, 1, 3]), *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last)]
+    return [
+        b.op("Transpose", y, perm=[2, 0, 1, 3]),
+        *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last),
+    ]
 
 
-@ROWS.always(*(f"Reduce{k}" for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")))
+@ROWS.always(
+    *(
+        f"Reduce{k}"
+        for k in (
+            "L1",
+            "L2",
+            "LogSum",
+            "LogSumExp",
+            "Max",
+            "Mean",
+            "Min",
+            "Prod",
+            "Sum",
+            "SumSquare",
+        )
+    )
+)
 def no_axes(op: Op, b: Builder) -> Results:
     """Axes from outside that are known to be none are left out."""
     axes = op.input(1)
@@ -162,7 +202,9 @@ def optional(op: Op, b: Builder) -> Results:
 
 
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
-    """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into a dense one."""
+    """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into
+    a dense one.
+    """
     if len(op.attrs) != 1:
         raise MappingError("Constant needs exactly one attribute", code="R105")
     ((name, value),) = op.attrs.items()
@@ -172,15 +214,24 @@ def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
         return tensor(value)  # type: ignore[no-any-return]
     if name in ("value_string", "value_strings"):
         texts = [value] if name == "value_string" else list(value)
-        return ir.StringTensor([t.encode() for t in texts], shape=ir.Shape([] if name == "value_string" else [len(texts)]))
-    dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+        return ir.StringTensor(
+            [t.encode() for t in texts],
+            shape=ir.Shape([] if name == "value_string" else [len(texts)]),
+        )
+    dtypes = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
     if name not in dtypes:
         raise MappingError(f"Constant has the unknown attribute {name!r}", code="R111")
-    return ir.Tensor(np.array(value, dtypes[name]))
+    return lazy(np.array(value, dtypes[name]))
 
 
 def scan(op: Op, b: Builder, lift_body: Any, length: ir.Value | None = None) -> list[ir.Value]:
-    """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as inputs and returns its outputs.
+    """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as
+    inputs and returns its outputs.
 
     `length` is the number of iterations where not all elements are scanned.
     """
@@ -188,18 +239,31 @@ def scan(op: Op, b: Builder, lift_body: Any, length: ir.Value | None = None) -> 
         return _scan_8(op, b, lift_body)
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])
-    states, scanned = [op.need(i) for i in range(len(op.inputs) - count)], [op.need(i) for i in range(len(op.inputs) - count, len(op.inputs))]
+    states, scanned = (
+        [op.need(i) for i in range(len(op.inputs) - count)],
+        [op.need(i) for i in range(len(op.inputs) - count, len(op.inputs))],
+    )
     results = len(body.output) - len(states)
     if results < 0 or len(body.input) != len(op.inputs) or count < 1 or not scanned:
         raise MappingError("Scan and its body do not fit each other", code="R105")
-    axes_in, axes_out = op.attrs.get("scan_input_axes") or [0] * count, op.attrs.get("scan_output_axes") or [0] * results
-    back_in, back_out = op.attrs.get("scan_input_directions") or [0] * count, op.attrs.get("scan_output_directions") or [0] * results
+    axes_in, axes_out = (
+        op.attrs.get("scan_input_axes") or [0] * count,
+        op.attrs.get("scan_output_axes") or [0] * results,
+    )
+    back_in, back_out = (
+        op.attrs.get("scan_input_directions") or [0] * count,
+        op.attrs.get("scan_output_directions") or [0] * results,
+    )
     trips = length if length is not None else b.op("Squeeze", _extent(b, scanned[0], axes_in[0]))
 
     def inner(loop: Builder, iteration: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         slices = []
         for value, axis, backward in zip(scanned, axes_in, back_in, strict=True):
-            at = loop.op("Sub", loop.op("Sub", trips, np.array(1, np.int64)), iteration) if backward else iteration
+            at = (
+                loop.op("Sub", loop.op("Sub", trips, np.array(1, np.int64)), iteration)
+                if backward
+                else iteration
+            )
             slices.append(loop.op("Gather", value, at, axis=axis))
         return list(lift_body(body, loop, [*carried, *slices]))
 
@@ -227,8 +291,12 @@ def _extent(b: Builder, value: ir.Value, axis: int) -> ir.Value:
     return b.op("Shape", value, start=axis, end=axis + 1)
 
 
-def loop(b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inner: Any) -> list[ir.Value]:
-    """A Loop over `trips` iterations. `inner(builder, iteration, states)` returns the next states and the stacked results."""
+def loop(
+    b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inner: Any
+) -> list[ir.Value]:
+    """A Loop over `trips` iterations. `inner(builder, iteration, states)` returns the next states
+    and the stacked results.
+    """
     body = b.body("scan_body")
     iteration = body.input("iteration", ir.DataType.INT64, [])
     body.input("condition", ir.DataType.BOOL, [])
@@ -239,11 +307,17 @@ def loop(b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inne
         carried.append(formal)
     outputs = inner(body, iteration, carried)
     body.output(body.const(np.array(True), "go_on"), *outputs)
-    return list(b.ops("Loop", trips, np.array(True), *states, outputs=len(states) + results, body=body.graph))
+    return list(
+        b.ops(
+            "Loop", trips, np.array(True), *states, outputs=len(states) + results, body=body.graph
+        )
+    )
 
 
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
-    """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says, zeros behind; an outer Loop does that."""
+    """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says,
+    zeros behind; an outer Loop does that.
+    """
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])
     directions = op.attrs.get("directions") or [0] * count
@@ -261,7 +335,9 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
         inner = Op("Scan", "", 9, parts, newer, list(op.outputs))
         if lengths is None:
             return scan(inner, outer, lift_body)
-        own = outer.op("Gather", outer.op("Cast", lengths, to=int(ir.DataType.INT64)), index, axis=0)
+        own = outer.op(
+            "Gather", outer.op("Cast", lengths, to=int(ir.DataType.INT64)), index, axis=0
+        )
         results = scan(inner, outer, lift_body, own)
         missing = outer.op("Reshape", outer.op("Sub", outer.op("Squeeze", extent), own), [1])
         behind = outer.op("Concat", np.zeros(1, np.int64), missing, axis=0)

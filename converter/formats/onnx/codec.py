@@ -1,7 +1,8 @@
 """ONNX files: bytes to and from ModelProto, weights mapped on reading and streamed on writing.
 
-`read_proto` and `write_proto` are the plain pair (equal messages). `read_onnx` cuts the weights out before protobuf sees the
-file (wire.py) and `Weights` hands them out as views of the mapped file; `write_onnx` splices them back in, one at a time.
+`read_proto` and `write_proto` are the plain pair (equal messages). `read_onnx` cuts the weights out
+before protobuf sees the file (wire.py) and `Weights` hands them out as views of the mapped file;
+`write_onnx` splices them back in, one at a time.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import WriteError, unreadable
-from converter.files import Output, open_side_file
+from converter.errors import Diagnostic, Where, WriteError, unreadable
 from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
-from converter.limits import MOST_AXES
-from converter.mapped import MappedFile
-from converter.pieces import write_array
+from converter.graph.lazy_tensor import LazyTensor, lazy
+from converter.io.chunks import write_array
+from converter.io.files import Output, open_side_file
+from converter.io.limits import MOST_AXES
+from converter.io.mapped_file import MappedFile
 
-INLINE_LIMIT = 1 << 30  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
+INLINE_LIMIT = (
+    1 << 30
+)  # bytes of weights above which they are written beside the model (protobuf itself ends at 2 GiB)
 ALIGNMENT = 64
 _TYPES = {int(t): t for t in ir.DataType if t != ir.DataType.UNDEFINED}
 _STRING = ir.DataType.STRING
@@ -41,7 +44,9 @@ def write_proto(proto: onnx.ModelProto, path: Path) -> None:
     try:
         data = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as e:
-        raise WriteError(Diagnostic("W301", f"the model cannot be serialised: {e}", where=Where(str(path)))) from None
+        raise WriteError(
+            Diagnostic("W301", f"the model cannot be serialised: {e}", where=Where(str(path)))
+        ) from None
     with Output(path) as out, out.open() as f:
         f.write(data)
 
@@ -63,26 +68,38 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
         raise unreadable("R103", f"not a readable ONNX model: {e}", Where(str(path))) from None
     place = _broken_text(proto)
     if place is not None:
-        raise unreadable("R103", "not a readable ONNX model: the text is not UTF-8", Where(str(path), path=place))
+        raise unreadable(
+            "R103", "not a readable ONNX model: the text is not UTF-8", Where(str(path), path=place)
+        )
     return proto
 
 
 def _broken_text(message: Message) -> str | None:
-    """The path of the first text that is not UTF-8, which protobuf hands out as bytes; None when there is none."""
+    """The path of the first text that is not UTF-8, which protobuf hands out as bytes; None when
+    there is none.
+    """
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
-            if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
+            if isinstance(value, bytes) or (
+                not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
+            ):
                 return str(field.name)
         elif field.type == FieldDescriptor.TYPE_MESSAGE:
             for index, inner in enumerate([value] if isinstance(value, Message) else value):
                 place = _broken_text(inner)
                 if place is not None:
-                    return f"{field.name}.{place}" if inner is value else f"{field.name}[{index}].{place}"
+                    return (
+                        f"{field.name}.{place}"
+                        if inner is value
+                        else f"{field.name}[{index}].{place}"
+                    )
     return None
 
 
 class Weights:
-    """The tensors of one file. One map per side file, bounds-checked slices of it, nothing copied."""
+    """The tensors of one file. One map per side file, bounds-checked slices of it, nothing
+    copied.
+    """
 
     def __init__(self, model: Path, file: MappedFile | None = None) -> None:
         self.model = model
@@ -90,20 +107,33 @@ class Weights:
         self._files: dict[str, MappedFile] = {}
 
     def tensor(self, proto: onnx.TensorProto, place: str = "") -> ir.TensorProtocol:
-        """The tensor behind a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107 (outside the folder)."""
+        """The tensor behind a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107
+        (outside the folder).
+        """
         where = Where(str(self.model), path=place or f"initializer {proto.name}")
         dtype, shape = _TYPES.get(proto.data_type), [int(d) for d in proto.dims]
         if dtype is None:
-            raise unreadable("R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where)
+            raise unreadable(
+                "R103", f"the tensor {proto.name!r} has the unknown type {proto.data_type}", where
+            )
         if min(shape, default=0) < 0 or len(shape) > MOST_AXES:
-            raise unreadable("R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where)
+            raise unreadable(
+                "R103", f"the tensor {proto.name!r} has the shape {str(shape)[:200]}", where
+            )
         external = proto.data_location == onnx.TensorProto.EXTERNAL
-        if external + proto.HasField("raw_data") + any(len(getattr(proto, field)) for field in _FIELDS) > 1:
+        if (
+            external
+            + proto.HasField("raw_data")
+            + any(len(getattr(proto, field)) for field in _FIELDS)
+            > 1
+        ):
             raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
         if external:
             return _from_bytes(self._external(proto, where), dtype, shape, proto.name, where)
         if proto.HasField("raw_data"):
-            return _from_bytes(np.frombuffer(proto.raw_data, np.uint8), dtype, shape, proto.name, where)
+            return _from_bytes(
+                np.frombuffer(proto.raw_data, np.uint8), dtype, shape, proto.name, where
+            )
         return _from_fields(proto, dtype, shape, where)
 
     def _external(self, proto: onnx.TensorProto, where: Where) -> np.ndarray:
@@ -113,14 +143,27 @@ class Weights:
             if "location" in entries:
                 raise unreadable("R103", f"the tensor {proto.name!r} holds its values twice", where)
             start, _, size = entries[key].partition(":")
-            if key == FLOATS and proto.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.COMPLEX64):
-                raise unreadable("R103", f"the tensor {proto.name!r} holds its values in a field of another type", where)
+            if key == FLOATS and proto.data_type not in (
+                onnx.TensorProto.FLOAT,
+                onnx.TensorProto.COMPLEX64,
+            ):
+                raise unreadable(
+                    "R103",
+                    f"the tensor {proto.name!r} holds its values in a field of another type",
+                    where,
+                )
             return self._own.slice(int(start), int(size), where)
         try:
-            name, offset, length = entries["location"], int(entries.get("offset", 0)), entries.get("length")
+            name, offset, length = (
+                entries["location"],
+                int(entries.get("offset", 0)),
+                entries.get("length"),
+            )
             count = None if length is None else int(length)
         except (KeyError, ValueError):
-            raise unreadable("R103", "external data without a valid location, offset and length", where) from None
+            raise unreadable(
+                "R103", "external data without a valid location, offset and length", where
+            ) from None
         file = self._file(name, where)
         return file.slice(offset, len(file) - offset if count is None else count, where)
 
@@ -136,43 +179,62 @@ class Weights:
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
 
-def _from_bytes(raw: np.ndarray, dtype: ir.DataType, shape: list[int], name: str, where: Where) -> ir.TensorProtocol:
+def _from_bytes(
+    raw: np.ndarray, dtype: ir.DataType, shape: list[int], name: str, where: Where
+) -> ir.TensorProtocol:
     count = 1
     for d in shape:
         count *= d
     if dtype == _STRING or (count * dtype.bitwidth + 7) // 8 != raw.size:
         raise unreadable("R103", f"{raw.size} bytes do not hold {dtype.name}{shape}", where)
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
-    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+    return LazyTensor(raw if dtype.bitwidth < 8 else raw.view(dtype.numpy()), dtype, shape, name)
 
 
-def _from_fields(proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where) -> ir.TensorProtocol:
+def _from_fields(
+    proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where
+) -> ir.TensorProtocol:
     """A tensor whose values lie in float_data, int32_data, ...: small ones, as writers use them."""
     count = 1
     for d in shape:
         count *= d
     held = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1
-    packed = -(-count * dtype.bitwidth // 8) if dtype != _STRING and dtype.bitwidth < 8 else count * per
+    packed = (
+        -(-count * dtype.bitwidth // 8) if dtype != _STRING and dtype.bitwidth < 8 else count * per
+    )
     if held != packed:
-        raise unreadable("R103", f"the tensor {proto.name!r} holds {held} values for {dtype.name}{shape}", where)
+        raise unreadable(
+            "R103", f"the tensor {proto.name!r} holds {held} values for {dtype.name}{shape}", where
+        )
     if dtype == _STRING:
         return ir.StringTensor(list(proto.string_data), shape=ir.Shape(shape), name=proto.name)
     try:
-        return ir.Tensor(np.array(ir.TensorProtoTensor(proto).numpy()), dtype, name=proto.name)
+        return LazyTensor(np.array(ir.TensorProtoTensor(proto).numpy()), dtype, name=proto.name)
     except (ValueError, TypeError, OverflowError) as e:
         raise unreadable("R103", f"the tensor {proto.name!r}: {e}", where) from None
 
 
-def write_onnx(model: ir.Model, path: Path, *, external: bool | None = None, defaults: Mapping[str, Any] | None = None) -> None:
+def write_onnx(
+    model: ir.Model,
+    path: Path,
+    *,
+    external: bool | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Writes atomically and deterministically; `model` loses its initializers on the way.
 
     `external`: weights in NAME.data beside the model; None: when they exceed INLINE_LIMIT.
-    `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers of the same name, as ONNX has it).
+    `defaults`: values of inputs that need not be fed, by the input's name in the file (initializers
+    of the same name, as ONNX has it).
     """
-    weights: list[tuple[str, ir.TensorProtocol]] = [(n, ir.Tensor(np.asarray(a))) for n, a in (defaults or {}).items()]
-    weights += [(str(v.name), v.const_value) for v in model.graph.initializers.values() if v.const_value is not None]
+    weights: list[tuple[str, ir.TensorProtocol]] = [
+        (n, lazy(np.asarray(a))) for n, a in (defaults or {}).items()
+    ]
+    weights += [
+        (str(v.name), v.const_value)
+        for v in model.graph.initializers.values()
+        if v.const_value is not None
+    ]
     if external is None:
         external = sum(t.nbytes for _, t in weights if t.dtype != _STRING) >= INLINE_LIMIT
     model.graph.initializers.clear()
@@ -180,7 +242,9 @@ def write_onnx(model: ir.Model, path: Path, *, external: bool | None = None, def
     with Output(path) as out:
         if external:
             with out.open(".data") as f:
-                proto.graph.initializer.extend(_put(f, name, tensor, out.path(".data").name) for name, tensor in weights)
+                proto.graph.initializer.extend(
+                    _put(f, name, tensor, out.path(".data").name) for name, tensor in weights
+                )
             weights = []
         with out.open() as f:
             _stream(proto, weights, f)
@@ -192,17 +256,26 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
     f.write(b"\0" * (-f.tell() % ALIGNMENT))
     offset = f.tell()
     length = _write(f, tensor)
-    return reference(name, tensor, {"location": location, "offset": str(offset), "length": str(length)})
+    return reference(
+        name, tensor, {"location": location, "offset": str(offset), "length": str(length)}
+    )
 
 
 def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
     """The tensor's bytes, a large one in pieces."""
-    return f.write(tensor.tobytes()) if tensor.dtype.bitwidth < 8 else write_array(f, tensor.numpy())
+    return (
+        f.write(tensor.tobytes()) if tensor.dtype.bitwidth < 8 else write_array(f, tensor.numpy())
+    )
 
 
 def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:
     """A TensorProto whose bytes are elsewhere."""
-    proto = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy(), data_location=onnx.TensorProto.EXTERNAL)
+    proto = onnx.TensorProto(
+        name=name,
+        data_type=int(tensor.dtype),
+        dims=tensor.shape.numpy(),
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
     for key, text in entries.items():
         proto.external_data.add(key=key, value=text)
     return proto
@@ -214,8 +287,12 @@ def _whole(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
     return proto
 
 
-def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]], f: BinaryIO) -> None:
-    """The model with its weights spliced into the graph's bytes: no second copy of all weights exists at any time."""
+def _stream(
+    proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]], f: BinaryIO
+) -> None:
+    """The model with its weights spliced into the graph's bytes: no second copy of all weights
+    exists at any time.
+    """
     graph = proto.graph.SerializeToString(deterministic=True)
     proto.ClearField("graph")
     heads: list[tuple[bytes, ir.TensorProtocol | None]] = []
@@ -226,7 +303,9 @@ def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]]
             heads.append((header(5, len(body)) + body, None))
             size += len(heads[-1][0])
             continue
-        body = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy()).SerializeToString(deterministic=True)
+        body = onnx.TensorProto(
+            name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy()
+        ).SerializeToString(deterministic=True)
         body += header(9, tensor.nbytes)
         heads.append((header(5, len(body) + tensor.nbytes) + body, tensor))
         size += len(heads[-1][0]) + tensor.nbytes
@@ -239,4 +318,13 @@ def _stream(proto: onnx.ModelProto, weights: list[tuple[str, ir.TensorProtocol]]
             _write(f, weight)
 
 
-__all__ = ["INLINE_LIMIT", "Weights", "read_onnx", "read_proto", "reference", "varint", "write_onnx", "write_proto"]
+__all__ = [
+    "INLINE_LIMIT",
+    "Weights",
+    "read_onnx",
+    "read_proto",
+    "reference",
+    "varint",
+    "write_onnx",
+    "write_proto",
+]

@@ -1,4 +1,6 @@
-"""If, Loop and Scan: their bodies are lifted in the scope of the node that owns them. Scan becomes Loop."""
+"""If, Loop and Scan: their bodies are lifted in the scope of the node that owns them. Scan becomes
+Loop.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx import canonical
 from converter.formats.onnx.op import Op
 from converter.formats.onnx.types import merge_type
@@ -16,7 +19,6 @@ from converter.graph.build import Builder
 from converter.graph.infer import InferenceError
 from converter.graph.shapes import infer_all
 from converter.graph.walk import all_nodes, subgraphs
-from converter.mapping.node import MappingError
 
 if TYPE_CHECKING:
     from converter.formats.onnx.lift import Lifter
@@ -25,7 +27,9 @@ Scope = dict[str, "ir.Value | None"]
 Opsets = Mapping[str, int]
 
 
-def control_flow(lifter: Lifter, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
+def control_flow(
+    lifter: Lifter, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str
+) -> Sequence[ir.Value | None]:
     def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         return lifter.graph(proto, inner, scope, opsets, f"{path}.{op.kind}", inputs)
 
@@ -37,11 +41,15 @@ def control_flow(lifter: Lifter, op: Op, b: Builder, scope: Scope, opsets: Opset
         outputs = write(proto, inner, _formal(lifter, proto, inner, op))
         inner.output(*outputs)
         bodies[name] = inner.graph
-    if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (op.kind == "Loop" and set(bodies) != {"body"}):
+    if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (
+        op.kind == "Loop" and set(bodies) != {"body"}
+    ):
         raise MappingError(f"{op.kind} lacks its body", code="R105")
     if op.kind == "Loop":
         _check_loop(op, bodies["body"])
-        if op.input(1) is None and len(op.inputs) < 3:  # a node ends with its last operand, and Loop has at least two
+        if (
+            op.input(1) is None and len(op.inputs) < 3
+        ):  # a node ends with its last operand, and Loop has at least two
             op.set_input(1, b.const(np.array(True), "condition"))
     return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
 
@@ -55,7 +63,10 @@ def _formal(lifter: Lifter, proto: onnx.GraphProto, inner: Builder, op: Op) -> l
         merge_type(value, info.type)
         actual = given[i] if i < len(given) else None
         if i < 2 and op.kind == "Loop":
-            value.type, value.shape = ir.TensorType(ir.DataType.INT64 if i == 0 else ir.DataType.BOOL), value.shape or ir.Shape([])
+            value.type, value.shape = (
+                ir.TensorType(ir.DataType.INT64 if i == 0 else ir.DataType.BOOL),
+                value.shape or ir.Shape([]),
+            )
         if value.type is None and actual is not None:
             value.type = actual.type
         inner.graph.inputs.append(value)
@@ -65,12 +76,18 @@ def _formal(lifter: Lifter, proto: onnx.GraphProto, inner: Builder, op: Op) -> l
 
 def _check_loop(op: Op, body: ir.Graph) -> None:
     carried = max(len(op.inputs) - 2, 0)
-    if len(body.inputs) != carried + 2 or len(body.outputs) < carried + 1 or len(op.outputs) > len(body.outputs) - 1:
+    if (
+        len(body.inputs) != carried + 2
+        or len(body.outputs) < carried + 1
+        or len(op.outputs) > len(body.outputs) - 1
+    ):
         raise MappingError("Loop and its body do not fit each other", code="R105")
 
 
 def with_sizes(model: ir.Model) -> ir.Model:
-    """States of loops whose bodies do not declare a shape have that of what comes in first, where the body gives it back."""
+    """States of loops whose bodies do not declare a shape have that of what comes in first, where
+    the body gives it back.
+    """
     loops = [n for n in all_nodes(model.graph) if n.op_type == "Loop" and not n.domain]
     if all(v.shape is not None for n in loops for body in subgraphs(n) for v in body.inputs[2:]):
         return model

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# field number -> wire type, from onnx.proto: ir_version, producer_name, producer_version, domain, model_version, doc_string,
-# graph, opset_import, metadata_props, training_info, functions, configuration
+# field number -> wire type, from onnx.proto: ir_version, producer_name, producer_version, domain,
+# model_version, doc_string, graph, opset_import, metadata_props, training_info, functions,
+# configuration
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
 
 
@@ -21,7 +22,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def looks_like_onnx(head: bytes, path: Path) -> bool:
-    """Walks the top-level fields: only ONNX's, with their wire types, and the graph or an opset import among them."""
+    """Walks the top-level fields: only ONNX's, with their wire types, and the graph or an opset
+    import among them.
+    """
     size, at, seen = path.stat().st_size, 0, set()
     try:
         with open(path, "rb") as f:

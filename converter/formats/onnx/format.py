@@ -1,4 +1,6 @@
-"""The ONNX format: the shared graph's own form, so reading and writing are normalisation, not mapping."""
+"""The ONNX format: the shared graph's own form, so reading and writing are normalisation, not
+mapping.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
-    from converter.diagnostics import Diagnostic
-    from converter.model import Model
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -19,20 +21,25 @@ def sniff(head: bytes, path: Path) -> bool:
     return looks_like_onnx(head, path)
 
 
-def read(path: Path, weights: Path | None) -> Model:
+def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.onnx.codec import read_onnx
     from converter.formats.onnx.lift import lift
 
     return lift(*read_onnx(path))
 
 
-def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.onnx.codec import write_onnx
     from converter.formats.onnx.lower import default_values, lower
 
     notes: list[Diagnostic] = []
     lowered = lower(model, flavour, notes)
-    write_onnx(lowered, path, external=True if "external" in flavour.options else None, defaults=default_values(model, lowered))
+    write_onnx(
+        lowered,
+        path,
+        external=True if "external" in flavour.options else None,
+        defaults=default_values(model, lowered),
+    )
     return notes
 
 
@@ -46,12 +53,14 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 def kinds() -> Mapping[str, str]:
     import onnx.defs
 
-    return {s.name: s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated}
+    return {
+        s.name: s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated
+    }
 
 
 def side_names(path: Path) -> list[str]:
     from converter.formats.onnx.wire import locations
-    from converter.mapped import MappedFile
+    from converter.io.mapped_file import MappedFile
 
     return sorted(locations(MappedFile(path).bytes))
 
@@ -67,9 +76,19 @@ FORMAT = Format(
     kinds=kinds,
     side_names=side_names,
     options=(
-        Option("opset", "the ai.onnx opset to write, 13 to the newest that the onnx package knows", values=("N",), default="21"),
-        Option("external", "weights in NAME.data beside the model, whatever their size (from 1 GiB on they always are)"),
+        Option(
+            "opset",
+            "the ai.onnx opset to write, 13 to the newest that the onnx package knows",
+            values=("N",),
+            default="21",
+        ),
+        Option(
+            "external",
+            "weights in NAME.data beside the model, whatever their size (from 1 GiB on they "
+            "always are)",
+        ),
     ),
-    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
+    versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and "
+    "ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
     engine=lambda path: "onnxruntime",
 )

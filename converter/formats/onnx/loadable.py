@@ -1,7 +1,9 @@
-"""The spelling that onnxruntime, the engine that ONNX files are for, loads with its default options. The meaning stays.
+"""The spelling that onnxruntime, the engine that ONNX files are for, loads with its default
+options. The meaning stays.
 
-What it has no kernel for is computed between Casts or by other operators (engines/legalise.py), but for operators that an
-ONNX file came with: these stay as they are. Quantised operators are spelled so that its optimiser gets along with them.
+What it has no kernel for is computed between Casts or by other operators
+(formats/onnx/onnxruntime_legalise.py), but for operators that an ONNX file came with: these stay as
+they are. Quantised operators are spelled so that its optimiser gets along with them.
 """
 
 from __future__ import annotations
@@ -11,26 +13,48 @@ from collections import deque
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
-from converter.engines.legalise import inlined, legalise_node, narrowed
+from converter.errors import Diagnostic, Where
+from converter.formats.onnx.onnxruntime_legalise import inlined, legalise_node, narrowed
 from converter.graph.build import builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, take_over
-from converter.passes.decompose import DECOMPOSITIONS
+from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
 
 OUTPUT_TYPE = 21  # the opset from which QuantizeLinear names the type of its output
-# other opsets had another Mod and other ways to name no axis: what the file came with may be loaded where opset 21's is not
-_OTHER_OPSETS = frozenset({"Mod", *(f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"))})
+# other opsets had another Mod and other ways to name no axis: what the file came with may be loaded
+# where opset 21's is not
+_OTHER_OPSETS = frozenset(
+    {
+        "Mod",
+        *(
+            f"Reduce{kind}"
+            for kind in (
+                "L1",
+                "L2",
+                "LogSum",
+                "LogSumExp",
+                "Max",
+                "Mean",
+                "Min",
+                "Prod",
+                "Sum",
+                "SumSquare",
+            )
+        ),
+    }
+)
 APART = "__"  # between an extension operator's name and the hash of its body
 # the operators over which onnxruntime's optimiser carries a DequantizeLinear along
 _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None = None) -> None:
-    """Rewrites a graph and its sub-graphs in place. `notes` hear of what is computed in a narrower type."""
+    """Rewrites a graph and its sub-graphs in place. `notes` hear of what is computed in a narrower
+    type.
+    """
     for inner in list(all_graphs(graph)):
         for node in list(inner):
             if node.domain:
@@ -39,19 +63,34 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
                 _QUANTISED[node.op_type](node, names)
             if node.graph is not None and not _came_so(node) and not inlined(node.op_type):
                 if notes is not None and (types := narrowed(node)):
-                    where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
-                    notes.append(Diagnostic("X205", f"{node.op_type} of {types} has no kernel in onnxruntime", level="warning", where=where))
+                    where = Where(
+                        layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type
+                    )
+                    notes.append(
+                        Diagnostic(
+                            "X205",
+                            f"{node.op_type} of {types} has no kernel in onnxruntime",
+                            level="warning",
+                            where=where,
+                        )
+                    )
                 legalise_node(node, names)
 
 
 def _came_so(node: ir.Node) -> bool:
     """Whether an ONNX file was read with this very operator."""
     source = node.metadata_props
-    return node.op_type not in _OTHER_OPSETS and source.get("netconv.format") == "onnx" and source.get("netconv.type") == node.op_type
+    return (
+        node.op_type not in _OTHER_OPSETS
+        and source.get("netconv.format") == "onnx"
+        and source.get("netconv.type") == node.op_type
+    )
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantised AveragePool knows no dilations, and is made with those that the operator has: ones are left out."""
+    """onnxruntime's quantised AveragePool knows no dilations, and is made with those that the
+    operator has: ones are left out.
+    """
     if "dilations" not in node.attributes:
         return
     if set(node.attributes["dilations"].as_ints()) <= {1}:
@@ -61,25 +100,43 @@ def _average_pool(node: ir.Node, names: Names) -> None:
 
 
 def _quantise(node: ir.Node, names: Names) -> None:
-    """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it forgets the other."""
+    """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
+    forgets the other.
+    """
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         node.attributes.pop("output_dtype", None)
 
 
 def _dequantise(node: ir.Node, names: Names) -> None:
-    """The zero point that is implied, 0: without one, what the optimiser quantises anew are unsigned bytes."""
+    """The zero point that is implied, 0: without one, what the optimiser quantises anew are
+    unsigned bytes.
+    """
     stored, scale = node.inputs[:2]
-    if stored is None or scale is None or stored.dtype not in _NEED_POINT or (len(node.inputs) > 2 and node.inputs[2] is not None):
+    if (
+        stored is None
+        or scale is None
+        or stored.dtype not in _NEED_POINT
+        or (len(node.inputs) > 2 and node.inputs[2] is not None)
+    ):
         return
     b, shape = builder_before(node, names), shape_of(scale)
     zero = np.zeros((), stored.dtype.numpy())
     node.resize_inputs(3)
-    node.replace_input_with(2, b.op("Expand", b.const(zero), b.op("Shape", scale)) if shape is None else b.const(np.broadcast_to(zero, shape)))
+    node.replace_input_with(
+        2,
+        b.op("Expand", b.const(zero), b.op("Shape", scale))
+        if shape is None
+        else b.const(np.broadcast_to(zero, shape)),
+    )
 
 
 _T = ir.DataType
 _NEED_POINT = (_T.INT8, _T.INT16, _T.UINT16, _T.INT4, _T.UINT4)
-_QUANTISED = {"AveragePool": _average_pool, "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise}
+_QUANTISED = {
+    "AveragePool": _average_pool,
+    "DequantizeLinear": _dequantise,
+    "QuantizeLinear": _quantise,
+}
 
 
 def _dequantised(value: ir.Value | None) -> bool:
@@ -88,26 +145,38 @@ def _dequantised(value: ir.Value | None) -> bool:
 
 
 def pair_int8(model: ir.Model, names: Names) -> None:
-    """A pair of QuantizeLinear and DequantizeLinear behind what moves dequantised bytes, in place; the numbers are on its grid already.
+    """A pair of QuantizeLinear and DequantizeLinear behind what moves dequantised bytes, in place;
+    the numbers are on its grid already.
 
     before:  DequantizeLinear (int8) -> Transpose -> Conv
     after:   DequantizeLinear (int8) -> Transpose -> QuantizeLinear -> DequantizeLinear -> Conv
 
-    onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the zero point that it gives it later.
+    onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the
+    zero point that it gives it later.
     """
-    for node in [n for n in all_nodes(model.graph) if can_expand(n) and any(_int8(v) for v in n.inputs)]:
+    for node in [
+        n for n in all_nodes(model.graph) if can_expand(n) and any(_int8(v) for v in n.inputs)
+    ]:
         expand(node, names)  # its definition may begin with an operator that moves
-    queue = deque(n for n in all_nodes(model.graph) if n.op_type == "DequantizeLinear" and _int8(n.outputs[0]))
+    queue = deque(
+        n for n in all_nodes(model.graph) if n.op_type == "DequantizeLinear" and _int8(n.outputs[0])
+    )
     while queue:
         source = queue.popleft()
-        movers = {u.node: None for u in source.outputs[0].uses() if u.node.op_type in _CARRIED_OVER and u.node.domain == "" and u.idx == 0}
+        movers = {
+            u.node: None
+            for u in source.outputs[0].uses()
+            if u.node.op_type in _CARRIED_OVER and u.node.domain == "" and u.idx == 0
+        }
         for mover in movers:
             if mover.graph is source.graph and (made := _pair(mover, source, names)) is not None:
                 queue.append(made)
 
 
 def name_apart(model: ir.Model) -> None:
-    """Functions of one name and several overloads, of which old releases of onnxruntime see one: all but the first get names of their own, in place."""
+    """Functions of one name and several overloads, of which old releases of onnxruntime see one:
+    all but the first get names of their own, in place.
+    """
     first: dict[tuple[str, str], str] = {}
     for domain, name, overload in sorted(model.functions):
         first.setdefault((domain, name), overload)
@@ -122,28 +191,52 @@ def name_apart(model: ir.Model) -> None:
 
 
 def _int8(value: ir.Value | None) -> bool:
-    """Whether a value is made of signed bytes, that are no weights, by one scale and a zero point."""
+    """Whether a value is made of signed bytes, that are no weights, by one scale and a zero
+    point.
+    """
     node = None if value is None else value.producer()
     if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) < 3:
         return False
     stored, scale, zero = node.inputs
     if stored is None or scale is None or zero is None:
         return False
-    return stored.dtype == ir.DataType.INT8 and constant(stored) is None and shape_of(scale) in ((), (1,))
+    return (
+        stored.dtype == ir.DataType.INT8
+        and constant(stored) is None
+        and shape_of(scale) in ((), (1,))
+    )
 
 
 def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
     """The new DequantizeLinear; None where nothing but QuantizeLinear reads the result."""
     moved, graph = mover.outputs[0], mover.graph
     assert isinstance(graph, ir.Graph)
-    if not moved.is_graph_output() and all(u.node.op_type == "QuantizeLinear" and u.idx == 0 for u in moved.uses()):
+    if not moved.is_graph_output() and all(
+        u.node.op_type == "QuantizeLinear" and u.idx == 0 for u in moved.uses()
+    ):
         return None
     origin = {k: v for k, v in mover.metadata_props.items() if k.startswith("netconv.")}
-    quantise = ir.Node("", "QuantizeLinear", [None, *source.inputs[1:3]], num_outputs=1, metadata_props=dict(origin))
+    quantise = ir.Node(
+        "",
+        "QuantizeLinear",
+        [None, *source.inputs[1:3]],
+        num_outputs=1,
+        metadata_props=dict(origin),
+    )
     stored = quantise.outputs[0]
-    dequantise = ir.Node("", "DequantizeLinear", [stored, *source.inputs[1:3]], num_outputs=1, metadata_props=dict(origin))
+    dequantise = ir.Node(
+        "",
+        "DequantizeLinear",
+        [stored, *source.inputs[1:3]],
+        num_outputs=1,
+        metadata_props=dict(origin),
+    )
     real = dequantise.outputs[0]
-    stored.name, stored.type, stored.shape = names.fresh(f"{moved.name}_stored"), ir.TensorType(ir.DataType.INT8), moved.shape
+    stored.name, stored.type, stored.shape = (
+        names.fresh(f"{moved.name}_stored"),
+        ir.TensorType(ir.DataType.INT8),
+        moved.shape,
+    )
     real.type, real.shape = moved.type, moved.shape
     take_over(moved, real)
     quantise.replace_input_with(0, moved)

@@ -1,4 +1,6 @@
-"""The canonical graph -> an ONNX model that stands by itself: extension operators carry their definition as functions."""
+"""The canonical graph -> an ONNX model that stands by itself: extension operators carry their
+definition as functions.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +12,29 @@ import onnx.defs
 import onnx.helper
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UnsupportedError, UsageError
-from converter.format import Flavour
+from converter.errors import Diagnostic, MappingError, UnsupportedError, UsageError, Where
+from converter.formats.format import Flavour
 from converter.formats.onnx.boundary import DEFAULTS
-from converter.formats.onnx.downgrade import form, respell
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
-from converter.formats.onnx.older import REWRITES, bytes_for_nibbles
+from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
+from converter.formats.onnx.opset_converter.downgrade import form, respell
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
 from converter.graph.names import Names, public_name, set_public_name, tell_nodes_apart
+from converter.graph.network import Network
 from converter.graph.walk import all_graphs, all_nodes
-from converter.mapping.node import MappingError
-from converter.model import Model
 from converter.passes.legalise import legalise
-from converter.passes.widen import Signature, parameter, parameters, takes, widen
+from converter.passes.promote_types import Signature, parameter, parameters, promote_types, takes
 
 OLDEST = 13
 NEWEST = onnx.defs.onnx_opset_version()
 
 
-def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
-    """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot express."""
+def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
+    """A model of the wanted opset. UnsupportedError X206 names every operator that it cannot
+    express.
+    """
     version = _version(flavour)
     clone = model.ir.clone()
     names = Names(clone)
@@ -48,13 +50,26 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model:
     for node in all_nodes(clone.graph):
         if node.domain == EXTENSION_DOMAIN and not can_expand(node):
             where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
-            notes.append(Diagnostic("X208", f"{node.op_type} is written without a definition", level="warning", where=where))
+            notes.append(
+                Diagnostic(
+                    "X208",
+                    f"{node.op_type} is written without a definition",
+                    level="warning",
+                    where=where,
+                )
+            )
     return clone
 
 
-def default_values(model: Model, lowered: ir.Model) -> dict[str, Any]:
-    """Values of inputs that need not be fed, by their names in the file; the metadata tells a reader that they are no constants."""
-    given = {str(v.name): model.interface["defaults"][public_name(v)] for v in lowered.graph.inputs if public_name(v) in model.interface.get("defaults", {})}
+def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
+    """Values of inputs that need not be fed, by their names in the file; the metadata tells a
+    reader that they are no constants.
+    """
+    given = {
+        str(v.name): model.interface["defaults"][public_name(v)]
+        for v in lowered.graph.inputs
+        if public_name(v) in model.interface.get("defaults", {})
+    }
     lowered.metadata_props.pop(DEFAULTS, None)
     if given:
         lowered.metadata_props[DEFAULTS] = json.dumps(sorted(given))
@@ -64,13 +79,23 @@ def default_values(model: Model, lowered: ir.Model) -> dict[str, Any]:
 def _version(flavour: Flavour) -> int:
     text = flavour.options.get("opset", str(OPSET))
     if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:
-        raise UsageError(Diagnostic("U501", f"opset={text!r} is not an opset that can be written", help=f"{OLDEST} to {NEWEST}"))
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"opset={text!r} is not an opset that can be written",
+                help=f"{OLDEST} to {NEWEST}",
+            )
+        )
     return int(text)
 
 
 def _public_names(model: ir.Model) -> None:
     """Inputs and outputs under their foreign names, where no other value has them."""
-    taken = {v.name for g in all_graphs(model.graph) for v in [*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs)]}
+    taken = {
+        v.name
+        for g in all_graphs(model.graph)
+        for v in [*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs)]
+    }
     for value in [*model.graph.inputs, *model.graph.outputs]:
         wished = public_name(value)
         if wished != value.name and wished not in taken:
@@ -93,7 +118,11 @@ def _respell(model: ir.Model, version: int) -> None:
     if version > OPSET:
         pair_int8(model, names)
     problems = [
-        Diagnostic("X206", reason, where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type))
+        Diagnostic(
+            "X206",
+            reason,
+            where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type),
+        )
         for n in all_nodes(model.graph)
         if (reason := _reason(n, version) or _wrong_type(n, version))
     ]
@@ -108,7 +137,9 @@ def _respell(model: ir.Model, version: int) -> None:
         for domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
             if not any(n.domain == domain for n in graph):
                 graph.opset_imports.pop(domain, None)
-    model.ir_version = max(IR_VERSION, onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", version)]))
+    model.ir_version = max(
+        IR_VERSION, onnx.helper.find_min_ir_version_for([onnx.helper.make_opsetid("", version)])
+    )
 
 
 def _reason(node: ir.Node, version: int) -> str:
@@ -123,10 +154,20 @@ def _reason(node: ir.Node, version: int) -> str:
 
 
 def _signature(schema: Any) -> Signature:
-    return {c.type_param_str: {t for s in c.allowed_type_strs if (t := _TYPES.get(s)) is not None} for c in schema.type_constraints}
+    return {
+        c.type_param_str: {t for s in c.allowed_type_strs if (t := _TYPES.get(s)) is not None}
+        for c in schema.type_constraints
+    }
 
 
-_NAMES = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}
+_NAMES = {
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "FLOAT16": "float16",
+    "BFLOAT16": "bfloat16",
+    "BOOL": "bool",
+    "STRING": "string",
+}
 _SPELT = {t: f"tensor({_NAMES.get(t.name, t.name.lower())})" for t in ir.DataType}
 _TYPES = {text: t for t, text in _SPELT.items()}
 
@@ -137,8 +178,15 @@ def _wrong_type(node: ir.Node, version: int) -> str:
     schema: Any = onnx.defs.get_schema(node.op_type, version)
     types = parameters(node, schema)
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
-    allowed |= {f.type_str: list(f.types) for f in schema.inputs if "(" in f.type_str}  # a type by itself, not a parameter
-    others = [t for i, v in enumerate(node.inputs) if v is not None and (t := _text(v.type)) not in allowed.get(parameter(schema.inputs, i), [t])]
+    allowed |= {
+        f.type_str: list(f.types) for f in schema.inputs if "(" in f.type_str
+    }  # a type by itself, not a parameter
+    others = [
+        t
+        for i, v in enumerate(node.inputs)
+        if v is not None
+        and (t := _text(v.type)) not in allowed.get(parameter(schema.inputs, i), [t])
+    ]
     if takes(_signature(schema), types) and not others:
         return ""
     return f"{node.op_type} of opset {version} does not take {', '.join(sorted({t.name for t in types.values()})) or others[0]}"
@@ -154,6 +202,10 @@ def _text(type_: Any) -> str:
 def _widen(model: ir.Model, version: int, names: Names) -> None:
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
-            if node.op_type != "Cast" and _reason(node, version) == "" and _wrong_type(node, version):
+            if (
+                node.op_type != "Cast"
+                and _reason(node, version) == ""
+                and _wrong_type(node, version)
+            ):
                 schema: Any = onnx.defs.get_schema(node.op_type, version)
-                widen(node, [_signature(schema)], names, schema)
+                promote_types(node, [_signature(schema)], names, schema)

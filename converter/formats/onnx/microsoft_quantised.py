@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx.canonical import ROWS as CANONICAL
 from converter.formats.onnx.microsoft import ROWS
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 
 def _real(op: Op, b: Builder, index: int) -> ir.Value:
@@ -23,7 +24,9 @@ def _real(op: Op, b: Builder, index: int) -> ir.Value:
 
 def _stored(op: Op, b: Builder, y: ir.Value, scale: int) -> ir.Value:
     zero = op.input(scale + 1)
-    return b.op("QuantizeLinear", y, op.need(scale), zero if zero is not None else np.array(0, np.uint8))
+    return b.op(
+        "QuantizeLinear", y, op.need(scale), zero if zero is not None else np.array(0, np.uint8)
+    )
 
 
 def _binary(kind: str) -> Callable[[Op, Builder], Results]:
@@ -73,7 +76,17 @@ def concat(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearReduceMean")
 def reduce_mean(op: Op, b: Builder) -> Results:
-    return _stored(op, b, b.op("ReduceMean", _real(op, b, 0), op.attrs.get("axes"), keepdims=op.attrs.get("keepdims", 1)), 3)
+    return _stored(
+        op,
+        b,
+        b.op(
+            "ReduceMean",
+            _real(op, b, 0),
+            op.attrs.get("axes"),
+            keepdims=op.attrs.get("keepdims", 1),
+        ),
+        3,
+    )
 
 
 @ROWS.always("QLinearWhere")
@@ -83,10 +96,19 @@ def where(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QGemm")
 def gemm(op: Op, b: Builder) -> Results:
-    """(A, B with scale and zero point each, C int32 in units of scaleA * scaleB, scale and zero point of the result)"""
+    """(A, B with scale and zero point each, C int32 in units of scaleA * scaleB, scale and zero
+    point of the result)
+    """
     a, w = _real(op, b, 0), columns(op, b, 3, 4, 5, op.attrs.get("transB", 0))
     alpha = op.attrs.get("alpha", 1.0)
-    y = b.op("Gemm", a, w, transA=op.attrs.get("transA", 0), transB=op.attrs.get("transB", 0), alpha=alpha)
+    y = b.op(
+        "Gemm",
+        a,
+        w,
+        transA=op.attrs.get("transA", 0),
+        transB=op.attrs.get("transB", 0),
+        alpha=alpha,
+    )
     if op.input(6) is not None:
         unit = b.op("Mul", b.op("Mul", op.need(1), op.need(4)), b.like(op.need(1), alpha))
         y = b.op("Add", y, b.op("Mul", b.op("Cast", op.need(6), to=ir.DataType.FLOAT), unit))
@@ -99,15 +121,29 @@ def columns(op: Op, b: Builder, index: int, scale: int, zero: int, transposed: i
     axis = (0 if transposed else op.rank(index) - 1) if per_column else 1
     s, z = op.need(scale), op.input(zero)
     if not per_column and rank_of(s) == 1:
-        s, z = b.op("Reshape", s, np.zeros(0, np.int64)), None if z is None else b.op("Reshape", z, np.zeros(0, np.int64))
+        s, z = (
+            b.op("Reshape", s, np.zeros(0, np.int64)),
+            None if z is None else b.op("Reshape", z, np.zeros(0, np.int64)),
+        )
     return b.op("DequantizeLinear", op.need(index), s, z, axis=axis)
 
 
-def product(b: Builder, quantised: Sequence[ir.Value | None], weight: ir.Value, w_scale: ir.Value, w_zero: ir.Value | None) -> ir.Value:
-    """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or one for each column: whole numbers up to the scales."""
+def product(
+    b: Builder,
+    quantised: Sequence[ir.Value | None],
+    weight: ir.Value,
+    w_scale: ir.Value,
+    w_zero: ir.Value | None,
+) -> ir.Value:
+    """(bytes, their scale and zero point) times a matrix of bytes with one scale and zero point, or
+    one for each column: whole numbers up to the scales.
+    """
     x, scale, zero = quantised
     one = rank_of(w_scale) == 1 and shape_of(w_scale) == (1,)
-    factor, point = (v if v is None or not one else b.op("Reshape", v, np.zeros(0, np.int64)) for v in (w_scale, w_zero))
+    factor, point = (
+        v if v is None or not one else b.op("Reshape", v, np.zeros(0, np.int64))
+        for v in (w_scale, w_zero)
+    )
     total = b.op("Cast", b.op("MatMulInteger", x, weight, zero, point), to=int(ir.DataType.FLOAT))
     return b.op("Mul", total, b.op("Mul", scale, factor))
 
@@ -115,7 +151,13 @@ def product(b: Builder, quantised: Sequence[ir.Value | None], weight: ir.Value, 
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
     """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
-    y = product(b, b.ops("DynamicQuantizeLinear", op.need(0), outputs=3), op.need(1), op.need(2), op.input(3))
+    y = product(
+        b,
+        b.ops("DynamicQuantizeLinear", op.need(0), outputs=3),
+        op.need(1),
+        op.need(2),
+        op.input(3),
+    )
     return y if op.input(4) is None else b.op("Add", y, op.need(4))
 
 
@@ -128,10 +170,14 @@ def matmul_integer_to_float(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MatMulNBits")
 def matmul_n_bits(op: Op, b: Builder) -> Results:
-    """A [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and zero point for each block of K."""
+    """A [.., K] times B [N, blocks, bytes] of 2, 4 or 8 bit, low bits first, one scale and zero
+    point for each block of K.
+    """
     if op.input(4) is not None:
         raise MappingError("MatMulNBits with group indices is not supported")
-    k, n, bits, block = (int(op.attrs.get(a, d)) for a, d in (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0)))
+    k, n, bits, block = (
+        int(op.attrs.get(a, d)) for a, d in (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))
+    )
     if bits not in (2, 4, 8):
         raise MappingError(f"MatMulNBits of {bits} bits is not supported")
     blocks = -(-k // block)
@@ -140,13 +186,32 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
         centred = b.op(
-            "Sub", b.op("Cast", b.const(_numbers(op.constant(1), bits, [n, blocks, block]), "weight"), to=scales.dtype), b.op("Reshape", zero, [n, blocks, 1])
+            "Sub",
+            b.op(
+                "Cast",
+                b.const(_numbers(op.constant(1), bits, [n, blocks, block]), "weight"),
+                to=scales.dtype,
+            ),
+            b.op("Reshape", zero, [n, blocks, 1]),
         )
-        real = b.op("Reshape", b.op("Mul", centred, b.op("Unsqueeze", scales, [2])), [n, blocks * block])
+        real = b.op(
+            "Reshape", b.op("Mul", centred, b.op("Unsqueeze", scales, [2])), [n, blocks * block]
+        )
     else:
-        points = np.full((n, blocks), 1 << (bits - 1), np.uint8) if zero is None else unpack(op.constant(3).reshape(n, -1), bits)[:, :blocks]
+        points = (
+            np.full((n, blocks), 1 << (bits - 1), np.uint8)
+            if zero is None
+            else unpack(op.constant(3).reshape(n, -1), bits)[:, :blocks]
+        )
         weights = b.const(_numbers(op.constant(1), bits, [n, blocks * block]), "weight")
-        real = b.op("DequantizeLinear", weights, scales, b.const(_packed(points, dtype)), axis=1, block_size=block)
+        real = b.op(
+            "DequantizeLinear",
+            weights,
+            scales,
+            b.const(_packed(points, dtype)),
+            axis=1,
+            block_size=block,
+        )
     if blocks * block != k:
         real = b.op("Slice", real, [0], [k], [1])
     y = b.op("MatMul", op.need(0), b.op("Transpose", real, perm=[1, 0]))
@@ -162,11 +227,13 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
-    """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs them too."""
+    """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs
+    them too.
+    """
     if bits == 4:
-        return ir.PackedTensor(data.reshape(-1), ir.DataType.UINT4, shape=ir.Shape(shape))
-    return ir.Tensor(unpack(data.reshape(shape[0], -1), bits).reshape(shape), ir.DataType.UINT8)
+        return LazyTensor(data, ir.DataType.UINT4, shape)
+    return LazyTensor(unpack(data.reshape(shape[0], -1), bits).reshape(shape), ir.DataType.UINT8)
 
 
 def _packed(data: np.ndarray, dtype: ir.DataType) -> ir.TensorProtocol:
-    return ir.Tensor(np.ascontiguousarray(data).astype(dtype.numpy()), dtype)
+    return LazyTensor(np.ascontiguousarray(data).astype(dtype.numpy()), dtype)

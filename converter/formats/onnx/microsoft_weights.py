@@ -5,17 +5,35 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization
 from converter.formats.onnx.microsoft_attention import attention
 from converter.formats.onnx.microsoft_quantised import columns, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.mapping.node import MappingError
+from converter.graph.lazy_tensor import LazyTensor
 
-# the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and quantiles of the normal distribution
+# the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and
+# quantiles of the normal distribution
 _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
-_NF4_BELOW = (-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495)
-_NF4_ABOVE = (0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023)
+_NF4_BELOW = (
+    -1,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+)
+_NF4_ABOVE = (
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+)
 _NF4 = np.array([*_NF4_BELOW, 0, *_NF4_ABOVE, 1], np.float32)
 
 
@@ -30,15 +48,30 @@ def q_attention(op: Op, b: Builder) -> Results:
 @ROWS.always("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
     """The tables, gamma and beta with one scale and zero point each."""
-    tables = [b.op("DequantizeLinear", op.need(i), op.need(i + 6), op.input(i + 11)) if op.input(i) is not None else None for i in range(2, 7)]
+    tables = [
+        b.op("DequantizeLinear", op.need(i), op.need(i + 6), op.input(i + 11))
+        if op.input(i) is not None
+        else None
+        for i in range(2, 7)
+    ]
     return embed_layer_normalization(
-        Op("EmbedLayerNormalization", op.domain, op.version, [op.need(0), op.input(1), *tables, op.input(7)], op.attrs, op.outputs), b
+        Op(
+            "EmbedLayerNormalization",
+            op.domain,
+            op.version,
+            [op.need(0), op.input(1), *tables, op.input(7)],
+            op.attrs,
+            op.outputs,
+        ),
+        b,
     )
 
 
 @ROWS.always("GatherBlockQuantized")
 def gather_block_quantized(op: Op, b: Builder) -> Results:
-    """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one first, where `bits` is 4."""
+    """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one
+    first, where `bits` is 4.
+    """
     rank, bits = op.rank(0), int(op.attrs.get("bits", 4))
     axis, block = int(op.attrs.get("quantize_axis", 1)) % rank, int(op.attrs.get("block_size", 128))
     table, zero = op.need(0), op.input(3)
@@ -47,17 +80,31 @@ def gather_block_quantized(op: Op, b: Builder) -> Results:
             table = b.const(_four(op.constant(0)), "table")
             zero = None if zero is None else b.const(_four(op.constant(3), op.shape(2)[-1]))
         if zero is None:
-            zero = b.const(ir.Tensor(np.full(op.shape(2), 1 << (bits - 1)).astype(table.dtype.numpy()), table.dtype))  # type: ignore[union-attr]
-    return b.op("Gather", b.op("DequantizeLinear", table, op.need(2), zero, axis=axis, block_size=block), op.need(1), axis=op.attrs.get("gather_axis", 0))
+            zero = b.const(
+                LazyTensor(
+                    np.full(op.shape(2), 1 << (bits - 1)).astype(table.dtype.numpy()),  # type: ignore[union-attr]
+                    table.dtype,
+                )
+            )
+    return b.op(
+        "Gather",
+        b.op("DequantizeLinear", table, op.need(2), zero, axis=axis, block_size=block),
+        op.need(1),
+        axis=op.attrs.get("gather_axis", 0),
+    )
 
 
 def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
-    return ir.Tensor(unpack(data, 4)[..., :count].astype(ir.DataType.UINT4.numpy()), ir.DataType.UINT4)
+    return LazyTensor(
+        unpack(data, 4)[..., :count].astype(ir.DataType.UINT4.numpy()), ir.DataType.UINT4
+    )
 
 
 @ROWS.always("MatMulBnb4")
 def matmul_bnb4(op: Op, b: Builder) -> Results:
-    """A [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the largest number of their block."""
+    """A [.., K] times the transpose of [N, K] codes, the high one of a byte first, times the
+    largest number of their block.
+    """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
     packed = op.constant(1).reshape(-1)
     codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[: n * k]

@@ -1,4 +1,6 @@
-"""A node as an ONNX file has it, between the protobuf and the canonical graph, and the tables that rewrite it."""
+"""A node as an ONNX file has it, between the protobuf and the canonical graph, and the tables that
+rewrite it.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,18 @@ from typing import Any, NoReturn
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.mapping.node import MappingError
 
 Results = ir.Value | Sequence[ir.Value | None] | None
 
 
 @dataclass
 class Op:
-    """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are names, "" for none."""
+    """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
+    names, "" for none.
+    """
 
     kind: str
     domain: str
@@ -50,13 +54,18 @@ class Op:
     def rank(self, index: int = 0) -> int:
         rank = rank_of(self.need(index))
         if rank is None:
-            raise MappingError(f"{self.kind} of this version needs the rank of its input {index}, which is not known")
+            raise MappingError(
+                f"{self.kind} of this version needs the rank of its input {index}, which is "
+                "not known"
+            )
         return rank
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
         shape = shape_of(self.need(index))
         if shape is None:
-            raise MappingError(f"{self.kind} of this form needs the static shape of its input {index}")
+            raise MappingError(
+                f"{self.kind} of this form needs the static shape of its input {index}"
+            )
         return shape
 
     def constant(self, index: int) -> np.ndarray:
@@ -70,7 +79,9 @@ Row = Callable[[Op, Builder], Results]
 
 
 class Rows:
-    """Rewrites by operator. A row edits the Op in place and returns None, or returns the values that replace it."""
+    """Rewrites by operator. A row edits the Op in place and returns None, or returns the values
+    that replace it.
+    """
 
     def __init__(self) -> None:
         self.table: dict[str, list[tuple[int, Row]]] = {}
@@ -91,7 +102,9 @@ class Rows:
         return self.until(1 << 30, *kinds)
 
     def apply(self, op: Op, b: Builder) -> Results:
-        """The rows for the operator's version, oldest first; the first that returns values ends it."""
+        """The rows for the operator's version, oldest first; the first that returns values ends
+        it.
+        """
         kind = op.kind
         for until, row in self.table.get(kind, ()):
             if op.version <= until:
@@ -102,7 +115,10 @@ class Rows:
 
 
 def missing(op: Op) -> NoReturn:
-    raise MappingError(f"unknown operator {op.kind}" + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}"))
+    raise MappingError(
+        f"unknown operator {op.kind}"
+        + (f" of the domain {op.domain}" if op.domain else f" in opset {op.version}")
+    )
 
 
 def several(results: Results) -> Sequence[ir.Value | None]:

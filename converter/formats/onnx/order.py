@@ -1,4 +1,6 @@
-"""Nodes in an order in which every name is written before it is read, and sparse tensors made dense."""
+"""Nodes in an order in which every name is written before it is read, and sparse tensors made
+dense.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from converter.diagnostics import Where
-from converter.errors import ConverterError, unreadable
+from converter.errors import ConverterError, Where, unreadable
 from converter.formats.onnx.codec import Weights
+from converter.graph.lazy_tensor import LazyTensor
 
 DENSE_LIMIT = 1 << 28  # elements of a sparse tensor written out
 
 
-def sorted_nodes(graph: Any, known: Mapping[str, Any], refusal: Callable[[str, int], ConverterError]) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """(index, node) in the file's order where that is valid, else in a stable topological order; refuses cycles and gaps."""
+def sorted_nodes(
+    graph: Any, known: Mapping[str, Any], refusal: Callable[[str, int], ConverterError]
+) -> Iterator[tuple[int, onnx.NodeProto]]:
+    """(index, node) in the file's order where that is valid, else in a stable topological order;
+    refuses cycles and gaps.
+    """
     needs = [_needs(n) for n in graph.node]
     seen = set(known)
     for node, names in zip(graph.node, needs, strict=True):
@@ -28,7 +34,12 @@ def sorted_nodes(graph: Any, known: Mapping[str, Any], refusal: Callable[[str, i
     return iter(enumerate(graph.node))
 
 
-def _sorted(graph: Any, known: Mapping[str, Any], needs: list[set[str]], refusal: Callable[[str, int], ConverterError]) -> list[tuple[int, onnx.NodeProto]]:
+def _sorted(
+    graph: Any,
+    known: Mapping[str, Any],
+    needs: list[set[str]],
+    refusal: Callable[[str, int], ConverterError],
+) -> list[tuple[int, onnx.NodeProto]]:
     writer = {o: i for i, n in enumerate(graph.node) for o in n.output if o}
     readers: dict[int, list[int]] = defaultdict(list)
     waiting = []
@@ -50,7 +61,11 @@ def _sorted(graph: Any, known: Mapping[str, Any], needs: list[set[str]], refusal
                 ready.append(r)
     if len(result) != len(graph.node):
         stuck = next(i for i, count in enumerate(waiting) if count)
-        raise refusal(f"the graph is cyclic: {graph.node[stuck].op_type} reads what follows from its own output", stuck)
+        raise refusal(
+            f"the graph is cyclic: {graph.node[stuck].op_type} reads what follows from its "
+            "own output",
+            stuck,
+        )
     return result
 
 
@@ -64,7 +79,11 @@ def _needs(node: onnx.NodeProto) -> set[str]:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    own = {v.name for v in graph.input} | {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    own = (
+        {v.name for v in graph.input}
+        | {t.name for t in graph.initializer}
+        | {s.values.name for s in graph.sparse_initializer}
+    )
     own.update(o for n in graph.node for o in n.output)
     names = {o.name for o in graph.output}
     for node in graph.node:
@@ -82,8 +101,15 @@ def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.Ten
     values, indices = weights.tensor(sparse.values).numpy(), weights.tensor(sparse.indices).numpy()
     if min(shape, default=0) < 0 or size > DENSE_LIMIT:
         raise unreadable("R103", f"a sparse tensor of shape {list(shape)}", where)
-    if indices.dtype != np.int64 or values.ndim != 1 or indices.shape[:1] != values.shape or (indices.ndim == 2 and indices.shape[1] != len(shape)):
-        raise unreadable("R103", "the indices and values of the sparse tensor do not fit each other", where)
+    if (
+        indices.dtype != np.int64
+        or values.ndim != 1
+        or indices.shape[:1] != values.shape
+        or (indices.ndim == 2 and indices.shape[1] != len(shape))
+    ):
+        raise unreadable(
+            "R103", "the indices and values of the sparse tensor do not fit each other", where
+        )
     limits = np.array(shape) if indices.ndim == 2 else size
     if indices.ndim > 2 or np.any(indices < 0) or np.any(indices >= limits):
         raise unreadable("R103", "an index of the sparse tensor is outside its shape", where)
@@ -92,4 +118,4 @@ def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.Ten
         result.reshape(-1)[indices] = values
     else:
         result[tuple(indices.T)] = values
-    return ir.Tensor(result, name=sparse.values.name)
+    return LazyTensor(result, name=sparse.values.name)

@@ -10,54 +10,83 @@ import onnx.checker
 import onnx.defs
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.onnx.op import Op, missing
 from converter.graph.build import attribute
 from converter.graph.infer import type_proto
-from converter.mapping.node import MappingError
 
-_EXPERIMENTS = ("MeanVarianceNormalization", "ThresholdedRelu")  # of the first versions, which became standard later
-_PLAIN: dict[str, Any] = {"INT": int, "FLOAT": float, "STRING": str, "TENSOR": ir.TensorProtocol, "GRAPH": onnx.GraphProto}
+_EXPERIMENTS = (
+    "MeanVarianceNormalization",
+    "ThresholdedRelu",
+)  # of the first versions, which became standard later
+_PLAIN: dict[str, Any] = {
+    "INT": int,
+    "FLOAT": float,
+    "STRING": str,
+    "TENSOR": ir.TensorProtocol,
+    "GRAPH": onnx.GraphProto,
+}
 
 
 def check_declared(op: Op) -> None:
-    """MappingError where the version of ai.onnx that the file names has no such operator, or where the node is not what that one says.
+    """MappingError where the version of ai.onnx that the file names has no such operator, or where
+    the node is not what that one says.
 
     Nothing has rewritten it yet. Operators that no version knows are left to who rewrites them.
     """
     schema = schema_at(op.kind, op.version)
     if schema is None:
-        if op.kind not in _EXPERIMENTS and schema_at(op.kind, onnx.defs.onnx_opset_version()) is not None:
+        if (
+            op.kind not in _EXPERIMENTS
+            and schema_at(op.kind, onnx.defs.onnx_opset_version()) is not None
+        ):
             missing(op)
         return
     _check_node(op, schema)
     kinds, _ = _attributes(schema.name, schema.since_version, schema.domain)
     for name, value in op.attrs.items():
         if not _is(value, kinds.get(name)):
-            raise MappingError(f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}", code="R110")
+            raise MappingError(
+                f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}",
+                code="R110",
+            )
 
 
 def check(op: Op, schema: Any) -> None:
     """MappingError where attributes or the numbers of inputs and outputs are not the operator's."""
     _check_node(op, schema)
     for name, value in op.attrs.items():
-        if isinstance(value, onnx.GraphProto):  # kept as it is; If, Loop and Scan have been read before
+        if isinstance(
+            value, onnx.GraphProto
+        ):  # kept as it is; If, Loop and Scan have been read before
             _check_body(op, name, value)
 
 
 def _check_node(op: Op, schema: Any) -> None:
     kinds, required = _attributes(schema.name, schema.since_version, schema.domain)
-    unknown = op.attrs.keys() - kinds.keys() - {"consumed_inputs"}  # which opset 1 had, and old exporters went on to write
+    unknown = (
+        op.attrs.keys() - kinds.keys() - {"consumed_inputs"}
+    )  # which opset 1 had, and old exporters went on to write
     if unknown:
         raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
     absent = [n for n in required if n not in op.attrs]
     if absent:
         raise MappingError(f"{op.kind} lacks the attribute {absent[0]!r}", code="R105")
-    if not schema.min_input <= len(op.inputs) <= schema.max_input or not schema.min_output <= len(op.outputs) <= schema.max_output:
-        raise MappingError(f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its schema does not allow", code="R105")
+    if (
+        not schema.min_input <= len(op.inputs) <= schema.max_input
+        or not schema.min_output <= len(op.outputs) <= schema.max_output
+    ):
+        raise MappingError(
+            f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its "
+            "schema does not allow",
+            code="R105",
+        )
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether a decoded attribute has the schema's type; lists without elements have every type of a list."""
+    """Whether a decoded attribute has the schema's type; lists without elements have every type of
+    a list.
+    """
     wanted = None if kind is None else _PLAIN.get(kind.name.removesuffix("S"))
     if wanted is None or value is None:
         return True
@@ -71,7 +100,9 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
     try:
         onnx.checker.check_graph(graph)
     except (onnx.checker.ValidationError, ValueError) as e:
-        raise MappingError(f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", code="R105") from None
+        raise MappingError(
+            f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", code="R105"
+        ) from None
 
 
 @functools.lru_cache(1024)
@@ -85,22 +116,39 @@ def schema_at(kind: str, version: int, domain: str = "") -> Any:
 
 @functools.lru_cache(1024)
 def _attributes(kind: str, version: int, domain: str) -> tuple[dict[str, Any], list[str]]:
-    """The types of the attributes of an operator of a version, and the names of those that it must have."""
+    """The types of the attributes of an operator of a version, and the names of those that it must
+    have.
+    """
     attributes = onnx.defs.get_schema(kind, version, domain).attributes
-    return {n: a.type for n, a in attributes.items()}, [n for n, a in attributes.items() if a.required]
+    return {n: a.type for n, a in attributes.items()}, [
+        n for n, a in attributes.items() if a.required
+    ]
 
 
 def function_of(schema: Any, op: Op) -> onnx.FunctionProto | None:
-    """The function that defines the operator for these inputs and attributes; None when it has none."""
+    """The function that defines the operator for these inputs and attributes; None when it has
+    none.
+    """
     function = onnx.FunctionProto()
     if schema.has_context_dependent_function:
         node = onnx.NodeProto(op_type=op.kind, domain=op.domain)
         node.input.extend("" if v is None else f"i{i}" for i, v in enumerate(op.inputs))
         node.output.extend(o and f"o{i}" for i, o in enumerate(op.outputs))
-        node.attribute.extend(ir.serde.serialize_attribute(attribute(k, v)) for k, v in op.attrs.items() if v is not None)
-        types = [p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b"" for v in op.inputs]
+        node.attribute.extend(
+            ir.serde.serialize_attribute(attribute(k, v))
+            for k, v in op.attrs.items()
+            if v is not None
+        )
+        types = [
+            p.SerializeToString() if v is not None and (p := type_proto(v)) is not None else b""
+            for v in op.inputs
+        ]
         version = max(schema.context_dependent_function_opset_versions)
-        function.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types))
+        function.ParseFromString(
+            schema.get_context_dependent_function_with_opset_version(
+                version, node.SerializeToString(), types
+            )
+        )
     elif schema.has_function:
         function.CopyFrom(schema.function_body)
     return function if function.node else None

@@ -11,12 +11,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from converter.diagnostics import Where
-from converter.errors import unreadable
+from converter.errors import MappingError, Where, unreadable
 from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import schema_of, shape_of
-from converter.mapping.node import MappingError
+from converter.graph.lazy_tensor import LazyTensor
 
 _T = ir.DataType
 _WIDENED = "netconv.widened"
@@ -30,11 +29,17 @@ _WIDER = {_T.BFLOAT16: _T.FLOAT, _T.FLOAT16: _T.FLOAT}
 def fit_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """The tensor in a type that IR version 10 has; exact."""
     wider = _HOLDS.get(tensor.dtype)
-    return tensor if wider is None else ir.Tensor(np.asarray(tensor.numpy()).astype(wider), name=tensor.name)
+    return (
+        tensor
+        if wider is None
+        else LazyTensor(np.asarray(tensor.numpy()).astype(wider), name=tensor.name)
+    )
 
 
 def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-    """A constant of the graph. One whose type opset 21 lacks is widened, and `check_widened` looks at who reads it."""
+    """A constant of the graph. One whose type opset 21 lacks is widened, and `check_widened` looks
+    at who reads it.
+    """
     value = b.const(fit_tensor(tensor), name)
     if tensor.dtype in _HOLDS:
         value.meta[_WIDENED] = tensor.dtype.name
@@ -42,7 +47,9 @@ def weight(b: Builder, tensor: ir.TensorProtocol, name: str) -> ir.Value:
 
 
 def check_widened(op: Op) -> None:
-    """A widened constant gives the same result only where its own type does not show in the result."""
+    """A widened constant gives the same result only where its own type does not show in the
+    result.
+    """
     readers = {"DequantizeLinear": (0, 1, 2), "Cast": (0,), "CastLike": (0,)}.get(op.kind, ())
     for i, value in enumerate(op.inputs):
         if value is not None and _WIDENED in value.meta and i not in readers:
@@ -50,39 +57,61 @@ def check_widened(op: Op) -> None:
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Where | None = None) -> None:
-    """Takes over what a file declares about a value where inference does not know better; a type that contradicts it is refused."""
+    """Takes over what a file declares about a value where inference does not know better; a type
+    that contradicts it is refused.
+    """
     if proto.WhichOneof("value") is None or has_maps(proto):
         return
     try:
         declared = ir.serde.deserialize_type_proto_for_type(proto)
         shape = ir.serde.deserialize_type_proto_for_shape(proto)
     except (ir.serde.SerdeError, ValueError, TypeError):
-        raise unreadable("R103", f"the type of {value.name!r} is not one that ONNX has", where) from None
+        raise unreadable(
+            "R103", f"the type of {value.name!r} is not one that ONNX has", where
+        ) from None
     if declared is not None and declared.dtype not in (_T.UNDEFINED, *_HOLDS):
         if value.type is None:
             value.type = declared
-        elif isinstance(declared, ir.TensorType) and isinstance(value.type, ir.TensorType) and declared != value.type:
-            raise unreadable("R105", f"{value.name!r} is declared as {declared.dtype.name} and is {value.type.dtype.name}", where)
+        elif (
+            isinstance(declared, ir.TensorType)
+            and isinstance(value.type, ir.TensorType)
+            and declared != value.type
+        ):
+            raise unreadable(
+                "R105",
+                f"{value.name!r} is declared as {declared.dtype.name} and is "
+                f"{value.type.dtype.name}",
+                where,
+            )
     if shape is None:
         return
-    if any(isinstance(d, int) and d < 0 for d in shape):  # how some exporters spell that a size is not known
+    if any(
+        isinstance(d, int) and d < 0 for d in shape
+    ):  # how some exporters spell that a size is not known
         shape = ir.Shape([None if isinstance(d, int) and d < 0 else d for d in shape])
     if value.shape is None:
         value.shape = shape
     elif shape_of(value) is None and len(value.shape) == len(shape):
-        value.shape = ir.Shape([k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)])
+        value.shape = ir.Shape(
+            [k if isinstance(k, int) else d for k, d in zip(value.shape, shape, strict=True)]
+        )
 
 
 def has_maps(proto: onnx.TypeProto) -> bool:
-    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph has no place for."""
+    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph has no
+    place for.
+    """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":
         return has_maps(proto.sequence_type.elem_type)
-    return kind == "map_type" or (kind == "optional_type" and has_maps(proto.optional_type.elem_type))
+    return kind == "map_type" or (
+        kind == "optional_type" and has_maps(proto.optional_type.elem_type)
+    )
 
 
 def too_new(proto: onnx.TypeProto) -> str | None:
-    """The name of a type that the graph does not have: maps, and those of tensors that came after opset 21.
+    """The name of a type that the graph does not have: maps, and those of tensors that came after
+    opset 21.
 
     Weights of such a type are widened, activations cannot be.
     """
@@ -91,21 +120,36 @@ def too_new(proto: onnx.TypeProto) -> str | None:
 
 
 def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
-    """Emits the operator; types that opset 21 does not allow for it are computed in a wider one, between Casts."""
+    """Emits the operator; types that opset 21 does not allow for it are computed in a wider one,
+    between Casts.
+    """
     inputs, narrowed = list(op.inputs), None
     for i, value in enumerate(inputs):
         allowed = _allowed(schema, i)
-        if value is None or not isinstance(value.type, ir.TensorType) or not allowed or value.type.dtype in allowed:
+        if (
+            value is None
+            or not isinstance(value.type, ir.TensorType)
+            or not allowed
+            or value.type.dtype in allowed
+        ):
             continue
         dtype = value.type.dtype
         wider = _WIDER.get(dtype)
         if wider is None or wider not in allowed:
             raise MappingError(f"{op.kind} of {dtype.name} is not in opset 21")
         inputs[i], narrowed = b.op("Cast", value, to=int(wider)), dtype
-    results = b.ops(op.kind, *inputs, outputs=len(op.outputs), names=op.outputs if narrowed is None else (), **op.attrs)
+    results = b.ops(
+        op.kind,
+        *inputs,
+        outputs=len(op.outputs),
+        names=op.outputs if narrowed is None else (),
+        **op.attrs,
+    )
     if narrowed is None:
         return results
-    return [b.op("Cast", r, to=int(narrowed)) if r.dtype == _WIDER[narrowed] else r for r in results]
+    return [
+        b.op("Cast", r, to=int(narrowed)) if r.dtype == _WIDER[narrowed] else r for r in results
+    ]
 
 
 def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
@@ -118,8 +162,22 @@ def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
 def _formals(kind: str) -> list[frozenset[ir.DataType]]:
     """The tensor types of each input of an operator of opset 21."""
     schema = schema_of(kind)
-    return [] if schema is None else [frozenset(t for text in f.types if (t := _NAMED.get(text)) is not None) for f in schema.inputs]
+    return (
+        []
+        if schema is None
+        else [
+            frozenset(t for text in f.types if (t := _NAMED.get(text)) is not None)
+            for f in schema.inputs
+        ]
+    )
 
 
-_NAMES = {"FLOAT": "float", "DOUBLE": "double", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool", "STRING": "string"}
+_NAMES = {
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "FLOAT16": "float16",
+    "BFLOAT16": "bfloat16",
+    "BOOL": "bool",
+    "STRING": "string",
+}
 _NAMED = {f"tensor({_NAMES.get(t.name, t.name.lower())})": t for t in _T}

@@ -1,8 +1,9 @@
-"""Just enough of protobuf's wire format to cut large tensor data out of a ModelProto before parsing it.
+"""Just enough of protobuf's wire format to cut large tensor data out of a ModelProto before parsing
+it.
 
-A tensor's bytes are replaced by an `external_data` entry that says where in the file they lie, so protobuf parses a few
-kilobytes and the weights stay in the mapped file. A file that does not follow the wire format is handed to protobuf as it
-is, whose error then tells.
+A tensor's bytes are replaced by an `external_data` entry that says where in the file they lie, so
+protobuf parses a few kilobytes and the weights stay in the mapped file. A file that does not follow
+the wire format is handed to protobuf as it is, whose error then tells.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class _Malformed(Exception):
 
 
 def skeleton(data: np.ndarray) -> bytes:
-    """The file without the contents of large tensors; the file itself when there are none or it is malformed."""
+    """The file without the contents of large tensors; the file itself when there are none or it is
+    malformed.
+    """
     view = data.data if data.size else memoryview(b"")
     try:
         chunks = _message(view, 0, len(view), "Model", 0)

@@ -1,30 +1,32 @@
-"""OpenVINO IR on disk <-> `ir.Net`: mechanical and lossless; a net that was read and not changed is written back byte for byte.
+"""OpenVINO IR on disk <-> `ir.Net`: mechanical and lossless; a net that was read and not changed is
+written back byte for byte.
 
-Facts: IR versions 2 to 9 (legacy layer catalogue) and 10, 11 (operation sets); NAME.xml with the structure, NAME.bin with the constants,
-a heap of little-endian bytes without header or alignment that may hold gaps and ranges used twice.
+Facts: IR versions 2 to 9 (legacy layer catalogue) and 10, 11 (operation sets); NAME.xml with the
+structure, NAME.bin with the constants, a heap of little-endian bytes without header or alignment
+that may hold gaps and ranges used twice.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from converter.diagnostics import Diagnostic
-from converter.errors import ReadError
-from converter.files import Output, open_side_file
+from converter.errors import Diagnostic, ReadError
 from converter.formats.openvino.check import check_net
-from converter.formats.openvino.ir import Net, materialise
+from converter.formats.openvino.ir import Net
 from converter.formats.openvino.reader import read_net
 from converter.formats.openvino.validate import validate_legacy
 from converter.formats.openvino.writer import lay_out, write_xml
 from converter.formats.openvino.xml import parse_xml
-from converter.mapped import MappedFile
+from converter.io.files import Output, open_side_file
+from converter.io.mapped_file import MappedFile
 
 
 def read_ir(path: Path | str, weights: Path | None = None) -> Net:
     """Reads NAME.xml and, when it is there, NAME.bin beside it or the file `weights`.
 
-    Everything is checked on the way: structure, sizes, references into the .bin, the graph. Blobs are views of the mapped .bin.
-    ReadError: R100 unreadable file, R102 .bin missing or too small, R107 .bin elsewhere, R103 damaged, R104 version, R105 not a graph, R110 impossible value.
+    Everything is checked on the way: structure, sizes, references into the .bin, the graph. Blobs
+    are views of the mapped .bin. ReadError: R100 unreadable file, R102 .bin missing or too small,
+    R107 .bin elsewhere, R103 damaged, R104 version, R105 not a graph, R110 impossible value.
     """
     xml = MappedFile(path)
     beside = xml.path.with_suffix(".bin")
@@ -42,11 +44,17 @@ def _parse(xml: MappedFile, bin: MappedFile | None, bin_name: str) -> Net:
 
 
 def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
-    """Everything that is wrong with the file itself; for legacy IR all that its grammar has to say at once, else the first refusal."""
+    """Everything that is wrong with the file itself; for legacy IR all that its grammar has to say
+    at once, else the first refusal.
+    """
     try:
         xml = MappedFile(path)
         root = parse_xml(xml.bytes.tobytes(), str(xml.path))
-        found = validate_legacy(root, str(xml.path)) if root.get("version", "") in map(str, range(2, 10)) else []
+        found = (
+            validate_legacy(root, str(xml.path))
+            if root.get("version", "") in map(str, range(2, 10))
+            else []
+        )
         if not found:
             read_ir(path, weights)
     except ReadError as e:
@@ -57,16 +65,17 @@ def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
 def write_ir(net: Net, out: Output) -> None:
     """Writes the XML to `out.target` and the constants to the .bin beside it.
 
-    A net that still equals the file it was read from is copied, gaps, comments and spelling included. Otherwise the constants are
-    packed anew in layer order and `offset` and `size` follow from that; the bytes depend on nothing but the net.
+    A net that still equals the file it was read from is copied, gaps, comments and spelling
+    included. Otherwise the constants are packed anew in layer order and `offset` and `size` follow
+    from that; the bytes depend on nothing but the net.
     """
     if _unchanged(net):
         for suffix, file in ((".bin", net.bin), ("", net.xml)):
             with out.open(suffix) as f:
                 f.write(file.bytes.data if file else b"")
         return
-    places, contents = lay_out(net)
-    out.stream(".bin", map(materialise, contents))
+    places, weights = lay_out(net)
+    out.stream(".bin", (w.stored() for w in weights))
     with out.open("") as f:
         write_xml(net, places, f)
 

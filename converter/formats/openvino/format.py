@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
-    from converter.diagnostics import Diagnostic
-    from converter.model import Model
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
 
 # possessive: hostile comments must not be matched in every possible way
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
@@ -42,7 +42,7 @@ def engine(path: Path) -> str:
     return "openvino" if version is not None and version[1] in _CURRENT else ""
 
 
-def read(path: Path, weights: Path | None) -> Model:
+def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.openvino.codec import read_ir
 
     net = read_ir(path, weights)
@@ -55,9 +55,9 @@ def read(path: Path, weights: Path | None) -> Model:
     return lift(net)
 
 
-def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    from converter.files import Output
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.openvino.codec import write_ir
+    from converter.io.files import Output
 
     notes: list[Diagnostic] = []
     if int(flavour.options.get("ir", "11")) < 10:
@@ -74,7 +74,9 @@ def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """The file itself, and attributes that no layer of its type has; layers without a mapping are no fault of the file."""
+    """The file itself, and attributes that no layer of its type has; layers without a mapping are
+    no fault of the file.
+    """
     from converter.errors import UnsupportedError
     from converter.formats.openvino.codec import check_ir
 
@@ -87,12 +89,15 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 def kinds() -> Mapping[str, str]:
     """Operations of the opsets, and the layers that only legacy IR has."""
-    from converter.formats.openvino.legacy.lift import mapping as legacy
-    from converter.formats.openvino.opset.lift import mapping
+    from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
+    from converter.formats.openvino.opset.mapping import MAPPING
 
     found: dict[str, str] = {}
-    for table in (legacy(), mapping()):
-        found |= {**{k: "(special)" for k in table.lift_special}, **{r.far: r.near for r in table.table.rules}}
+    for table in (LEGACY, MAPPING):
+        found |= {
+            **dict.fromkeys(table.table.kinds(), "(special)"),
+            **{r.kind: r.op for r in table.table.rules},
+        }
     return found
 
 

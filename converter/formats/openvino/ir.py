@@ -1,107 +1,28 @@
 """OpenVINO IR as it is on disk: layers, ports, edges and blobs, without any meaning.
 
-Everything that an engine looks at is a typed field; what it ignores (unknown attributes and elements) is kept as it stands in
-`attrs` and `extra`. `None` says "absent from the file" wherever absence and a default are different things.
-Legacy IR (versions 2 to 9) and opset IR (10 and 11) share these classes; the docstrings say which fields belong to one only.
+Everything that an engine looks at is a typed field; what it ignores (unknown attributes and
+elements) is kept as it stands in `attrs` and `extra`. `None` says "absent from the file" wherever
+absence and a default are different things. Legacy IR (versions 2 to 9) and opset IR (10 and 11)
+share these classes; the docstrings say which fields belong to one only.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from converter.diagnostics import Where
-from converter.mapped import MappedFile
-
-Bytes = npt.NDArray[np.uint8]
-
-
-class TensorLike(Protocol):
-    """What a tensor of onnx_ir offers: numbers on request, little-endian packed bytes on request."""
-
-    @property
-    def nbytes(self) -> int: ...
-    def numpy(self) -> npt.NDArray[Any]: ...
-    def tobytes(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FileSlice:
-    """`size` bytes at `offset` of the .bin; checked against its length when the IR was read. `file` is None only for empty slices."""
-
-    file: MappedFile | None
-    offset: int
-    size: int
-
-    @property
-    def array(self) -> Bytes:
-        """The bytes as a uint8 view of the mapped file."""
-        return np.empty(0, np.uint8) if self.file is None else self.file.slice(self.offset, self.size)
-
-
-Content = FileSlice | bytes | npt.NDArray[Any] | TensorLike | Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Blob:
-    """The bytes of one constant, little endian.
-
-    `content` is where they come from: a slice of the .bin that was read, bytes, a numpy array (any strides), a tensor of onnx_ir, or a
-    function that yields one of these when the writer gets there. numpy arrays of sub-byte types must be packed to uint8 beforehand.
-    `precision` is the attribute of that name in legacy IR ("" = that of the layer); opset IR has it in `Layer.data["element_type"]`.
-    Frozen, so that a changed constant is a new Blob and a stale offset cannot survive.
-    """
-
-    content: Content
-    precision: str = ""
-
-    @property
-    def array(self) -> Bytes:
-        """All bytes as a flat uint8 array; a view wherever the content allows it."""
-        array = materialise(self.content)
-        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Blob) or self.precision != other.precision:
-            return False
-        slices = isinstance(self.content, FileSlice) and isinstance(other.content, FileSlice)
-        return self.content is other.content or (slices and self.content == other.content)
-
-    def __hash__(self) -> int:
-        # an array has no hash of its own; the blob holds it, so that no other object can come to its address
-        return hash(self.content) if isinstance(self.content, FileSlice) else object.__hash__(self.content)
-
-
-def materialise(content: Any) -> npt.NDArray[Any]:
-    """The array behind a `Content`, in little-endian byte order; not copied unless the byte order or a packed type asks for it."""
-    if isinstance(content, np.ndarray | np.generic):
-        content = np.asarray(content)
-        if content.dtype.hasobject:
-            raise TypeError(f"an array of {content.dtype} has no bytes of its own")
-        array: npt.NDArray[Any] = content
-        return array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
-    if isinstance(content, FileSlice):
-        return content.array
-    if isinstance(content, bytes | bytearray | memoryview):
-        return np.frombuffer(content, np.uint8)
-    if hasattr(content, "numpy"):
-        array = content.numpy()
-        # 4-bit tensors: numpy has a byte for each element, the file must not
-        return materialise(array if array.nbytes == content.nbytes else content.tobytes())
-    if callable(content):
-        return materialise(content())
-    raise TypeError(f"a blob cannot be made of {type(content).__name__}")
+from converter.errors import Where
+from converter.graph.lazy_tensor import LazyTensor
+from converter.io.mapped_file import MappedFile
 
 
 @dataclass(slots=True)
 class Element:
-    """A free piece of XML (rt_info, meta_data): tag, attributes, text and children. `text` is "" when only blanks surround children."""
+    """A free piece of XML (rt_info, meta_data): tag, attributes, text and children. `text` is ""
+    when only blanks surround children.
+    """
 
     tag: str
     attrs: dict[str, str] = field(default_factory=dict)
@@ -112,16 +33,22 @@ class Element:
         return next((c for c in self.children if c.tag == tag), None)
 
     def attribute(self, name: str) -> Element | None:
-        """The `<attribute name=...>` child of a layer's or port's rt_info, for example `decompression`."""
-        return next((c for c in self.children if c.tag == "attribute" and c.attrs.get("name") == name), None)
+        """The `<attribute name=...>` child of a layer's or port's rt_info, for example
+        `decompression`.
+        """
+        return next(
+            (c for c in self.children if c.tag == "attribute" and c.attrs.get("name") == name), None
+        )
 
 
 @dataclass(slots=True)
 class Port:
-    """A port of a layer. `id` is unique among the layer's inputs and among its outputs and says nothing about the position.
+    """A port of a layer. `id` is unique among the layer's inputs and among its outputs and says
+    nothing about the position.
 
-    `dims`: one entry per axis, () for a scalar; legacy all positive and, on outputs, authoritative; opset IR -1 for dynamic, only a hint.
-    `precision`: `FP32` spelling; legacy outputs in v7 and always in opset IR. `names`: tensor names of opset outputs, commas unescaped.
+    `dims`: one entry per axis, () for a scalar; legacy all positive and, on outputs, authoritative;
+    opset IR -1 for dynamic, only a hint. `precision`: `FP32` spelling; legacy outputs in v7 and
+    always in opset IR. `names`: tensor names of opset outputs, commas unescaped.
     """
 
     id: int
@@ -145,7 +72,9 @@ class Edge:
 
 @dataclass(slots=True)
 class BackEdge:
-    """The value at the source becomes the value at the target in the next iteration. Ports exist in legacy IR only."""
+    """The value at the source becomes the value at the target in the next iteration. Ports exist in
+    legacy IR only.
+    """
 
     from_layer: int
     to_layer: int
@@ -155,11 +84,13 @@ class BackEdge:
 
 @dataclass(slots=True)
 class PortMap:
-    """One `<input>` or `<output>` of a port map: which port of the layer is which layer (legacy: and port) of the body.
+    """One `<input>` or `<output>` of a port map: which port of the layer is which layer (legacy:
+    and port) of the body.
 
-    `external_port_id` is -1 for entries that have only a `purpose` (`current_iteration`, `execution_condition`).
-    With `axis` the value is sliced or concatenated, without it is passed whole; None = not in the file (0, -1, 1, 1 are the defaults
-    of start, end, stride and part_size).
+    `external_port_id` is -1 for entries that have only a `purpose` (`current_iteration`,
+    `execution_condition`). With `axis` the value is sliced or concatenated, without it is passed
+    whole; None = not in the file (0, -1, 1, 1 are the defaults of start, end, stride and
+    part_size).
     """
 
     external_port_id: int
@@ -177,10 +108,13 @@ class PortMap:
 class Layer:
     """A layer: attributes as text in `data`, ports in order, blobs by name, bodies by tag.
 
-    `version` is the opset (or `extension`) and absent in legacy IR; `precision` is the legacy attribute of v2 to v6.
-    `data` never holds the offset and size of a Const: these belong to `blobs["value"]`. Legacy blobs are `weights`, `biases`, `custom` ...
-    `data_children`: elements inside `<data>` (old Crop). `bodies`: "body" (TensorIterator, Loop), "then_body" and "else_body" (If).
-    `line` is the line in the XML, 0 for a layer that was not read.
+    `version` is the opset (or `extension`) and absent in legacy IR; `precision` is the legacy
+    attribute of v2 to v6. `data` never holds the offset and size of a Const: these belong to
+    `blobs["value"]`. Legacy blobs are `weights`, `biases`, `custom` ..., and their `element` is the
+    attribute
+    `precision` ("" = that of the layer). `data_children`: elements
+    inside `<data>` (old Crop). `bodies`: "body" (TensorIterator, Loop), "then_body" and "else_body"
+    (If). `line` is the line in the XML, 0 for a layer that was not read.
     """
 
     id: int
@@ -191,7 +125,7 @@ class Layer:
     data: dict[str, str] = field(default_factory=dict)
     inputs: list[Port] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
-    blobs: dict[str, Blob] = field(default_factory=dict)
+    blobs: dict[str, LazyTensor] = field(default_factory=dict)
     bodies: dict[str, SubNet] = field(default_factory=dict)
     rt_info: Element | None = None
     data_children: list[Element] = field(default_factory=list)
@@ -223,14 +157,18 @@ class Body:
         return {(e.to_layer, e.to_port): (e.from_layer, e.from_port) for e in self.edges}
 
     def consumers(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """(layer, output port) -> every (layer, input port) that it feeds, in the order of the edges."""
+        """(layer, output port) -> every (layer, input port) that it feeds, in the order of the
+        edges.
+        """
         result: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for e in self.edges:
             result.setdefault((e.from_layer, e.from_port), []).append((e.to_layer, e.to_port))
         return result
 
     def ordered(self) -> list[Layer]:
-        """The layers, each after those that feed it and otherwise in file order; layers on or behind a cycle are left out."""
+        """The layers, each after those that feed it and otherwise in file order; layers on or
+        behind a cycle are left out.
+        """
         position = {layer.id: i for i, layer in enumerate(self.layers)}
         waiting = dict.fromkeys(position, 0)
         following: dict[int, list[int]] = {id: [] for id in position}
@@ -259,7 +197,9 @@ class Body:
 
 @dataclass(kw_only=True)
 class SubNet(Body):
-    """The body of a TensorIterator, Loop or If branch, and how it is connected to the layer around it."""
+    """The body of a TensorIterator, Loop or If branch, and how it is connected to the layer around
+    it.
+    """
 
     inputs: list[PortMap] = field(default_factory=list)
     outputs: list[PortMap] = field(default_factory=list)
@@ -268,16 +208,20 @@ class SubNet(Body):
 
 @dataclass(slots=True)
 class Channel:
-    """Pre-processing of one channel: `mean` is a number, an image (Blob of the channel's height x width) or absent. Engines ignore `scale`."""
+    """Pre-processing of one channel: `mean` is a number, an image (of the channel's height x
+    width) or absent. Engines ignore `scale`.
+    """
 
     id: int
-    mean: float | Blob | None = None
+    mean: float | LazyTensor | None = None
     scale: float | None = None
 
 
 @dataclass(slots=True)
 class PreProcess:
-    """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" = the only one)."""
+    """Legacy `<pre-process>`: the means are subtracted from the input layer of that name ("" = the
+    only one).
+    """
 
     reference_layer_name: str = ""
     mean_precision: str = ""
@@ -295,10 +239,12 @@ class Statistic:
 
 @dataclass(kw_only=True)
 class Net(Body):
-    """A whole IR. `version` 2..9 is legacy, 10 and 11 opset IR. `attrs`: other attributes of `<net>` (`batch`, `precision`).
+    """A whole IR. `version` 2..9 is legacy, 10 and 11 opset IR. `attrs`: other attributes of
+    `<net>` (`batch`, `precision`).
 
-    `meta_data`, `quantization_parameters` and `rt_info` are free trees. `xml` and `bin` are the files it was read from; `write_ir` copies
-    them as they are as long as the net still says the same.
+    `meta_data`, `quantization_parameters` and `rt_info` are free trees. `xml` and `bin` are the
+    files it was read from; `write_ir` copies them as they are as long as the net still says the
+    same.
     """
 
     name: str

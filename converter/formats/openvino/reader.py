@@ -1,4 +1,6 @@
-"""XML elements -> the typed nodes of `ir`. Legacy and opset IR differ in few places; each is an `if legacy` here."""
+"""XML elements -> the typed nodes of `ir`. Legacy and opset IR differ in few places; each is an `if
+legacy` here.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,16 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from converter.errors import unreadable
 from converter.formats.openvino.ir import (
     BackEdge,
-    Blob,
     Body,
     Channel,
     Edge,
     Element,
-    FileSlice,
     Layer,
     Net,
     Port,
@@ -24,26 +27,55 @@ from converter.formats.openvino.ir import (
     SubNet,
 )
 from converter.formats.openvino.types import ELEMENT_TYPES
-from converter.formats.openvino.xml import Reader, XmlElement, attributes, children, elements, free_tree, line, shown, split_names
-from converter.limits import MOST_AXES
-from converter.mapped import MappedFile
+from converter.formats.openvino.xml import (
+    Reader,
+    XmlElement,
+    attributes,
+    children,
+    elements,
+    free_tree,
+    line,
+    shown,
+    split_names,
+)
+from converter.graph.lazy_tensor import LazyTensor
+from converter.io.limits import MOST_AXES
+from converter.io.mapped_file import MappedFile
 
 BODIES = {"body": "port_map", "then_body": "then_port_map", "else_body": "else_port_map"}
 _BODY_PARTS = ("layers", "edges", "rt_info", "port_map", "back_edges")
-_NET_PARTS = ("layers", "edges", "rt_info", "pre-process", "statistics", "meta_data", "quantization_parameters")
-_PRECISIONS = (
-    {t.precision for t in ELEMENT_TYPES.values()} | {t.name.upper() for t in ELEMENT_TYPES.values()} | {"STRING", "DYNAMIC", "UNSPECIFIED", "UNDEFINED"}
+_NET_PARTS = (
+    "layers",
+    "edges",
+    "rt_info",
+    "pre-process",
+    "statistics",
+    "meta_data",
+    "quantization_parameters",
 )
+_PRECISIONS = (
+    {t.precision for t in ELEMENT_TYPES.values()}
+    | {t.name.upper() for t in ELEMENT_TYPES.values()}
+    | {"STRING", "DYNAMIC", "UNSPECIFIED", "UNDEFINED"}
+)
+Bytes = npt.NDArray[np.uint8]
 _B = TypeVar("_B", bound=Body)
 
 
 def read_net(root: XmlElement, file: str, bin: MappedFile | None, bin_name: str) -> Net:
-    """The net below the root element. `bin_name` is what to call the weights when they are needed and absent."""
+    """The net below the root element. `bin_name` is what to call the weights when they are needed
+    and absent.
+    """
     r = Reader(file)
     if root.tag != "net":
         raise r.bad("R103", f"the root element is <{root.tag}>, but an IR begins with <net>", root)
     version = _version(r, root)
-    net = Net(name=str(root.get("name", "")), version=version, attrs=attributes(root, "name", "version"), bin=bin)
+    net = Net(
+        name=str(root.get("name", "")),
+        version=version,
+        attrs=attributes(root, "name", "version"),
+        bin=bin,
+    )
     parts = _Parts(file, net.legacy, bin, bin_name)
     parts.fill(net, root, r, _NET_PARTS)
     if (pre := root.find("pre-process")) is not None:
@@ -57,7 +89,12 @@ def read_net(root: XmlElement, file: str, bin: MappedFile | None, bin_name: str)
 def _version(r: Reader, root: XmlElement) -> int:
     text = r.text(root, "version").strip()
     if text not in map(str, range(2, 12)):
-        raise unreadable("R104", f"version {shown(text)} of OpenVINO IR is not read", r.where(root), help="netconv reads 2 to 11")
+        raise unreadable(
+            "R104",
+            f"version {shown(text)} of OpenVINO IR is not read",
+            r.where(root),
+            help="netconv reads 2 to 11",
+        )
     return int(text)
 
 
@@ -90,12 +127,19 @@ class _Parts:
     def layer(self, e: XmlElement) -> Layer:
         r = Reader(self.file, str(e.get("name", "")), str(e.get("type", "")))
         own = ("id", "name", "type", "precision" if self.legacy else "version")
-        layer = Layer(r.integer(e, "id"), r.text(e, "name"), r.text(e, "type"), attrs=attributes(e, *own), line=line(e))
+        layer = Layer(
+            r.integer(e, "id"),
+            r.text(e, "name"),
+            r.text(e, "type"),
+            attrs=attributes(e, *own),
+            line=line(e),
+        )
         if self.legacy:
             layer.precision = str(e.get("precision", ""))
         else:
             layer.version = r.text(e, "version")
-        # of a section that is there twice engines take the first; the second stays an unknown element
+        # of a section that is there twice engines take the first; the second stays an unknown
+        # element
         seen: set[str] = set()
         for part in elements(e):
             tag = "data" if self.legacy and str(part.tag).endswith("_data") else str(part.tag)
@@ -104,7 +148,12 @@ class _Parts:
             seen.add(tag)
         for tag, map_tag in BODIES.items():
             if tag in layer.bodies:
-                self._connections(r, layer.bodies[tag], e.find(map_tag), e.find("back_edges") if tag == "body" else None)
+                self._connections(
+                    r,
+                    layer.bodies[tag],
+                    e.find(map_tag),
+                    e.find("back_edges") if tag == "body" else None,
+                )
         self._constant(r, layer, e)
         return layer
 
@@ -131,7 +180,9 @@ class _Parts:
     def port(self, r: Reader, e: XmlElement, output: bool = False) -> Port:
         id = r.integer(e, "id")
         # engines refuse an opset output port without precision
-        precision = str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
+        precision = (
+            str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
+        )
         if precision and not self.legacy and precision.upper() not in _PRECISIONS:
             raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
         least, what = 1 if self.legacy else -1, f"a dimension of port {id}"
@@ -139,22 +190,36 @@ class _Parts:
         if len(dims) > MOST_AXES:
             raise r.bad("R110", f"port {id} has {len(dims)} dimensions", e)
         rt_info = _free(e, "rt_info") if len(dims) < len(e) else None
-        return Port(id, dims, precision, split_names(str(e.get("names", ""))), rt_info, attributes(e, "id", "precision", "names"))
+        return Port(
+            id,
+            dims,
+            precision,
+            split_names(str(e.get("names", ""))),
+            rt_info,
+            attributes(e, "id", "precision", "names"),
+        )
 
-    def blob(self, r: Reader, e: XmlElement) -> Blob:
-        return Blob(self.slice(r, e, r.integer(e, "offset"), r.integer(e, "size")), str(e.get("precision", "")))
+    def blob(self, r: Reader, e: XmlElement) -> LazyTensor:
+        return LazyTensor(
+            self.slice(r, e, r.integer(e, "offset"), r.integer(e, "size")),
+            element=str(e.get("precision", "")),
+        )
 
-    def slice(self, r: Reader, e: XmlElement, offset: int, size: int) -> FileSlice:
-        """Checked against the .bin, which has to exist only for slices that are not empty."""
+    def slice(self, r: Reader, e: XmlElement, offset: int, size: int) -> Bytes:
+        """A view of the .bin, which has to exist only for slices that are not empty."""
         if self.bin is None and size:
             help = "name the file with --weights when it lies elsewhere"
-            raise unreadable("R102", f"the weights file {self.bin_name} is missing", r.where(e), help)
-        if self.bin is not None:
-            self.bin.slice(offset, size, lambda: r.where(e))
-        return FileSlice(self.bin, offset, size)
+            raise unreadable(
+                "R102", f"the weights file {self.bin_name} is missing", r.where(e), help
+            )
+        if self.bin is None:
+            return np.empty(0, np.uint8)
+        return self.bin.slice(offset, size, lambda: r.where(e))
 
     def _constant(self, r: Reader, layer: Layer, e: XmlElement) -> None:
-        """An opset Const: its place in the .bin becomes the blob `value`; the size must be that of its shape."""
+        """An opset Const: its place in the .bin becomes the blob `value`; the size must be that of
+        its shape.
+        """
         if self.legacy or layer.type != "Const":
             return
         data = r.child(e, "data")
@@ -166,28 +231,43 @@ class _Parts:
         need = size if kind == "string" else ELEMENT_TYPES[kind].nbytes(count)
         # OpenVINO itself gives a constant without elements one byte
         if size != need and not (size == 1 and need == 0):
-            raise r.bad("R103", f"the constant has {size} bytes, but {kind} of shape [{shape}] takes {need}", data)
-        stored = self.slice(r, data, offset, size)
-        layer.blobs["value"] = Blob(stored if size == need else FileSlice(stored.file, offset, need))
+            raise r.bad(
+                "R103",
+                f"the constant has {size} bytes, but {kind} of shape [{shape}] takes {need}",
+                data,
+            )
+        layer.blobs["value"] = LazyTensor(self.slice(r, data, offset, size)[:need])
         del layer.data["offset"], layer.data["size"]
 
     def _elements(self, r: Reader, e: XmlElement, shape: str) -> int:
         dims = shape.split(",") if shape.strip() else []
         if len(dims) > MOST_AXES:
-            raise r.bad("R110", f"a constant with {len(dims)} dimensions is beyond the {MOST_AXES} that are read", e)
+            raise r.bad(
+                "R110",
+                f"a constant with {len(dims)} dimensions is beyond the {MOST_AXES} that are read",
+                e,
+            )
         return math.prod(r.as_integer(e, d, "a dimension of shape") for d in dims)
 
-    def _connections(self, r: Reader, body: SubNet, ports: XmlElement | None, back: XmlElement | None) -> None:
+    def _connections(
+        self, r: Reader, body: SubNet, ports: XmlElement | None, back: XmlElement | None
+    ) -> None:
         body.inputs = [self._port_map(r, e) for e in children(ports, "input")]
         body.outputs = [self._port_map(r, e) for e in children(ports, "output")]
         for e in children(back, "edge"):
             edge = BackEdge(r.integer(e, "from-layer"), r.integer(e, "to-layer"))
             if self.legacy:
-                edge = replace(edge, from_port=r.integer(e, "from-port"), to_port=r.integer(e, "to-port"))
+                edge = replace(
+                    edge, from_port=r.integer(e, "from-port"), to_port=r.integer(e, "to-port")
+                )
             body.back_edges.append(edge)
 
     def _port_map(self, r: Reader, e: XmlElement) -> PortMap:
-        result = PortMap(r.integer(e, "external_port_id", least=-1), r.integer(e, "internal_layer_id"), purpose=str(e.get("purpose", "")))
+        result = PortMap(
+            r.integer(e, "external_port_id", least=-1),
+            r.integer(e, "internal_layer_id"),
+            purpose=str(e.get("purpose", "")),
+        )
         if self.legacy:
             result.internal_port_id = r.integer(e, "internal_port_id")
         for name in ("axis", "start", "end", "stride", "part_size"):
@@ -200,16 +280,26 @@ def _pre_process(parts: _Parts, r: Reader, e: XmlElement) -> PreProcess:
     for c in children(e, "channel"):
         channel = Channel(r.integer(c, "id"))
         if (mean := c.find("mean")) is not None:
-            channel.mean = r.as_number(mean, r.text(mean, "value"), "the mean") if "offset" not in mean.attrib else parts.blob(r, mean)
+            channel.mean = (
+                r.as_number(mean, r.text(mean, "value"), "the mean")
+                if "offset" not in mean.attrib
+                else parts.blob(r, mean)
+            )
         if (scale := c.find("scale")) is not None:
             channel.scale = r.as_number(scale, r.text(scale, "value"), "the scale")
         channels.append(channel)
-    return PreProcess(str(e.get("reference-layer-name", "")), str(e.get("mean-precision", "")), channels)
+    return PreProcess(
+        str(e.get("reference-layer-name", "")), str(e.get("mean-precision", "")), channels
+    )
 
 
 def _statistic(r: Reader, e: XmlElement) -> Statistic:
     def numbers(tag: str) -> tuple[float, ...]:
         text = e.findtext(tag) or ""
-        return tuple(r.as_number(e, t, f"<{tag}> of the statistics") for t in text.split(",")) if text.strip() else ()
+        return (
+            tuple(r.as_number(e, t, f"<{tag}> of the statistics") for t in text.split(","))
+            if text.strip()
+            else ()
+        )
 
     return Statistic(str(e.findtext("name") or ""), numbers("min"), numbers("max"))

@@ -1,4 +1,6 @@
-"""Element types of OpenVINO: the spelling in `element_type`, the spelling as a port's `precision`, and the size in the .bin."""
+"""Element types of OpenVINO: the spelling in `element_type`, the spelling as a port's `precision`,
+and the size in the .bin.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from dataclasses import dataclass
 class ElementType:
     """One element type.
 
-    `name` is the spelling in `element_type`, `precision` the one on ports and in legacy IR; `bits` is the size of one element.
-    `unit` is the number of bits by which a packed constant grows: 8 unless the elements are split over several bytes (u3, u6).
+    `name` is the spelling in `element_type`, `precision` the one on ports and in legacy IR; `bits`
+    is the size of one element. `unit` is the number of bits by which a packed constant grows: 8
+    unless the elements are split over several bytes (u3, u6).
     """
 
     name: str
@@ -19,12 +22,17 @@ class ElementType:
     unit: int = 8
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that `elements` values take in the .bin; packed types are rounded up to whole units."""
+        """Bytes that `elements` values take in the .bin; packed types are rounded up to whole
+        units.
+        """
         return -(-elements * self.bits // self.unit) * (self.unit // 8)
 
 
 def _types(*rows: tuple[str, str, int]) -> dict[str, ElementType]:
-    return {name: ElementType(name, precision, bits, 24 if bits in (3, 6) else 8) for name, precision, bits in rows}
+    return {
+        name: ElementType(name, precision, bits, 24 if bits in (3, 6) else 8)
+        for name, precision, bits in rows
+    }
 
 
 # `string` and `dynamic` have no fixed size and are therefore not in the table

@@ -1,7 +1,8 @@
 """Validation of legacy IR against the RELAX NG grammar `schemas/openvino/legacy-ir.rng`.
 
-libxml2 decides, but inside `<interleave>` it names neither the line nor the cause. So a document that it rejects is walked once more
-beside the grammar, and what an element lacks or has too much is read off the grammar's own patterns.
+libxml2 decides, but inside `<interleave>` it names neither the line nor the cause. So a document
+that it rejects is walked once more beside the grammar, and what an element lacks or has too much is
+read off the grammar's own patterns.
 """
 
 from __future__ import annotations
@@ -14,22 +15,27 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
-from converter.diagnostics import Diagnostic, Where
+from converter.errors import Diagnostic, Where
 from converter.formats.openvino.xml import XmlElement, elements, line, shown
-from converter.limits import MOST_AXES
-from converter.resources import schema_path
+from converter.io.limits import MOST_AXES
+from converter.io.resources import schema_path
 
 _TYPES = {
     "positiveInteger": (re.compile(r"\+?0*[1-9][0-9]*"), "a positive integer"),
     "nonNegativeInteger": (re.compile(r"\+?[0-9]+|-0+"), "an integer from 0 up"),
     "integer": (re.compile(r"[+-]?[0-9]+"), "an integer"),
-    "double": (re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-?INF|NaN"), "a number"),
+    "double": (
+        re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|-?INF|NaN"),
+        "a number",
+    ),
 }
 
 
 @dataclass
 class _Model:
-    """What the pattern of one element says: typed text, attributes with (mandatory, type), children with (pattern, mandatory, many)."""
+    """What the pattern of one element says: typed text, attributes with (mandatory, type), children
+    with (pattern, mandatory, many).
+    """
 
     text: str | None = None
     free: bool = False
@@ -42,7 +48,9 @@ class _Grammar:
         document = etree.parse(str(schema_path("openvino", "legacy-ir.rng")))
         self.schema = etree.RelaxNG(document)
         root = document.getroot()
-        self.start = next(e for e in root.iter(f"{{{root.nsmap[None]}}}element") if e.get("name") == "net")
+        self.start = next(
+            e for e in root.iter(f"{{{root.nsmap[None]}}}element") if e.get("name") == "net"
+        )
         self._defines = {e.get("name"): e for e in root if e.get("name")}
         self._models: dict[XmlElement, _Model] = {}
 
@@ -71,7 +79,12 @@ class _Grammar:
                 model.children["*"] = (part, False, True)
             elif kind != "attribute":
                 optional = kind in ("optional", "zeroOrMore", "choice")
-                self._collect(model, part, mandatory and not optional, many or kind in ("zeroOrMore", "oneOrMore"))
+                self._collect(
+                    model,
+                    part,
+                    mandatory and not optional,
+                    many or kind in ("zeroOrMore", "oneOrMore"),
+                )
 
     def explain(self, e: XmlElement, pattern: XmlElement) -> Iterator[tuple[int, str]]:
         """(line, message) for whatever in `e` and below it has no place in the pattern."""
@@ -93,7 +106,9 @@ class _Grammar:
         for child in elements(e):
             tag = str(child.tag)
             count[tag] += 1
-            pattern, _, many = model.children.get(tag) or model.children.get("*") or (None, False, True)
+            pattern, _, many = (
+                model.children.get(tag) or model.children.get("*") or (None, False, True)
+            )
             if pattern is None:
                 yield line(child), f"<{tag}> has no place in <{e.tag}>"
             elif count[tag] > 1 and not many:
@@ -116,18 +131,29 @@ def _grammar() -> _Grammar:
 
 
 def validate_legacy(tree: XmlElement, file: str = "") -> list[Diagnostic]:
-    """What the grammar has against a legacy IR, as R103 with lines, in the order of the document; empty when it is valid.
+    """What the grammar has against a legacy IR, as R103 with lines, in the order of the document;
+    empty when it is valid.
 
     `tree` is the `<net>` element as `xml.parse_xml` yields it.
     """
     for port in tree.iter("port"):  # libxml2 takes the square of their number
         if len(port) > MOST_AXES:
-            return [Diagnostic("R103", f"a port has {len(port)} elements", where=Where(file, line(port)))]
+            return [
+                Diagnostic(
+                    "R103", f"a port has {len(port)} elements", where=Where(file, line(port))
+                )
+            ]
     grammar = _grammar()
     if grammar.schema.validate(tree):
         return []
     if tree.tag != "net":
-        return [Diagnostic("R103", f"the root element is <{tree.tag}>, but an IR begins with <net>", where=Where(file, line(tree)))]
+        return [
+            Diagnostic(
+                "R103",
+                f"the root element is <{tree.tag}>, but an IR begins with <net>",
+                where=Where(file, line(tree)),
+            )
+        ]
     found = sorted(set(grammar.explain(tree, grammar.start)))
     # rules that hold between several attributes or elements: libxml2's own words
     found = found or [(entry.line, entry.message) for entry in grammar.schema.error_log][:1]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from lxml import etree
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import UnsupportedError
+from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.openvino.ir import (
-    Blob,
     Body,
     Channel,
-    Content,
     Element,
     Layer,
     Net,
@@ -24,23 +21,25 @@ from converter.formats.openvino.ir import (
     PreProcess,
     Statistic,
     SubNet,
-    materialise,
 )
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
+from converter.graph.lazy_tensor import LazyTensor
 
 # Constants up to this size are compared by content; of larger ones only the same object is shared.
 _SMALL = 1 << 12
 # Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
 _ALIGNMENT = 8
-_NOTHING = Blob(bytes(1))
+_NOTHING = LazyTensor(np.zeros(1, np.uint8))
 
-Places = dict[Blob, tuple[int, int]]
+Places = dict[LazyTensor, tuple[int, int]]
 
 
-def lay_out(net: Net) -> tuple[Places, list[Content]]:
-    """Every blob once, in the order of the layers: (offset, size) of each for `write_xml`, and what the .bin consists of."""
+def lay_out(net: Net) -> tuple[Places, list[LazyTensor]]:
+    """Every blob once, in the order of the layers: (offset, size) of each for `write_xml`, and what
+    the .bin consists of.
+    """
     pool = _Pool()
     places: Places = {}
     for layer in net.walk():
@@ -48,18 +47,24 @@ def lay_out(net: Net) -> tuple[Places, list[Content]]:
             places[blob] = pool.place(blob)
             if not net.legacy:
                 _check_size(layer, name, places[blob][1])
-                # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a byte on it
+                # OpenVINO takes a constant of no bytes for an unknown one; its own writer spends a
+                # byte on it
                 places[blob] = places[blob] if places[blob][1] else pool.place(_NOTHING)
     for channel in net.pre_process.channels if net.pre_process else ():
-        if isinstance(channel.mean, Blob):
+        if isinstance(channel.mean, LazyTensor):
             places[channel.mean] = pool.place(channel.mean)
-    return places, pool.contents
+    return places, pool.weights
 
 
 def _check_size(layer: Layer, name: str, size: int) -> None:
-    """The opset engine refuses a constant whose size is not that of its shape; to write one would be a fault of the caller."""
+    """The opset engine refuses a constant whose size is not that of its shape; to write one would
+    be a fault of the caller.
+    """
     if name != "value" or layer.type != "Const":
-        raise ValueError(f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a Const has one, called 'value'")
+        raise ValueError(
+            f"layer {layer.name!r} ({layer.type}): opset IR has no blob {name!r}; only a "
+            "Const has one, called 'value'"
+        )
     kind, shape = layer.data["element_type"], layer.data["shape"]
     count = int(np.prod([int(d) for d in shape.split(",")], dtype=object)) if shape.strip() else 1
     if kind != "string" and size != ELEMENT_TYPES[kind].nbytes(count):
@@ -70,28 +75,27 @@ class _Pool:
     """Places constants one behind the other and shares equal ones."""
 
     def __init__(self) -> None:
-        self.contents: list[Content] = []
+        self.weights: list[LazyTensor] = []
         self._end = 0
-        self._by_source: dict[Blob, tuple[int, int]] = {}
+        self._by_place: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._by_content: dict[bytes, tuple[int, int]] = {}
 
-    def place(self, blob: Blob) -> tuple[int, int]:
-        source = Blob(blob.content)  # whatever its precision
-        if source not in self._by_source:
-            self._by_source[source] = self._append(blob.content)
-        return self._by_source[source]
+    def place(self, weight: LazyTensor) -> tuple[int, int]:
+        if weight.place not in self._by_place:  # whatever its precision
+            self._by_place[weight.place] = self._append(weight)
+        return self._by_place[weight.place]
 
-    def _append(self, content: Content) -> tuple[int, int]:
-        array, digest = materialise(content), b""
-        if array.nbytes <= _SMALL:
-            digest = hashlib.blake2b(array.tobytes()).digest() + array.nbytes.to_bytes(4)
+    def _append(self, weight: LazyTensor) -> tuple[int, int]:
+        size, digest = weight.length, b""
+        if size <= _SMALL:
+            digest = hashlib.blake2b(weight.bytes().tobytes()).digest() + size.to_bytes(4)
             if digest in self._by_content:
                 return self._by_content[digest]
         gap = -self._end % _ALIGNMENT
         if gap:
-            self.contents.append(bytes(gap))
-        self.contents.append(content)
-        place = (self._end + gap, array.nbytes)
+            self.weights.append(LazyTensor(np.zeros(gap, np.uint8)))
+        self.weights.append(weight)
+        place = (self._end + gap, size)
         self._end = sum(place)
         if digest:
             self._by_content[digest] = place
@@ -102,7 +106,10 @@ def write_xml(net: Net, places: Places, f: BinaryIO) -> None:
     """Writes the XML with tabs, as OpenVINO does; sections in the order of OpenVINO's own files."""
     xml = _Xml(net, places)
     f.write(b'<?xml version="1.0"?>\n')
-    with etree.xmlfile(f, encoding="utf-8") as out, out.element("net", xml.safe({"name": net.name, "version": str(net.version)} | net.attrs)):
+    with (
+        etree.xmlfile(f, encoding="utf-8") as out,
+        out.element("net", xml.safe({"name": net.name, "version": str(net.version)} | net.attrs)),
+    ):
         out.write("\n\t")
         with out.element("layers"):
             for layer in net.layers:
@@ -123,7 +130,9 @@ def _indented(e: XmlElement, level: int) -> XmlElement:
 
 
 class _Xml:
-    """Builds lxml elements; every text goes through `safe`, since XML cannot hold control characters."""
+    """Builds lxml elements; every text goes through `safe`, since XML cannot hold control
+    characters.
+    """
 
     def __init__(self, net: Net, places: Places) -> None:
         self.net = net
@@ -140,10 +149,18 @@ class _Xml:
             etree.Element("x").text = value
         except ValueError:
             where = Where(layer=layer.name, kind=layer.type) if layer else Where()
-            raise UnsupportedError(Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)) from None
+            raise UnsupportedError(
+                Diagnostic("W303", f"XML cannot hold {what} {value!r}", where=where)
+            ) from None
         return value
 
-    def element(self, tag: str, attrs: dict[str, str] | None = None, *below: XmlElement, layer: Layer | None = None) -> XmlElement:
+    def element(
+        self,
+        tag: str,
+        attrs: dict[str, str] | None = None,
+        *below: XmlElement,
+        layer: Layer | None = None,
+    ) -> XmlElement:
         try:
             e = etree.Element(tag, attrs or {})
         except ValueError:
@@ -172,12 +189,30 @@ class _Xml:
     def edges(self, body: Body) -> XmlElement:
         names = ("from-layer", "from-port", "to-layer", "to-port")
         ends = ((e.from_layer, e.from_port, e.to_layer, e.to_port) for e in body.edges)
-        return self.element("edges", {}, *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends))
+        return self.element(
+            "edges",
+            {},
+            *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends),
+        )
 
     def layer(self, layer: Layer) -> XmlElement:
-        head = {"id": str(layer.id), "name": layer.name, "type": layer.type, "precision": layer.precision, "version": layer.version}
-        e = self.element("layer", {k: v for k, v in head.items() if v or k in ("name", "type")} | layer.attrs, layer=layer)
-        data = layer.data | (self.place(layer.blobs["value"]) if not self.net.legacy and "value" in layer.blobs else {})
+        head = {
+            "id": str(layer.id),
+            "name": layer.name,
+            "type": layer.type,
+            "precision": layer.precision,
+            "version": layer.version,
+        }
+        e = self.element(
+            "layer",
+            {k: v for k, v in head.items() if v or k in ("name", "type")} | layer.attrs,
+            layer=layer,
+        )
+        data = layer.data | (
+            self.place(layer.blobs["value"])
+            if not self.net.legacy and "value" in layer.blobs
+            else {}
+        )
         if data or layer.data_children:
             e.append(self.element("data", data, *self.trees(*layer.data_children), layer=layer))
         e.extend(self.trees(layer.rt_info))
@@ -187,7 +222,9 @@ class _Xml:
             if ports:
                 e.append(self.element(tag, {}, *(self.port(p, layer) for p in ports)))
         if self.net.legacy and layer.blobs:
-            e.append(self.element("blobs", {}, *(self.blob(tag, b) for tag, b in layer.blobs.items())))
+            e.append(
+                self.element("blobs", {}, *(self.blob(tag, b) for tag, b in layer.blobs.items()))
+            )
         e.extend(self.trees(*layer.extra))
         e.extend(self.element(tag, {}, *self.body(body)) for tag, body in layer.bodies.items())
         return e
@@ -204,12 +241,16 @@ class _Xml:
         e.extend(self.trees(port.rt_info))
         return e
 
-    def place(self, blob: Blob) -> dict[str, str]:
+    def place(self, blob: LazyTensor) -> dict[str, str]:
         offset, size = self.places[blob]
         return {"offset": str(offset), "size": str(size)}
 
-    def blob(self, tag: str, blob: Blob) -> XmlElement:
-        return self.element(tag, self.place(blob) | ({"precision": blob.precision} if blob.precision else {}))
+    def blob(self, tag: str, blob: LazyTensor) -> XmlElement:
+        return self.element(
+            tag,
+            self.place(blob)
+            | ({"precision": blob.element} if self.net.legacy and blob.element else {}),
+        )
 
     def connections(self, tag: str, body: SubNet) -> Iterable[XmlElement]:
         maps = [("input", m) for m in body.inputs] + [("output", m) for m in body.outputs]
@@ -217,15 +258,21 @@ class _Xml:
         if body.back_edges:
             names = ("from-layer", "from-port", "to-layer", "to-port")
             ends = ((b.from_layer, b.from_port, b.to_layer, b.to_port) for b in body.back_edges)
-            yield self.element("back_edges", {}, *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends))
+            yield self.element(
+                "back_edges",
+                {},
+                *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends),
+            )
 
     def pre_process(self, p: PreProcess) -> XmlElement:
         attrs = {"reference-layer-name": p.reference_layer_name, "mean-precision": p.mean_precision}
-        return self.element("pre-process", {k: v for k, v in attrs.items() if v}, *map(self.channel, p.channels))
+        return self.element(
+            "pre-process", {k: v for k, v in attrs.items() if v}, *map(self.channel, p.channels)
+        )
 
     def channel(self, c: Channel) -> XmlElement:
         e = self.element("channel", {"id": str(c.id)})
-        if isinstance(c.mean, Blob):
+        if isinstance(c.mean, LazyTensor):
             e.append(self.blob("mean", c.mean))
         elif c.mean is not None:
             e.append(self.element("mean", {"value": repr(c.mean)}))
@@ -234,8 +281,14 @@ class _Xml:
         return e
 
     def statistic(self, s: Statistic) -> XmlElement:
-        texts = {"name": s.name, "min": ",".join(map(repr, s.min)), "max": ",".join(map(repr, s.max))}
-        return self.tree(Element("layer", {}, [Element(tag, text=text) for tag, text in texts.items()]))
+        texts = {
+            "name": s.name,
+            "min": ",".join(map(repr, s.min)),
+            "max": ",".join(map(repr, s.max)),
+        }
+        return self.tree(
+            Element("layer", {}, [Element(tag, text=text) for tag, text in texts.items()])
+        )
 
 
 def _numbers(pairs: Iterable[tuple[str, int | None]]) -> dict[str, str]:
@@ -243,5 +296,16 @@ def _numbers(pairs: Iterable[tuple[str, int | None]]) -> dict[str, str]:
 
 
 def _port_map(m: PortMap) -> dict[str, str]:
-    names = ("axis", "external_port_id", "internal_layer_id", "internal_port_id", "start", "end", "stride", "part_size")
-    return _numbers((n, getattr(m, n)) for n in names) | ({"purpose": m.purpose} if m.purpose else {})
+    names = (
+        "axis",
+        "external_port_id",
+        "internal_layer_id",
+        "internal_port_id",
+        "start",
+        "end",
+        "stride",
+        "part_size",
+    )
+    return _numbers((n, getattr(m, n)) for n in names) | (
+        {"purpose": m.purpose} if m.purpose else {}
+    )

@@ -1,4 +1,6 @@
-"""Guarded XML: parsing without entities, document types or network, and attributes read with the place they stand at."""
+"""Guarded XML: parsing without entities, document types or network, and attributes read with the
+place they stand at.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ from typing import TypeAlias, cast
 
 from lxml import etree
 
-from converter.diagnostics import Where
-from converter.errors import ReadError, unreadable
+from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Element
 
 XmlElement: TypeAlias = etree._Element
 
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,19})\s*\Z", re.ASCII)
-_NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)\s*\Z", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)\s*\Z", re.ASCII | re.IGNORECASE
+)
 _COMMA = re.compile(r"(?<!\\),")
 
 
@@ -26,22 +29,39 @@ MOST_ATTRIBUTES = 5000  # of one element; the parser compares each with each
 
 
 def parse_xml(data: bytes, file: str) -> XmlElement:
-    """The root element of an XML document; ReadError R103 with the line for anything that is not plain well-formed XML."""
-    # entities in attribute values are expanded while parsing, so a document type is refused before, and once more after (UTF-16)
+    """The root element of an XML document; ReadError R103 with the line for anything that is not
+    plain well-formed XML.
+    """
+    # entities in attribute values are expanded while parsing, so a document type is refused before,
+    # and once more after (UTF-16)
     head = data[: data.find(b"<net") + 1 or None]
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
+    )
     if b"<!DOCTYPE" in head:
-        raise unreadable("R103", "a document type declaration has no place in an IR", Where(file, head[: head.find(b"<!DOCTYPE")].count(b"\n") + 1))
+        raise unreadable(
+            "R103",
+            "a document type declaration has no place in an IR",
+            Where(file, head[: head.find(b"<!DOCTYPE")].count(b"\n") + 1),
+        )
     for tag in _LONG_TAG.finditer(data):
         if tag[0].count(b"=") > MOST_ATTRIBUTES:
-            raise unreadable("R103", f"an element has more than {MOST_ATTRIBUTES} attributes", Where(file, data.count(b"\n", 0, tag.start()) + 1))
+            raise unreadable(
+                "R103",
+                f"an element has more than {MOST_ATTRIBUTES} attributes",
+                Where(file, data.count(b"\n", 0, tag.start()) + 1),
+            )
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as e:
         reason = re.sub(r", line \d+, column \d+$", "", e.msg or "no document")
-        raise unreadable("R103", f"the XML is damaged: {reason}", Where(file, e.lineno or 0)) from None
+        raise unreadable(
+            "R103", f"the XML is damaged: {reason}", Where(file, e.lineno or 0)
+        ) from None
     if getattr(root.getroottree().docinfo, "doctype", ""):
-        raise unreadable("R103", "a document type declaration has no place in an IR", Where(file, 1))
+        raise unreadable(
+            "R103", "a document type declaration has no place in an IR", Where(file, 1)
+        )
     return root
 
 
@@ -60,7 +80,9 @@ def children(parent: XmlElement | None, tag: str) -> Iterator[XmlElement]:
 
 
 def free_tree(e: XmlElement) -> Element:
-    """An element with everything below it, for the parts of the format that have no fixed structure."""
+    """An element with everything below it, for the parts of the format that have no fixed
+    structure.
+    """
     below = [free_tree(c) for c in elements(e)]
     text = e.text or ""
     return Element(str(e.tag), attributes(e), below, text if text.strip() or not below else "")
@@ -73,7 +95,9 @@ def attributes(e: XmlElement, *known: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once they are known."""
+    """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once
+    they are known.
+    """
 
     file: str
     layer: str = ""
@@ -96,7 +120,11 @@ class Reader:
         """A mandatory attribute that is an integer from `least` up."""
         text = self.text(e, name)
         number = _integer(text)
-        return number if number is not None and number >= least else self.as_integer(e, text, f"{name} of <{e.tag}>", least)
+        return (
+            number
+            if number is not None and number >= least
+            else self.as_integer(e, text, f"{name} of <{e.tag}>", least)
+        )
 
     def integer_or_none(self, e: XmlElement, name: str) -> int | None:
         return self.integer(e, name, least=-(1 << 63)) if name in e.attrib else None

@@ -1,0 +1,33 @@
+"""Zhouyi Compass IR: a text of layers, and the constants in a `.bin` beside it.
+
+format         the format as one value
+
+bytes <-> document
+codec          files, and the same without files
+blocks         lines <-> blocks
+layers         blocks <-> layers
+values         text of single values
+bind           constants and their bytes
+ir             the nodes of a document
+names          names that every reader takes
+sidemap        names that the format cannot carry
+types          types of the format and of the graph
+
+what may stand there
+operators      what a layer of each type may hold
+topology       the graph of a document
+validate       whether a document is sound
+linting        everything that is wrong with a document
+unsupported    layer types that nobody explains
+
+layers <-> graph
+rules          the table of operators and layers
+mapping        the table with the contexts of its converters
+fused          activations that another layer carries
+quantization   layers on stored integers, both ways
+lift           document -> graph
+lift_bodies    sub-graphs -> bodies of If and Loop
+lower          graph -> document
+bodies         bodies of If and Loop -> sub-graphs
+rewrites       operators that the format lacks
+"""

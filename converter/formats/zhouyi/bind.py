@@ -1,4 +1,6 @@
-"""Constants get their bytes: sizes against types and shapes, ranges against the .bin and against each other."""
+"""Constants get their bytes: sizes against types and shapes, ranges against the .bin and against
+each other.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.diagnostics import Diagnostic
-from converter.errors import ReadError
+from converter.errors import Diagnostic, ReadError
 from converter.formats.zhouyi.ir import Array, Constant, Document, Layer
 
 
@@ -29,9 +30,14 @@ def _is_packed(c: Constant) -> bool:
 
 
 def bind_constants(document: Document) -> None:
-    """Replace every constant by one with data; ReadError with all that do not fit. Equal ranges may be shared, partial overlaps are refused."""
+    """Replace every constant by one with data; ReadError with all that do not fit. Equal ranges may
+    be shared, partial overlaps are refused.
+    """
     found: list[Diagnostic] = []
-    bound = [(layer, group, index, _bind(document, layer, group, c, found)) for layer, group, index, c in document.constants()]
+    bound = [
+        (layer, group, index, _bind(document, layer, group, c, found))
+        for layer, group, index, c in document.constants()
+    ]
     found += overlaps(document)
     if found:
         raise ReadError(found)
@@ -42,19 +48,35 @@ def bind_constants(document: Document) -> None:
             layer.constant_lists[group][index] = constant
 
 
-def _bind(document: Document, layer: Layer, group: str, c: Constant, found: list[Diagnostic]) -> Constant:
+def _bind(
+    document: Document, layer: Layer, group: str, c: Constant, found: list[Diagnostic]
+) -> Constant:
     where = layer.where(f"{group}_offset")
     if message := size_error(c):
-        found.append(Diagnostic("R103", f"the constant {group}: {message}", where=layer.where(f"{group}_size")))
+        found.append(
+            Diagnostic(
+                "R103", f"the constant {group}: {message}", where=layer.where(f"{group}_size")
+            )
+        )
         return c
     assert document.bin is not None and c.offset is not None
     try:
         raw = document.bin.slice(c.offset, c.size, where)
-        return replace(c, data=raw, packed=True) if _is_packed(c) else replace(c, data=_view(raw, c.dtype.numpy, c.shape))
+        return (
+            replace(c, data=raw, packed=True)
+            if _is_packed(c)
+            else replace(c, data=_view(raw, c.dtype.numpy, c.shape))
+        )
     except ReadError as e:
         found += e.diagnostics
     except (ValueError, OverflowError) as e:
-        found.append(Diagnostic("R103", f"the constant {group}: no array has the shape {list(c.shape)} ({e})", where=where))
+        found.append(
+            Diagnostic(
+                "R103",
+                f"the constant {group}: no array has the shape {list(c.shape)} ({e})",
+                where=where,
+            )
+        )
     return c
 
 
@@ -64,10 +86,16 @@ def _view(raw: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
 
 
 def overlaps(document: Document) -> list[Diagnostic]:
-    """One diagnostic for each constant that shares some, but not all of its bytes with an earlier one."""
+    """One diagnostic for each constant that shares some, but not all of its bytes with an earlier
+    one.
+    """
     found = []
     ranges = sorted(
-        ((c.offset, c.offset + c.size, layer, group) for layer, group, _, c in document.constants() if c.size and c.offset is not None),
+        (
+            (c.offset, c.offset + c.size, layer, group)
+            for layer, group, _, c in document.constants()
+            if c.size and c.offset is not None
+        ),
         key=lambda r: r[:2],
     )
     end, start, owner = 0, 0, ""

@@ -1,4 +1,6 @@
-"""Lines into blocks: `key=value` lines, blocks between blank lines (section 4.1). Every damaged line becomes one diagnostic, none stops the reading."""
+"""Lines into blocks: `key=value` lines, blocks between blank lines (section 4.1). Every damaged
+line becomes one diagnostic, none stops the reading.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from converter.diagnostics import Diagnostic, Where
+from converter.errors import Diagnostic, Where
 
 _KEY = re.compile(r"[A-Za-z0-9.:/_;'-]+\Z")
 # beside NUL and its kind the separators at which other readers break a line
@@ -29,28 +31,52 @@ class Block:
 
 
 class Findings:
-    """Diagnostics of one file; after MAX_FINDINGS they are only counted, so that a file of garbage does not become a report of the same size."""
+    """Diagnostics of one file; after MAX_FINDINGS they are only counted, so that a file of garbage
+    does not become a report of the same size.
+    """
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.list: list[Diagnostic] = []
         self.more = 0
 
-    def add(self, message: str, line: int = 0, *, code: str = "R103", help: str = "", layer: str = "", kind: str = "") -> None:
+    def add(
+        self,
+        message: str,
+        line: int = 0,
+        *,
+        code: str = "R103",
+        help: str = "",
+        layer: str = "",
+        kind: str = "",
+    ) -> None:
         if len(self.list) < MAX_FINDINGS:
-            self.list.append(Diagnostic(code, message, where=Where(self.file, line, layer=layer, kind=kind), help=help))
+            self.list.append(
+                Diagnostic(
+                    code, message, where=Where(self.file, line, layer=layer, kind=kind), help=help
+                )
+            )
         else:
             self.more += 1
 
     def all(self) -> list[Diagnostic]:
-        more = [Diagnostic("R103", f"{self.more} more findings of this kind", where=Where(self.file))] if self.more else []
+        more = (
+            [Diagnostic("R103", f"{self.more} more findings of this kind", where=Where(self.file))]
+            if self.more
+            else []
+        )
         return self.list + more
 
 
 def parse_blocks(text: str, findings: Findings) -> list[Block]:
-    """All blocks of a text. A value that was broken across lines is joined again, a key with characters too many is repaired: with a finding each."""
+    """All blocks of a text. A value that was broken across lines is joined again, a key with
+    characters too many is repaired: with a finding each.
+    """
     for m in _CONTROL.finditer(text):
-        findings.add(f"the character U+{ord(m[0]):04X} does not belong into a line", text.count("\n", 0, m.start()) + 1)
+        findings.add(
+            f"the character U+{ord(m[0]):04X} does not belong into a line",
+            text.count("\n", 0, m.start()) + 1,
+        )
         if findings.more:
             break
     blocks: list[Block] = []
@@ -79,12 +105,20 @@ def _parse_line(line: str, number: int, block: Block, findings: Findings) -> Non
     key, value = key.strip(_BLANKS), value.strip(_BLANKS)
     if not _KEY.match(key):
         repaired = re.sub(r"\s+", "_", key.strip(" \t[](){}<>,\"'`*#-"))
-        findings.add(f"{_short(key)} is not a key", number, help=f"is {repaired} meant?" if _KEY.match(repaired) else "a key has only a-z A-Z 0-9 . : / _ ; '")
+        findings.add(
+            f"{_short(key)} is not a key",
+            number,
+            help=f"is {repaired} meant?"
+            if _KEY.match(repaired)
+            else "a key has only a-z A-Z 0-9 . : / _ ; '",
+        )
         if not _KEY.match(repaired):
             return
         key = repaired
     if key in block.entries:
-        findings.add(f"{key} stands twice in this block, first in line {block.entries[key].line}", number)
+        findings.add(
+            f"{key} stands twice in this block, first in line {block.entries[key].line}", number
+        )
         return
     block.entries[key] = Entry(value, number)
 
@@ -92,10 +126,18 @@ def _parse_line(line: str, number: int, block: Block, findings: Findings) -> Non
 def _continue_line(line: str, number: int, block: Block, findings: Findings) -> None:
     key, last = next(reversed(block.entries.items()), ("", Entry("", 0)))
     if last.text.count("[") > last.text.count("]"):
-        findings.add(f"the value of {key} is broken across lines", number, help=f"put it on line {last.line}, where it begins")
+        findings.add(
+            f"the value of {key} is broken across lines",
+            number,
+            help=f"put it on line {last.line}, where it begins",
+        )
         block.entries[key] = Entry(last.text + line, last.line)
     else:
-        findings.add(f"{_short(line)} is not a key=value line", number, help="comments are not allowed" if line[:1] in ("#", "/", ";") else "")
+        findings.add(
+            f"{_short(line)} is not a key=value line",
+            number,
+            help="comments are not allowed" if line[:1] in ("#", "/", ";") else "",
+        )
 
 
 def _short(text: str) -> str:

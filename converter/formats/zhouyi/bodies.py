@@ -1,22 +1,25 @@
-"""Bodies of If and Loop as sub-graphs: what they read from outside becomes inputs, since a sub-graph of the format sees its own tensors only.
+"""Bodies of If and Loop as sub-graphs: what they read from outside becomes inputs, since a
+sub-graph of the format sees its own tensors only.
 
-If:   bottoms [condition, inputs of the then branch..., inputs of the else branch...], as many as `then_branch_inputs_num`
+If:   bottoms [condition, inputs of the then branch..., inputs of the else branch...], as many as
+      `then_branch_inputs_num`
       and `else_branch_inputs_num` say; `then_branch` and `else_branch` name the sub-graphs.
-Loop: bottoms [number of turns, condition, states...], tops [states..., what each turn gives, stacked...]; `body` names a
+Loop: bottoms [number of turns, condition, states...], tops [states..., what each turn gives,
+stacked...]; `body` names a
       sub-graph [number of turns, condition, states...] -> [condition, states..., what a turn gives...]. `dependency_inputs_num`
       says how many states there are, `scan_outputs_num` how many outputs are stacked.
 
-The vendor's executor feeds the number of all turns, not that of the turn, into a body: a body that counts gets a state of its own.
+The vendor's executor feeds the number of all turns, not that of the turn, into a body: a body that
+counts gets a state of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import set_type
 from converter.graph.names import Names
@@ -26,7 +29,9 @@ from converter.mapping.node import Layer
 
 @dataclass(eq=False)
 class Body:
-    """A sub-graph to be written: the attribute that names it, its inputs (own ones and values from outside) and outputs, and its layers."""
+    """A sub-graph to be written: the attribute that names it, its inputs (own ones and values from
+    outside) and outputs, and its layers.
+    """
 
     key: str
     graph: ir.Graph
@@ -36,10 +41,18 @@ class Body:
 
 
 def captured(body: ir.Graph) -> list[ir.Value]:
-    """The computed values from outside that a body and the bodies in it read, each once. Constants are written where they are read."""
+    """The computed values from outside that a body and the bodies in it read, each once. Constants
+    are written where they are read.
+    """
     inner = set(all_graphs(body))
-    read = [v for node in all_nodes(body) for v in node.inputs] + [v for g in all_graphs(body) for v in g.outputs]
-    return list(dict.fromkeys(v for v in read if v is not None and v.const_value is None and v.graph not in inner))
+    read = [v for node in all_nodes(body) for v in node.inputs] + [
+        v for g in all_graphs(body) for v in g.outputs
+    ]
+    return list(
+        dict.fromkeys(
+            v for v in read if v is not None and v.const_value is None and v.graph not in inner
+        )
+    )
 
 
 def count_turns(model: ir.Model) -> None:
@@ -55,19 +68,15 @@ def _count(node: ir.Node, body: ir.Graph, names: Names) -> None:
     turn = body.inputs[0]
     if not turn.uses() and turn not in body.outputs:
         return
-    count = ir.Value(name=names.fresh("turn"), type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+    inner, outer = Builder(body, names), builder_before(node, names)
+    count = inner.input("turn", ir.DataType.INT64, [])
     turn.replace_all_uses_with(count, replace_graph_outputs=True)
-    body.inputs.append(count)
-    inner = Builder(body, names)
     states = len(node.inputs) - 2
-    body.outputs.insert(1 + states, inner.op("Add", count, inner.const(np.array(1, np.int64), "one")))
-    assert isinstance(node.graph, ir.Graph)
-    outer = Builder(node.graph, names, before=node)
-    results = outer.ops("Loop", *node.inputs, outer.const(np.array(0, np.int64), "turns"), outputs=len(node.outputs) + 1, body=body)
-    for new, old in zip((*results[:states], *results[states + 1 :]), node.outputs, strict=True):
+    body.outputs.insert(1 + states, inner.Add(count, inner.const(1, "one")))
+    turns, outputs = outer.const(0, "turns"), len(node.outputs) + 1
+    results = outer.ops("Loop", *node.inputs, turns, outputs=outputs, body=body)
+    own = [*results[:states], *results[states + 1 :]]
+    for new, old in zip(own, node.outputs, strict=True):
         new.type, new.shape = old.type, old.shape
     set_type(results[states], ir.DataType.INT64, [])
-    made = results[0].producer()
-    assert made is not None
-    made.metadata_props.update(node.metadata_props)
-    replace(node, [*results[:states], *results[states + 1 :]], outer)
+    replace(node, own, outer)

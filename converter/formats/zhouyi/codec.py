@@ -1,6 +1,8 @@
-"""Bytes <-> document: `read_ir` and `write_ir`, and the same without files: `parse_ir` and `print_ir`. Mechanical and lossless; unknown keys survive.
+"""Bytes <-> document: `read_ir` and `write_ir`, and the same without files: `parse_ir` and
+`print_ir`. Mechanical and lossless; unknown keys survive.
 
-Source: Zhouyi Compass IR definition 7.3, chapter 4, and what the vendor's parser and optimizer read and write.
+Source: Zhouyi Compass IR definition 7.3, chapter 4, and what the vendor's parser and optimizer read
+and write.
 """
 
 from __future__ import annotations
@@ -14,24 +16,36 @@ from typing import Any
 
 import numpy.typing as npt
 
-from converter.diagnostics import Diagnostic, Where
-from converter.errors import ReadError, UnsupportedError, unreadable
-from converter.files import Output, open_side_file
+from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
-from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Document, Graph, Layer, constant_order, move
+from converter.formats.zhouyi.ir import (
+    BASE_KEYS,
+    MEMBERS,
+    Constant,
+    Document,
+    Graph,
+    Layer,
+    constant_order,
+    move,
+)
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
-from converter.mapped import MappedFile
+from converter.io.files import Output, open_side_file
+from converter.io.mapped_file import MappedFile
 
 _MODEL_BIN = re.compile(r"^[ \t]*model_bin[ \t]*=(.*)$", re.M)
 
 
-def read_ir(path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Document:
+def read_ir(
+    path: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None
+) -> Document:
     """The document of `path`, with its constants as views of the .bin.
 
-    The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of `path`), else NAME.bin beside it. ReadError with one
-    diagnostic for every damaged place: R103 with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that leaves the folder.
+    The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of
+    `path`), else NAME.bin beside it. ReadError with one diagnostic for every damaged place: R103
+    with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that leaves the
+    folder.
     """
     path = Path(path)
     document, found = parse_ir(_decode(MappedFile(path)), str(path))
@@ -48,27 +62,41 @@ def _decode(file: MappedFile) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        raise unreadable("R103", f"byte {data[e.start]:#04x} is not UTF-8", Where(str(file.path), data.count(b"\n", 0, e.start) + 1)) from None
+        raise unreadable(
+            "R103",
+            f"byte {data[e.start]:#04x} is not UTF-8",
+            Where(str(file.path), data.count(b"\n", 0, e.start) + 1),
+        ) from None
 
 
-def _find_bin(document: Document, path: Path, weights: str | os.PathLike[str] | None) -> MappedFile | None:
+def _find_bin(
+    document: Document, path: Path, weights: str | os.PathLike[str] | None
+) -> MappedFile | None:
     if weights is not None:
         return MappedFile(weights)
     where = document.where("model_bin")
     named = str(document.header.get("model_bin") or "")
-    # the tools write model_bin relative to where they were started, so the neighbour is tried as well
+    # the tools write model_bin relative to where they were started, so the neighbour is tried as
+    # well
     candidates = [*([named] if named else []), path.with_suffix(".bin").name]
     for candidate in candidates:
         if (file := open_side_file(path, candidate, where)) is not None:
             return file
     if any(True for _ in document.constants()):
         names = " nor ".join(dict.fromkeys(Path(c).name for c in candidates))
-        raise unreadable("R102", f"the file with the constants is missing: neither {names} exists", where, help="name it with --weights")
+        raise unreadable(
+            "R102",
+            f"the file with the constants is missing: neither {names} exists",
+            where,
+            help="name it with --weights",
+        )
     return None
 
 
 def bin_names(path: Path) -> list[str]:
-    """The name of the .bin that reading `path` takes; while there is none, the names that it may have."""
+    """The name of the .bin that reading `path` takes; while there is none, the names that it may
+    have.
+    """
     found = _MODEL_BIN.search(_decode(MappedFile(path)))
     named = found[1].strip() if found else ""
     names = [*([named] if named else []), path.with_suffix(".bin").name]
@@ -76,7 +104,9 @@ def bin_names(path: Path) -> list[str]:
 
 
 def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
-    """The document that a text describes and everything that is wrong with the text; the constants have no data."""
+    """The document that a text describes and everything that is wrong with the text; the constants
+    have no data.
+    """
     findings = Findings(file)
     document = Document(file=file, newline="\r\n" if "\r\n" in text else "\n")
     graph: Graph = document
@@ -90,17 +120,22 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
             left = number if isinstance(number, int) and not isinstance(number, bool) else math.inf
         elif "model_name" in block.entries and "layer_name" not in block.entries:
             if document.header:
-                findings.add(f"a second header; the first is in line {document.where().line}", block.line)
+                findings.add(
+                    f"a second header; the first is in line {document.where().line}", block.line
+                )
             _parse_header(block, document, findings)
             graph, left = document, math.inf
         else:
-            # a sub-graph has as many layers as it says, what follows belongs to the main graph again
+            # a sub-graph has as many layers as it says, what follows belongs to the main graph
+            # again
             graph, left = (graph, left - 1) if left > 0 else (document, math.inf)
             layer = parse_layer(block, findings)
             if layer is not None:
                 graph.layers.append(layer)
     if not document.header:
-        findings.add("there is no header block with model_name", 1, help="is this a Zhouyi Compass IR file?")
+        findings.add(
+            "there is no header block with model_name", 1, help="is this a Zhouyi Compass IR file?"
+        )
     return document, findings.all()
 
 
@@ -116,10 +151,13 @@ def _parse_header(block: Block, graph: Graph, findings: Findings) -> None:
 def write_ir(document: Document, out: Output) -> None:
     """The text as the target of `out`, the constants beside it as `.bin`.
 
-    A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as one constant is new, all are packed without gaps in
-    the order of the text, weights before biases, one at a time in memory. UnsupportedError W330 for a value that no line can carry.
+    A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as
+    one constant is new, all are packed without gaps in the order of the text, weights before
+    biases, one at a time in memory. UnsupportedError W330 for a value that no line can carry.
     """
-    keep = document.bin is not None and all(c.offset is not None for _, _, _, c in document.constants())
+    keep = document.bin is not None and all(
+        c.offset is not None for _, _, _, c in document.constants()
+    )
     if not keep:
         _place_constants(document)
     if keep:
@@ -144,26 +182,39 @@ def _place_constants(document: Document) -> None:
 
 def _numbers(constant: Constant) -> npt.NDArray[Any]:
     data = constant.data() if callable(constant.data) else constant.data
-    if data is None or (not constant.packed and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)):
-        raise ValueError(f"a constant of {constant.dtype} {constant.shape} was given {'nothing' if data is None else f'{data.dtype} {data.shape}'}")
+    if data is None or (
+        not constant.packed
+        and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)
+    ):
+        raise ValueError(
+            f"a constant of {constant.dtype} {constant.shape} was given "
+            f"{'nothing' if data is None else f'{data.dtype} {data.shape}'}"
+        )
     return data if constant.packed else data.astype(constant.dtype.numpy, copy=False)
 
 
 def print_ir(document: Document, stem: str = "model") -> str:
-    """The text of a document whose constants all have an offset; `stem` is the name, without suffix, that `model_bin` gets. UnsupportedError W330."""
+    """The text of a document whose constants all have an offset; `stem` is the name, without
+    suffix, that `model_bin` gets. UnsupportedError W330.
+    """
     blocks = []
     for graph in document.graphs:
         header = dict(graph.header)
         if "model_bin" in header and os.path.normpath(str(header["model_bin"])) != f"{stem}.bin":
             header["model_bin"] = f"./{stem}.bin"
         blocks.append(_print_block(graph, header))
-        blocks += [_print_block(layer, dict(_layer_entries(layer, i))) for i, layer in enumerate(graph.layers)]
+        blocks += [
+            _print_block(layer, dict(_layer_entries(layer, i)))
+            for i, layer in enumerate(graph.layers)
+        ]
     text = "\n\n".join(blocks) + "\n\n\n"
     return text if document.newline == "\n" else text.replace("\n", document.newline)
 
 
 def _print_block(node: Graph | Layer, entries: dict[str, Any]) -> str:
-    keys = [k for k in node.spelling if k in entries] + [k for k in entries if k not in node.spelling]
+    keys = [k for k in node.spelling if k in entries] + [
+        k for k in entries if k not in node.spelling
+    ]
     return "\n".join(f"{k}={_print_entry(node, k, entries[k])}" for k in keys)
 
 
@@ -191,16 +242,27 @@ def _print_fresh(key: str, value: Any) -> str:
         return print_names(value)
     if key in TEXTS:
         return print_name(value)
-    if key.endswith(("layer_bottom_shape", "layer_top_shape", "layer_bottom_type", "layer_top_type")) and any(v is None for v in value):
+    if key.endswith(
+        ("layer_bottom_shape", "layer_top_shape", "layer_bottom_type", "layer_top_type")
+    ) and any(v is None for v in value):
         raise ValueError("a tensor has no shape or type")
     return print_value(value)
 
 
 def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
-    """All keys of a block in the order of a new one: the nine base keys, the constants, the attributes."""
-    base: tuple[Any, ...] = (position if layer.id is None and not layer.spelling else layer.id, layer.name, layer.type)
+    """All keys of a block in the order of a new one: the nine base keys, the constants, the
+    attributes.
+    """
+    base: tuple[Any, ...] = (
+        position if layer.id is None and not layer.spelling else layer.id,
+        layer.name,
+        layer.type,
+    )
     for tensors in (layer.inputs, layer.outputs):
-        shapes, types = [t.shape if t.shape is None else list(t.shape) for t in tensors], [t.dtype for t in tensors]
+        shapes, types = (
+            [t.shape if t.shape is None else list(t.shape) for t in tensors],
+            [t.dtype for t in tensors],
+        )
         base += ([t.name for t in tensors], shapes, types)
     for key, value in zip(BASE_KEYS, base, strict=True):
         nothing = value is None or (isinstance(value, list) and all(v is None for v in value))
@@ -210,7 +272,9 @@ def _layer_entries(layer: Layer, position: int) -> Iterator[tuple[str, Any]]:
     for group in constant_order(layer):
         single = layer.constants.get(group)
         several = layer.constant_lists.get(group, [])
-        members = [(c.dtype, c.offset, c.size, list(c.shape)) for c in ([single] if single else several)]
+        members = [
+            (c.dtype, c.offset, c.size, list(c.shape)) for c in ([single] if single else several)
+        ]
         for i, member in enumerate(MEMBERS):
             yield f"{group}_{member}", members[0][i] if single else [m[i] for m in members]
     yield from layer.attrs.items()

@@ -1,4 +1,6 @@
-"""Zhouyi Compass IR as a format: what it looks like from outside. Nothing heavy is imported here."""
+"""Zhouyi Compass IR as a format: what it looks like from outside. Nothing heavy is imported
+here.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +10,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
-    from converter.diagnostics import Diagnostic
-    from converter.model import Model
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
 
 _LINE = re.compile(rb"[ \t]*([A-Za-z0-9.:/_;'-]+)[ \t]*=")
 _EARLY = frozenset({b"model_name", b"layer_number", b"layer_id", b"subgraph_name"})
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the first bytes of a file are `key=value` lines with one of the keys that begin every header or layer block. `path` is not looked at."""
+    """Whether the first bytes of a file are `key=value` lines with one of the keys that begin every
+    header or layer block. `path` is not looked at.
+    """
     if b"\0" in head:
         return False
-    lines = [line for line in head.removeprefix(b"\xef\xbb\xbf")[:4096].split(b"\n") if line.strip()]
+    lines = [
+        line for line in head.removeprefix(b"\xef\xbb\xbf")[:4096].split(b"\n") if line.strip()
+    ]
     # the last line may be cut off, so it is not asked to be whole
     keys = [m[1] if (m := _LINE.match(line)) else b"" for line in (lines[:-1] or lines)[:12]]
     return bool(keys) and all(keys) and not _EARLY.isdisjoint(keys)
 
 
-def read(path: Path, weights: Path | None, dequantise: bool = False) -> Model:
+def read(path: Path, weights: Path | None, dequantise: bool = False) -> Network:
     from converter.formats.zhouyi.codec import read_ir
     from converter.formats.zhouyi.lift import lift
     from converter.formats.zhouyi.sidemap import restore_names
@@ -39,17 +45,17 @@ def read(path: Path, weights: Path | None, dequantise: bool = False) -> Model:
     return model
 
 
-def read_numbers(path: Path, weights: Path | None) -> Model:
+def read_numbers(path: Path, weights: Path | None) -> Network:
     return read(path, weights, dequantise=True)
 
 
-def write(model: Model, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    from converter.files import Output
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.zhouyi.codec import write_ir
     from converter.formats.zhouyi.sidemap import write_map
+    from converter.io.files import Output
 
     if "int8" in flavour.options:
-        from converter.formats.zhouyi.quantised.write import lower_integer as lower
+        from converter.formats.zhouyi.quantization.lower import lower_integer as lower
     else:
         from converter.formats.zhouyi.lower import lower
 
@@ -70,10 +76,13 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 def kinds() -> Mapping[str, str]:
     from converter.formats.zhouyi.lift_bodies import CONTROL
-    from converter.formats.zhouyi.mapping import mapping
+    from converter.formats.zhouyi.mapping import MAPPING
 
-    found = mapping()
-    return {**{k: "(special)" for k in (*found.lift_special, *CONTROL, "Input", "Constant")}, **{r.far: r.near for r in found.table.rules}}
+    table = MAPPING.table
+    return {
+        **{k: "(special)" for k in (*table.kinds(), *CONTROL, "Input", "Constant")},
+        **{r.kind: r.op for r in table.rules if not r.lower_only},
+    }
 
 
 def side_names(path: Path) -> list[str]:
@@ -94,6 +103,8 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     side_names=side_names,
-    options=(Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),),
+    options=(
+        Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),
+    ),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )

@@ -8,13 +8,35 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.zhouyi.operators import find_operator
 from converter.graph.build import Builder
-from converter.mapping.node import Layer, MappingError
+from converter.mapping.node import Layer
 
-KEYS = ("with_activation", "clip_min", "clip_max", "negative_slope_type", "negative_slope_value", "alpha", "gamma")
+KEYS = (
+    "with_activation",
+    "clip_min",
+    "clip_max",
+    "negative_slope_type",
+    "negative_slope_value",
+    "alpha",
+    "gamma",
+)
 # what the vendor's own parser fuses, and into which layers
-CARRIERS = frozenset({"Convolution", "DepthwiseConv", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "FullyConnected", "Eltwise", "Add", "Sub", "Mul"})
+CARRIERS = frozenset(
+    {
+        "Convolution",
+        "DepthwiseConv",
+        "ConvTranspose",
+        "Convolution3D",
+        "ConvTranspose3D",
+        "FullyConnected",
+        "Eltwise",
+        "Add",
+        "Sub",
+        "Mul",
+    }
+)
 FUSED = frozenset({"RELU", "RELU6", "LEAKYRELU"})
 
 
@@ -25,7 +47,9 @@ def carries(kind: str) -> bool:
 
 def take(attrs: dict[str, Any], blobs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Moves the keys of the activation out of a layer's attributes and constants."""
-    return {k: attrs.pop(k) for k in KEYS if k in attrs}, {k: blobs.pop(k) for k in ("negative_slope",) if k in blobs}
+    return {k: attrs.pop(k) for k in KEYS if k in attrs}, {
+        k: blobs.pop(k) for k in ("negative_slope",) if k in blobs
+    }
 
 
 def apply(b: Builder, y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> ir.Value:
@@ -34,17 +58,19 @@ def apply(b: Builder, y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any])
     if name == "NONE":
         return y
     if name == "RELU":
-        return b.op("Relu", y)
+        return b.Relu(y)
     if name == "RELU6":
-        return b.op("Clip", y, b.like(y, 0), b.like(y, 6))
+        return b.Clip(y, b.like(y, 0), b.like(y, 6))
     if name == "CLIP":
-        return b.op("Clip", y, b.like(y, _number(attrs, "clip_min")), b.like(y, _number(attrs, "clip_max")))
+        return b.Clip(
+            y, b.like(y, _number(attrs, "clip_min")), b.like(y, _number(attrs, "clip_max"))
+        )
     if name == "LEAKYRELU":
-        return b.op("LeakyRelu", y, alpha=_number(attrs, "negative_slope_value"))
+        return b.LeakyRelu(y, alpha=_number(attrs, "negative_slope_value"))
     if name == "SELU":
-        return b.op("Selu", y, alpha=_number(attrs, "alpha"), gamma=_number(attrs, "gamma"))
+        return b.Selu(y, alpha=_number(attrs, "alpha"), gamma=_number(attrs, "gamma"))
     if name == "PRELU" and "negative_slope" in blobs:
-        return b.op("PRelu", y, b.const(np.asarray(blobs["negative_slope"]), "negative_slope"))
+        return b.PRelu(y, b.const(np.asarray(blobs["negative_slope"]), "negative_slope"))
     raise MappingError(f"with_activation={name} has no counterpart", "R110")
 
 
@@ -56,7 +82,9 @@ def _number(attrs: dict[str, Any], key: str) -> float:
 
 
 def fuse(layers: Sequence[Layer], methods: Collection[str] = FUSED) -> list[Layer]:
-    """Activations of those methods that alone read what one carrier writes move into it; every carrier gets its `with_activation`."""
+    """Activations of those methods that alone read what one carrier writes move into it; every
+    carrier gets its `with_activation`.
+    """
     readers: dict[ir.Value, int] = {}
     for layer in layers:
         for v in layer.inputs:
@@ -65,10 +93,22 @@ def fuse(layers: Sequence[Layer], methods: Collection[str] = FUSED) -> list[Laye
     writers: dict[ir.Value, Layer] = {}
     kept = []
     for layer in layers:
-        source = layer.inputs[0] if layer.kind == "Activation" and layer.attrs.get("method") in methods else None
+        source = (
+            layer.inputs[0]
+            if layer.kind == "Activation" and layer.attrs.get("method") in methods
+            else None
+        )
         carrier = writers.get(source) if source is not None else None
-        if source is not None and carrier is not None and readers[source] == 1 and not source.is_graph_output():
-            carrier.attrs |= {"with_activation": layer.attrs["method"], **{k: v for k, v in layer.attrs.items() if k != "method"}}
+        if (
+            source is not None
+            and carrier is not None
+            and readers[source] == 1
+            and not source.is_graph_output()
+        ):
+            carrier.attrs |= {
+                "with_activation": layer.attrs["method"],
+                **{k: v for k, v in layer.attrs.items() if k != "method"},
+            }
             carrier.outputs = list(layer.outputs)
             del writers[source]
             continue

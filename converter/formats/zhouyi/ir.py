@@ -1,7 +1,9 @@
-"""The nodes of a Zhouyi Compass IR file as they stand in it: a document of graphs, graphs of layers, layers of tensors, attributes and constants.
+"""The nodes of a Zhouyi Compass IR file as they stand in it: a document of graphs, graphs of
+layers, layers of tensors, attributes and constants.
 
-Everything that was read keeps its place, its spelling and its line: the order of `spelling` is the order of the keys in the file, and a value that
-is still what its spelling says is written back with that spelling. Nothing here knows what a layer means.
+Everything that was read keeps its place, its spelling and its line: the order of `spelling` is the
+order of the keys in the file, and a value that is still what its spelling says is written back with
+that spelling. Nothing here knows what a layer means.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from converter.diagnostics import Where
+from converter.errors import Where
 from converter.formats.zhouyi.values import DType, Value, dtype_of
-from converter.mapped import MappedFile
+from converter.io.mapped_file import MappedFile
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -37,7 +39,9 @@ MEMBERS = ("type", "offset", "size", "shape")
 
 
 class Tensor(NamedTuple):
-    """One entry of layer_bottom or layer_top. Shape and type are None only where the file leaves the whole key out."""
+    """One entry of layer_bottom or layer_top. Shape and type are None only where the file leaves
+    the whole key out.
+    """
 
     name: str
     shape: Shape | None
@@ -46,10 +50,12 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A constant group (`G_type`, `G_offset`, `G_size`, `G_shape`): its bytes in the .bin, or an array that is to go there.
+    """A constant group (`G_type`, `G_offset`, `G_size`, `G_shape`): its bytes in the .bin, or an
+    array that is to go there.
 
-    `data` is an array, a callable that makes it when it is needed, or None when only the text was parsed. `offset` is None for constants that
-    have no place in a .bin yet. `packed` means 4-bit elements, two to a byte, low half first; `data` are the bytes then.
+    `data` is an array, a callable that makes it when it is needed, or None when only the text was
+    parsed. `offset` is None for constants that have no place in a .bin yet. `packed` means 4-bit
+    elements, two to a byte, low half first; `data` are the bytes then.
     """
 
     dtype: DType
@@ -61,7 +67,9 @@ class Constant:
 
     @classmethod
     def of(cls, array: Array, dtype: DType | None = None) -> Constant:
-        """A constant for `array`; `dtype` only where numpy's type does not say it (int4 in int8)."""
+        """A constant for `array`; `dtype` only where numpy's type does not say it (int4 in
+        int8).
+        """
         t = dtype or dtype_of(array.dtype)
         return cls(t, tuple(array.shape), array, size=array.size * t.numpy.itemsize)
 
@@ -72,7 +80,9 @@ class Constant:
 
     @property
     def array(self) -> Array:
-        """The values, shaped; a view of the .bin where it was read from one (4-bit packed ones are unpacked into 8 bits)."""
+        """The values, shaped; a view of the .bin where it was read from one (4-bit packed ones are
+        unpacked into 8 bits).
+        """
         if self.data is None:
             raise ValueError("the constant has no data: only the text was parsed")
         data = self.data() if callable(self.data) else self.data
@@ -89,10 +99,11 @@ def unpack(data: npt.NDArray[np.uint8], dtype: DType, shape: Shape) -> Array:
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """One layer block. `attrs` holds every key that is neither one of the nine base keys nor a member of a constant group, in file order.
+    """One layer block. `attrs` holds every key that is neither one of the nine base keys nor a
+    member of a constant group, in file order.
 
-    `constant_lists` holds the groups whose members are lists (`layer_top_scale_offset=[0,128]`), one constant per entry.
-    `id` None means: its position in the graph.
+    `constant_lists` holds the groups whose members are lists (`layer_top_scale_offset=[0,128]`),
+    one constant per entry. `id` None means: its position in the graph.
     """
 
     name: str
@@ -109,12 +120,19 @@ class Layer:
 
     def where(self, key: str = "") -> Where:
         """The line of `key`, or of the block."""
-        return Where(self.file, self.lines.get(key) or next(iter(self.lines.values()), 0), layer=self.name, kind=self.type)
+        return Where(
+            self.file,
+            self.lines.get(key) or next(iter(self.lines.values()), 0),
+            layer=self.name,
+            kind=self.type,
+        )
 
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """A header block and its layers, in file order. `header` holds the parsed values; names of tensors in it are always text."""
+    """A header block and its layers, in file order. `header` holds the parsed values; names of
+    tensors in it are always text.
+    """
 
     header: dict[str, Value] = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
@@ -130,11 +148,17 @@ class Graph:
     def input_tensors(self) -> list[str]:
         """Names, as the header lists them, else the tops of the Input layers."""
         listed = self.header.get("input_tensors")
-        return [str(n) for n in listed] if isinstance(listed, list) and listed else [t.name for x in self.layers if x.type == "Input" for t in x.outputs]
+        return (
+            [str(n) for n in listed]
+            if isinstance(listed, list) and listed
+            else [t.name for x in self.layers if x.type == "Input" for t in x.outputs]
+        )
 
     @property
     def output_tensors(self) -> list[str]:
-        """Names, as the header lists them, else the tops that no layer reads (`[]` means: in any order, section 4.2)."""
+        """Names, as the header lists them, else the tops that no layer reads (`[]` means: in any
+        order, section 4.2).
+        """
         listed = self.header.get("output_tensors")
         if isinstance(listed, list) and listed:
             return [str(n) for n in listed]
@@ -147,7 +171,9 @@ class Graph:
 
 @dataclass(slots=True, eq=False)
 class Document(Graph):
-    """A whole file: the main graph, its sub-graphs (bodies of If and Loop, same .bin), the .bin it was read from."""
+    """A whole file: the main graph, its sub-graphs (bodies of If and Loop, same .bin), the .bin it
+    was read from.
+    """
 
     subgraphs: list[Graph] = field(default_factory=list)
     bin: MappedFile | None = None
@@ -159,23 +185,35 @@ class Document(Graph):
         return [self, *self.subgraphs]
 
     def constants(self) -> Iterator[tuple[Layer, str, int | None, Constant]]:
-        """(layer, group, index within a list or None, constant) of all graphs in the order of the text."""
+        """(layer, group, index within a list or None, constant) of all graphs in the order of the
+        text.
+        """
         for graph in self.graphs:
             for layer in graph.layers:
                 for group in constant_order(layer):
                     if group in layer.constants:
                         yield layer, group, None, layer.constants[group]
                     else:
-                        yield from ((layer, group, i, c) for i, c in enumerate(layer.constant_lists[group]))
+                        yield from (
+                            (layer, group, i, c) for i, c in enumerate(layer.constant_lists[group])
+                        )
 
 
 def constant_order(layer: Layer) -> list[str]:
-    """The groups of a layer as they follow each other in the .bin: as read, else weights, biases, then the others as given."""
+    """The groups of a layer as they follow each other in the .bin: as read, else weights, biases,
+    then the others as given.
+    """
     groups = [*layer.constants, *layer.constant_lists]
     place = {k: i for i, k in enumerate(layer.spelling)}
     first = {"weights": -2, "biases": -1}
     # sorted is stable: what has no place in the file stays behind it, in the order given
-    return sorted(groups, key=lambda g: (place.get(f"{g}_offset", len(place)), first.get(g, 0) if f"{g}_offset" not in place else 0))
+    return sorted(
+        groups,
+        key=lambda g: (
+            place.get(f"{g}_offset", len(place)),
+            first.get(g, 0) if f"{g}_offset" not in place else 0,
+        ),
+    )
 
 
 def build_document(
@@ -189,7 +227,9 @@ def build_document(
     compat_quantized_model: bool = False,
     subgraphs: list[Graph] | None = None,
 ) -> Document:
-    """A new document with the header that the vendor's parser writes; `model_bin` follows from the name of the file written."""
+    """A new document with the header that the vendor's parser writes; `model_bin` follows from the
+    name of the file written.
+    """
     header: dict[str, Value] = {
         "model_name": name,
         "model_domain": domain,
@@ -205,7 +245,15 @@ def build_document(
 
 def build_subgraph(name: str, layers: list[Layer], inputs: list[str], outputs: list[str]) -> Graph:
     """A body of If or Loop; its header keys are the ones the vendor's tools look for."""
-    return Graph({"subgraph_name": name, "layer_number": len(layers), "input_tensors": list(inputs), "output_tensors": list(outputs)}, layers)
+    return Graph(
+        {
+            "subgraph_name": name,
+            "layer_number": len(layers),
+            "input_tensors": list(inputs),
+            "output_tensors": list(outputs),
+        },
+        layers,
+    )
 
 
 def move(constant: Constant, offset: int) -> Constant:

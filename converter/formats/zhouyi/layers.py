@@ -1,4 +1,6 @@
-"""One block <-> one layer: which keys are names, shapes and types, which form constant groups, and what is wrong with them."""
+"""One block <-> one layer: which keys are names, shapes and types, which form constant groups, and
+what is wrong with them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,42 @@ from typing import Any
 
 from converter.formats.zhouyi.blocks import Block, Findings
 from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Layer, Shape, Tensor
-from converter.formats.zhouyi.values import DType, Value, parse_dtype, parse_names, parse_value, split_list
+from converter.formats.zhouyi.values import (
+    DType,
+    Value,
+    parse_dtype,
+    parse_names,
+    parse_value,
+    split_list,
+)
 
-TEXTS = frozenset({"model_name", "model_domain", "model_bin", "precision", "subgraph_name", "layer_name", "layer_type"})
+TEXTS = frozenset(
+    {
+        "model_name",
+        "model_domain",
+        "model_bin",
+        "precision",
+        "subgraph_name",
+        "layer_name",
+        "layer_type",
+    }
+)
 NAMES = frozenset({"layer_bottom", "layer_top", "input_tensors", "output_tensors"})
-NEEDED = ("layer_id", "layer_name", "layer_type", "layer_bottom", "layer_top", "layer_top_shape", "layer_top_type")
+NEEDED = (
+    "layer_id",
+    "layer_name",
+    "layer_type",
+    "layer_bottom",
+    "layer_top",
+    "layer_top_shape",
+    "layer_top_type",
+)
 
 
 def parse_key(key: str, text: str) -> Any:
-    """The value of `key`: names are text whatever they look like, shapes are lists of lists of integers, all else goes by its look."""
+    """The value of `key`: names are text whatever they look like, shapes are lists of lists of
+    integers, all else goes by its look.
+    """
     if key in TEXTS:
         return text
     if key in NAMES:
@@ -46,7 +75,10 @@ def to_shape(value: Value) -> Shape:
 
 
 def parse_dtypes(text: str) -> list[DType]:
-    return [parse_dtype(t) for t in (split_list(text) if text.startswith("[") else [text] if text else [])]
+    return [
+        parse_dtype(t)
+        for t in (split_list(text) if text.startswith("[") else [text] if text else [])
+    ]
 
 
 def _is_int(v: Value) -> bool:
@@ -54,12 +86,17 @@ def _is_int(v: Value) -> bool:
 
 
 class _Reader:
-    """Takes the keys of one block, one after the other; a key that cannot be read becomes a finding and None."""
+    """Takes the keys of one block, one after the other; a key that cannot be read becomes a finding
+    and None.
+    """
 
     def __init__(self, block: Block, findings: Findings) -> None:
         self.entries = block.entries
         self.findings = findings
-        self.name, self.type = (block.entries[k].text if k in block.entries else "" for k in ("layer_name", "layer_type"))
+        self.name, self.type = (
+            block.entries[k].text if k in block.entries else ""
+            for k in ("layer_name", "layer_type")
+        )
         self.line = block.line
         self.damaged = False
 
@@ -82,19 +119,31 @@ class _Reader:
             return None
 
     def tensors(self, key: str) -> list[Tensor]:
-        names, shapes, types = self.value(key), self.value(f"{key}_shape"), self.value(f"{key}_type")
+        names, shapes, types = (
+            self.value(key),
+            self.value(f"{key}_shape"),
+            self.value(f"{key}_type"),
+        )
         if names is None:
             return []
         for what, values in (("shape", shapes), ("type", types)):
             if values is not None and len(values) != len(names):
-                self.add(f"{key} names {len(names)} tensors, {key}_{what} has {len(values)}", f"{key}_{what}")
+                self.add(
+                    f"{key} names {len(names)} tensors, {key}_{what} has {len(values)}",
+                    f"{key}_{what}",
+                )
                 return []
         empty = [None] * len(names)
-        return [Tensor(n, None if s is None else tuple(s), t) for n, s, t in zip(names, shapes or empty, types or empty, strict=True)]
+        return [
+            Tensor(n, None if s is None else tuple(s), t)
+            for n, s, t in zip(names, shapes or empty, types or empty, strict=True)
+        ]
 
 
 def parse_layer(block: Block, findings: Findings) -> Layer | None:
-    """The layer of a block, or None when the block is too damaged to be one; the reasons are in `findings`."""
+    """The layer of a block, or None when the block is too damaged to be one; the reasons are in
+    `findings`.
+    """
     reader = _Reader(block, findings)
     missing = [k for k in NEEDED if k not in block.entries]
     if missing:
@@ -119,9 +168,17 @@ def parse_layer(block: Block, findings: Findings) -> Layer | None:
 
 
 def constant_groups(keys: list[str]) -> list[str]:
-    """The G of which G_type, G_offset, G_size and G_shape all exist: only those are constants, as in the vendor's reader."""
+    """The G of which G_type, G_offset, G_size and G_shape all exist: only those are constants, as
+    in the vendor's reader.
+    """
     known = set(keys)
-    return [g for k in keys if k.endswith("_offset") and (g := k[: -len("_offset")]) and all(f"{g}_{m}" in known for m in MEMBERS)]
+    return [
+        g
+        for k in keys
+        if k.endswith("_offset")
+        and (g := k[: -len("_offset")])
+        and all(f"{g}_{m}" in known for m in MEMBERS)
+    ]
 
 
 def _parse_group(reader: _Reader, layer: Layer, group: str) -> None:
@@ -131,7 +188,11 @@ def _parse_group(reader: _Reader, layer: Layer, group: str) -> None:
     try:
         if isinstance(offset, list):
             lists = [x if isinstance(x, list) else [x] for x in (dtype, offset, size)]
-            shapes = shape if isinstance(shape, list) and all(isinstance(s, list) for s in shape) else [shape]
+            shapes = (
+                shape
+                if isinstance(shape, list) and all(isinstance(s, list) for s in shape)
+                else [shape]
+            )
             members = zip(*lists, shapes, strict=True)
             layer.constant_lists[group] = [_constant(*m) for m in members]
         else:

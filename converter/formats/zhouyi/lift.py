@@ -2,64 +2,83 @@
 
 from __future__ import annotations
 
-import heapq
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
-from converter.errors import ReadError
+from converter.errors import Diagnostic, MappingError, ReadError
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.integer import INTEGER, Quantised, keeps_integers
-from converter.formats.zhouyi.integer.dequantise import without_integer_keys
-from converter.formats.zhouyi.integer.grids import Grid, dequantised, grids, quantised, stores_steps
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
-from converter.formats.zhouyi.lift_bodies import CONTROL, lift_control
-from converter.formats.zhouyi.mapping import mapping
+from converter.formats.zhouyi.lift_bodies import CONTROL
+from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
-from converter.formats.zhouyi.topology import check_graphs
+from converter.formats.zhouyi.quantization.context import (
+    IntegerReading,
+    Tensors,
+    without_integer_keys,
+)
+from converter.formats.zhouyi.quantization.quant_params import (
+    QuantParams,
+    dequantized,
+    of_parser,
+    params_of_tensors,
+    per_output,
+    quantized,
+)
+from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
+from converter.formats.zhouyi.topology import check_graphs, ordered
 from converter.formats.zhouyi.types import ir_dtype
-from converter.formats.zhouyi.vague import question
+from converter.formats.zhouyi.unsupported import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import set_type, shape_of
 from converter.graph.names import set_public_name
-from converter.mapping.drive import Lifting, refuse
+from converter.graph.network import Network
+from converter.graph.value import with_operators
+from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
+from converter.mapping.lifting import Lifting, refuse
 from converter.mapping.node import Layer as FarLayer
-from converter.mapping.node import MappingError
-from converter.mapping.trouble import TROUBLE, told
-from converter.model import Model
-from converter.passes.channels_last import to_first
-from converter.passes.tidy import tidy
+from converter.passes.channels_last import to_nchw
+from converter.passes.dead_code import remove_dead_code
 
-# a format without these types keeps them as others: a result of the left type is declared as one of the right
+# a format without these types keeps them as others: a result of the left type is declared as one of
+# the right
 BORDERS = ("Quantize", "DeQuantize")
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
-def lift(document: Document, dequantise: bool = False) -> Model:
-    """A Model with the tensors of the header as its boundary, in the layout and types of the file.
+def lift(document: Document, dequantise: bool = False) -> Network:
+    """A Network with the tensors of the header as its boundary, in the layout and types of the
+    file.
 
-    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between DequantizeLinear and QuantizeLinear;
-    a quantised file of the parser, which leaves the arithmetic to its quantiser, always the latter.
+    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between
+    DequantizeLinear and QuantizeLinear; a quantised file of the parser, which leaves the arithmetic
+    to its quantiser, always the latter.
 
-    ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no counterpart.
+    ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no
+    counterpart.
     """
-    from converter.formats.zhouyi.lift_numbers import NumbersLift
+    from converter.formats.zhouyi.quantization.lift import NumbersLift
 
     faults = check_graphs(document)
     if errors := [d for d in faults if d.level == "error"]:
         raise ReadError(errors)
     model, b = new_model(document.name or "main")
-    reader = NumbersLift(document, b) if dequantise or stores_steps(document) else GraphLift(document, b)
+    reader = (
+        NumbersLift(document, b) if dequantise or of_parser(document) else GraphLift(document, b)
+    )
     reader.run()
     refuse(reader.lifting.problems)
     reader.outputs()
-    to_first(model)
-    tidy(model)
-    return Model(model, "zhouyi", notes=[*faults, *reader.notes])
+    to_nchw(model)
+    remove_dead_code(model)
+    return Network(model, "zhouyi", notes=[*faults, *reader.notes])
 
 
 class GraphLift:
@@ -67,159 +86,185 @@ class GraphLift:
 
     def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         self.document, self.builder = document, builder
-        self.subgraphs: dict[str, Graph] = outer.subgraphs if outer else {g.name: g for g in getattr(document, "subgraphs", ())}
+        self.subgraphs: dict[str, Graph] = (
+            outer.subgraphs if outer else {g.name: g for g in getattr(document, "subgraphs", ())}
+        )
         self.open: list[Graph] = [*outer.open, document] if outer else [document]
-        self.lifting = Lifting(mapping(), builder, "zhouyi")
+        self.lifting = Lifting(MAPPING, builder, "zhouyi")
         self.env: dict[str, ir.Value] = {}
         self.notes: list[Diagnostic] = []
-        self.zeros = {t.name: z for layer in document.layers for t, z in zip(layer.outputs, zero_points(layer), strict=False)}
-        self.steps: bool = outer.steps if outer else stores_steps(document)
-        self.grids = grids(document, self.steps)
-        self.ranges = {name: (g.low, g.high) for name, g in self.grids.items() if isinstance(g, Grid)}
+        self.zeros = {
+            t.name: z
+            for layer in document.layers
+            for t, z in zip(layer.outputs, zero_points(layer), strict=False)
+        }
+        self.parser: bool = outer.parser if outer else of_parser(document)
+        self.params = params_of_tensors(document, self.parser)
 
     def run(self) -> None:
         layers = ordered(self.document)
-        inputs = {t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs}
+        inputs = {
+            t.name: (layer, t) for layer in layers if layer.type == "Input" for t in layer.outputs
+        }
         listed = [n for n in self.document.input_tensors if n in inputs]
         for name in dict.fromkeys([*listed, *inputs]):
-            if name in self.env and len(self.open) > 1:
-                continue  # an input of a sub-graph, fed by its layer
-            self._try(inputs[name][0], lambda pair=inputs[name]: self._input(*pair))
+            if name not in self.env or len(self.open) == 1:  # others are fed by their layer
+                self._input(*inputs[name])
         for layer in layers:
             if layer.type == "Constant":
-                self._try(layer, lambda layer=layer: self._constant(layer))
+                self._constant(layer)
             elif layer.type != "Input" and all(t.name in self.env for t in layer.inputs):
                 self._layer(layer)
+
+    @contextmanager
+    def _noting(self, layer: Layer) -> Iterator[None]:
+        """New nodes come from this layer; why it cannot be lifted is noted as a problem."""
+        place = {"layer": layer.name, "type": layer.type, "where": str(layer.where().line)}
+        try:
+            with self.builder, self.builder.provenance(format="zhouyi", **place):
+                yield
+        except CONVERSION_ERRORS as e:
+            code, message, help = code_message_help(e)
+            inputs = [self.env[t.name] for t in layer.inputs if t.name in self.env]
+            refused = FarLayer(layer.type, layer.name, inputs=[*inputs], where=layer.where())
+            self.lifting.refuse(refused, message, code, help)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """`value` in a type that the format keeps as another."""
+        return self.lifting.reading(FarLayer("")).cast(value, dtype)
 
     def outputs(self) -> None:
         for name in self.document.output_tensors:
             self.builder.output(self.env[name])
             set_public_name(self.builder.graph.outputs[-1], name)
 
-    def _try(self, layer: Layer, step: Any) -> None:
-        try:
-            step()
-        except TROUBLE as e:
-            code, message, help = told(e)
-            self.lifting.problems.append(Diagnostic(code, message, where=layer.where(), help=help))
-
     def _input(self, layer: Layer, tensor: Tensor) -> None:
-        if tensor.dtype is None or tensor.shape is None:
-            raise MappingError("an input needs its shape and its type", "R103")
-        value = self.builder.input(tensor.name, ir_dtype(tensor.dtype), tensor.shape)
-        set_public_name(value, tensor.name)
-        self.env[tensor.name] = value
+        with self._noting(layer):
+            if tensor.dtype is None or tensor.shape is None:
+                raise MappingError("an input needs its shape and its type", "R103")
+            value = self.builder.input(tensor.name, ir_dtype(tensor.dtype), tensor.shape)
+            set_public_name(value, tensor.name)
+            self.env[tensor.name] = value
 
     def _constant(self, layer: Layer) -> None:
-        found = layer.constants.get("weights")
-        if found is None or len(layer.outputs) != 1:
-            raise MappingError("a Constant needs one output and the constant weights", "R103")
-        tensor = layer.outputs[0]
-        array = found.array
-        if tensor.shape is not None and array.shape != tensor.shape and array.size == int(np.prod(tensor.shape)):
-            array = array.reshape(tensor.shape)
-        self.env[tensor.name] = self.builder.const(array, tensor.name)
+        with self._noting(layer):
+            found = layer.constants.get("weights")
+            if found is None or len(layer.outputs) != 1:
+                message = "a Constant needs one output and the constant weights"
+                raise MappingError(message, "R103")
+            (tensor,), array = layer.outputs, found.array
+            if tensor.shape is not None and array.size == math.prod(tensor.shape):
+                array = array.reshape(tensor.shape)
+            self.env[tensor.name] = self.builder.const(array, tensor.name)
 
     def _layer(self, layer: Layer) -> None:
+        with self._noting(layer):
+            results = self._results(layer)
+            if len(results) < len(layer.outputs):
+                declared = f"the layer has {len(layer.outputs)} outputs"
+                raise MappingError(f"{declared}, {len(results)} are known", "R105")
+            for tensor, value in zip(layer.outputs, results, strict=False):
+                self.env[tensor.name] = self._declared(tensor, value)
+
+    def _results(self, layer: Layer) -> Sequence[ir.Value]:
+        """What the layer computes, not yet in the types and shapes that the file declares."""
         if layer.type in CONTROL:
-            lift_control(self, layer)
-            return
+            return CONTROL[layer.type](self, layer)
         far = self._far(layer)
-        if far.kind in BORDERS and self._border(layer, far):
-            return
+        if far.kind in BORDERS and (value := self._border(layer, far.kind)) is not None:
+            return [value]
         if is_integer(layer) and not keeps_integers(far):
-            self._integer(layer, far)
-        else:
-            self._plain(layer, without_integer_keys(far) if is_integer(layer) else far)
+            return self._integers(layer, far)
+        return self._numbers(far)
 
-    def _border(self, layer: Layer, far: FarLayer) -> bool:
-        """Between numbers and stored integers, where the integers' tensor says how; else the layer's own constants do."""
-        stored = (layer.outputs if far.kind == "Quantize" else layer.inputs)[0]
-        grid = self.grids.get(stored.name)
-        if not isinstance(grid, Grid):
-            return False
-        step = quantised if far.kind == "Quantize" else dequantised
-        with self.builder.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-            self.env[layer.outputs[0].name] = self._declared(layer.outputs[0], step(self.builder, self.env[layer.inputs[0].name], grid))
-        return True
+    def _border(self, layer: Layer, kind: str) -> ir.Value | None:
+        """Between numbers and stored integers, where the integers' tensor says how; else the
+        layer's own constants do.
+        """
+        reads = kind == "Quantize"
+        params = self.quant_params((layer.outputs if reads else layer.inputs)[0])
+        if params is None:
+            return None
+        x = with_operators(self.env[layer.inputs[0].name])
+        return (quantized if reads else dequantized)(self.builder, x, params)
 
-    def _plain(self, layer: Layer, far: FarLayer) -> None:
+    def _numbers(self, far: FarLayer) -> list[ir.Value]:
         """A layer of numbers, or one that moves whatever is stored."""
-        if reason := question(far.kind.split("/")[0]):
-            self.lifting.refuse(far, reason, "X201")
-            return
-        attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind.split("/")[0]) else ({}, {})
-        results = self.lifting.layer(far)
-        if results is None:
-            return
-        b = self.builder
-        try:
-            with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-                results[0] = fused.apply(b, results[0], attrs, blobs)
-                if len(results) < len(layer.outputs):
-                    raise MappingError(f"the layer has {len(layer.outputs)} outputs, {len(results)} are known", "R105")
-                for tensor, value in zip(layer.outputs, results, strict=False):
-                    self.env[tensor.name] = self._declared(tensor, value)
-        except TROUBLE as e:
-            code, message, help = told(e)
-            self.lifting.refuse(far, message, code, help)
+        far = without_integer_keys(far)
+        if reason := question(far.kind):
+            raise MappingError(reason, "X201")
+        attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind) else ({}, {})
+        results = self.lifting.mapping.table.lift(self.lifting.reading(far))
+        return [fused.apply(self.builder, results[0], attrs, blobs), *results[1:]]
 
-    def _integer(self, layer: Layer, far: FarLayer) -> None:
-        """A layer of an integer IR: the integer form of its type."""
-        b = self.builder
-        try:
-            with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-                for tensor, value in zip(layer.outputs, self._integer_values(layer, far), strict=True):
-                    self.env[tensor.name] = self._declared(tensor, value)
-        except TROUBLE as e:
-            code, message, help = told(e)
-            self.lifting.refuse(far, message, code, help)
+    def quant_params(self, tensor: Tensor) -> QuantParams | None:
+        """Those that the file gives, where they make sense."""
+        found = self.params.get(tensor.name)
+        return found if isinstance(found, QuantParams) else None
 
-    def _integer_values(self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None) -> list[ir.Value]:
-        step = INTEGER.get(far.kind.split("/")[0])
-        if step is None:
+    def _integers(
+        self, layer: Layer, far: FarLayer, types: list[ir.DataType] | None = None
+    ) -> Sequence[ir.Value]:
+        """A layer of an integer IR: the integer form of its type; `types` of its results where they
+        are not those of the file.
+        """
+        rule = TABLE.get(far.kind)
+        if rule is None or rule.lift is None:
             raise MappingError(f"{layer.type} has no integer form here", "X201")
-        inputs, outputs = ([self.zeros.get(t.name, 0) for t in tensors] for tensors in (layer.inputs, layer.outputs))
-        declared, sources = ([ir_dtype(t.dtype) for t in tensors if t.dtype is not None] for tensors in (layer.outputs, layer.inputs))
-        bits = declared[0].bitwidth if declared else 8
-        first, last = (self.grids.get(tensors[0].name) if tensors else None for tensors in (layer.inputs, layer.outputs))
-        ratio = first.scale / last.scale if isinstance(first, Grid) and isinstance(last, Grid) else 1.0
-        ranges = [self.ranges.get(t.name) for t in layer.outputs]
-        found = step(far, self.builder, Quantised(inputs, outputs, types or declared, ranges, sources, bits, ratio))
-        return [found] if isinstance(found, ir.Value) else list(found)
+        outputs = _types(layer.outputs)
+        params = [self.quant_params(t) for t in layer.outputs]
+        tensors = Tensors(
+            [self.zeros.get(t.name, 0) for t in layer.inputs],
+            [self.zeros.get(t.name, 0) for t in layer.outputs],
+            types or outputs,
+            [None if p is None else (p.low, p.high) for p in params],
+            _types(layer.inputs),
+            outputs[0].bitwidth if outputs else 8,
+        )
+        source = self.quant_params(layer.inputs[0]) if layer.inputs else None
+        if source is not None and params and params[0] is not None:
+            tensors = replace(tensors, ratio=source.scale / params[0].scale)
+        found = rule.lift(IntegerReading(far, self.builder, tensors))
+        return [found] if isinstance(found, ir.Value) else found
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:
-        """`value` in the type and shape that the file declares, where the format keeps a type as another."""
+        """`value` in the type and shape that the file declares, where the format keeps a type as
+        another.
+        """
         b = self.builder
-        declared = ir_dtype(tensor.dtype) if tensor.dtype is not None else _KEPT_AS.get(value.dtype) if value.dtype else None
+        declared = _KEPT_AS.get(value.dtype) if value.dtype is not None else None
+        if tensor.dtype is not None:
+            declared = ir_dtype(tensor.dtype)
         if declared is not None and value.dtype is not None and declared != value.dtype:
             if value.dtype.is_floating_point() != declared.is_floating_point():
-                raise MappingError(f"layer_top_type says {tensor.dtype}, the layer computes {value.dtype.name}", "R105")
-            value = b.op("Cast", value, to=int(declared), name=tensor.name)
-        found = shape_of(value)
-        if tensor.shape is None or found == tensor.shape:
+                computes = f"the layer computes {value.dtype.name}"
+                raise MappingError(f"layer_top_type says {tensor.dtype}, {computes}", "R105")
+            value = b.Cast(value, to=declared, name=tensor.name)
+        found, shape = shape_of(value), tensor.shape
+        if shape is None or found == shape:
             return value
-        if found is None:
-            if value.shape is not None and len(value.shape) != len(tensor.shape):
-                raise MappingError(f"layer_top_shape says {list(tensor.shape)}, the layer computes {len(value.shape)} axes", "R105")
-            value.shape = ir.Shape(tensor.shape)
+        if found is None and (value.shape is None or len(value.shape) == len(shape)):
+            value.shape = ir.Shape(shape)
             return value
-        if [d for d in found if d != 1] != [d for d in tensor.shape if d != 1]:
-            raise MappingError(f"layer_top_shape says {list(tensor.shape)}, the layer computes {list(found)}", "R105")
-        return b.op("Reshape", value, list(tensor.shape), name=tensor.name)
+        if found is None or [d for d in found if d != 1] != [d for d in shape if d != 1]:
+            computed = f"{len(value.shape or ())} axes" if found is None else list(found)
+            message = f"layer_top_shape says {list(shape)}, the layer computes {computed}"
+            raise MappingError(message, "R105")
+        return b.Reshape(value, list(shape), name=tensor.name)
 
     def _far(self, layer: Layer) -> FarLayer:
-        """The layer as rows and pairs see it: known keys only, words in upper case, the method in the kind where a pair wants it."""
+        """The layer as the rows see it: known keys only, words in upper case."""
         operator = find_operator(layer.type)
         kind = operator.name if operator is not None else layer.type
-        attrs = {key_aliases().get(k, k): upper(v) for k, v in layer.attrs.items() if not _general(k)}
+        attrs = {
+            key_aliases().get(k, k): upper(v) for k, v in layer.attrs.items() if not _general(k)
+        }
         blobs: dict[str, Any] = {k: c.array for k, c in layer.constants.items() if not _general(k)}
         if operator is not None:
             self._drop_unknown(layer, attrs)
-        special = f"{kind}/{attrs.get('method')}"
         inputs: list[ir.Value | None] = [self.env[t.name] for t in layer.inputs]
         outputs = [declared(t) for t in layer.outputs]
-        return FarLayer(special if special in self.lifting.mapping.lift_special else kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)
+        return FarLayer(kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)
 
     def _drop_unknown(self, layer: Layer, attrs: dict[str, Any]) -> None:
         """Keys of one's own are allowed (section 4.5); they are named in a warning and left out."""
@@ -229,25 +274,35 @@ class GraphLift:
                 attrs.pop(d.message.rsplit(" ", 1)[-1], None)
 
 
+def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
+    return [ir_dtype(t.dtype) for t in tensors if t.dtype is not None]
+
+
 def is_integer(layer: Layer) -> bool:
-    """Whether the outputs are quantised: integers with a scale. An integer IR has float layers too where its `precision` is mixed."""
-    return bool(zero_points(layer)) and all(t.dtype is not None and not t.dtype.is_float for t in layer.outputs)
+    """Whether the outputs are quantised: integers with a scale. An integer IR has float layers too
+    where its `precision` is mixed.
+    """
+    return bool(zero_points(layer)) and all(
+        t.dtype is not None and not t.dtype.is_float for t in layer.outputs
+    )
 
 
 def zero_points(layer: Layer) -> list[int]:
     """`layer_top_zp` of a layer that has `layer_top_scale` too, one for each output."""
-    given = layer.attrs.get("layer_top_zp")
-    zeros = given if isinstance(given, list) else []
-    if "layer_top_zp" in layer.constant_lists:
-        zeros = [int(c.array.reshape(-1)[0]) for c in layer.constant_lists["layer_top_zp"]]
-    scaled = "layer_top_scale" in layer.attrs or "layer_top_scale" in layer.constant_lists
-    known = [int(z) for z in zeros if isinstance(z, int | float)]
-    return known if scaled and len(known) == len(zeros) else []
+    zeros = [np.asarray(z).reshape(-1) for z in per_output(layer, "layer_top_zp")]
+    sound = all(z.size and z.dtype.kind in "iuf" for z in zeros)
+    scaled = bool(per_output(layer, "layer_top_scale"))
+    return [int(z[0]) for z in zeros] if sound and scaled else []
 
 
 def _general(key: str) -> bool:
     """Keys that any layer may have and that say nothing about a float network."""
-    return key in common().attributes or key in common().groups or key.startswith("ds_") or key in ("weights_range", "biases_range")
+    return (
+        key in common().attributes
+        or key in common().groups
+        or key.startswith("ds_")
+        or key in ("weights_range", "biases_range")
+    )
 
 
 def upper(value: Any) -> Any:
@@ -263,23 +318,3 @@ def declared(tensor: Tensor) -> ir.Value:
     except MappingError:
         set_type(value, None, tensor.shape)
     return value
-
-
-def ordered(document: Graph) -> list[Layer]:
-    """The layers so that each stands behind what it reads, otherwise in the order of the file."""
-    place = {t.name: i for i, layer in enumerate(document.layers) for t in layer.outputs}
-    waiting = [{place[t.name] for t in layer.inputs if t.name in place} for layer in document.layers]
-    readers: dict[int, list[int]] = {}
-    for i, sources in enumerate(waiting):
-        for s in sources:
-            readers.setdefault(s, []).append(i)
-    ready = [i for i, sources in enumerate(waiting) if not sources]
-    result = []
-    while ready:
-        i = heapq.heappop(ready)
-        result.append(document.layers[i])
-        for r in readers.get(i, []):
-            waiting[r].discard(i)
-            if not waiting[r]:
-                heapq.heappush(ready, r)
-    return result

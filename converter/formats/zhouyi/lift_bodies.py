@@ -1,18 +1,16 @@
-"""If and Loop: their sub-graphs become bodies. How they are laid out is told in `bodies`."""
+"""If and Loop: their sub-graphs become bodies, laid out as bodies.py says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from converter.formats.zhouyi.ir import Graph, Layer, Tensor
-from converter.formats.zhouyi.special.register import index_of, truth_of
+from converter.errors import MappingError
+from converter.formats.zhouyi.ir import Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.infer import shape_of
-from converter.mapping.node import MappingError
-from converter.mapping.trouble import TROUBLE, told
 
 if TYPE_CHECKING:
     from converter.formats.zhouyi.lift import GraphLift
@@ -20,78 +18,84 @@ if TYPE_CHECKING:
 BRANCHES = ("then_branch", "else_branch")
 
 
-def lift_if(lift: GraphLift, layer: Layer) -> list[ir.Value]:
+def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
     """Each branch has the inputs behind the condition that belong to it, in this order."""
-    b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
-    graphs = [_subgraph(lift, layer, key) for key in BRANCHES]
-    given = [layer.attrs.get(f"{key}_inputs_num", len(g.input_tensors)) for key, g in zip(BRANCHES, graphs, strict=True)]
+    b, (condition, *inputs) = lift.builder, (lift.env[t.name] for t in layer.inputs)
+    inner = [_inner(lift, layer, key) for key in BRANCHES]
+    given = [
+        layer.attrs.get(f"{key}_inputs_num", len(i.document.input_tensors))
+        for key, i in zip(BRANCHES, inner, strict=True)
+    ]
     counts = [n for n in given if isinstance(n, int)]
-    if len(counts) != 2 or 1 + sum(counts) != len(inputs):
-        raise MappingError(f"the branches take {given} inputs, {len(inputs) - 1} stand behind the condition", "R105")
-    first = counts[0]
-    bodies = []
-    for key, graph, fed in zip(BRANCHES, graphs, (inputs[1 : 1 + first], inputs[1 + first :]), strict=True):
-        inner = _inner(lift, graph, key)
-        names = graph.input_tensors
-        _fits(layer, key, len(names), len(fed), "inputs")
-        inner.env |= dict(zip(names, fed, strict=True))
-        inner.run()
-        results = _results(lift, inner, graph, layer, len(layer.outputs), 0)
-        typed = [inner._declared(t, v) for t, v in zip(layer.outputs, results, strict=True)]
-        inner.builder.output(*typed)
-        bodies.append(inner.builder.graph)
-    condition = b.op("Reshape", truth_of(b, inputs[0]), [])
-    return list(b.ops("If", condition, outputs=len(layer.outputs), then_branch=bodies[0], else_branch=bodies[1]))
+    if len(counts) != 2 or sum(counts) != len(inputs):
+        message = f"the branches take {given} inputs, {len(inputs)} stand behind the condition"
+        raise MappingError(message, "R105")
+    for i, fed in zip(inner, (inputs[: counts[0]], inputs[counts[0] :]), strict=True):
+        i.env |= zip(_names(i, fed), fed, strict=True)
+        results = zip(layer.outputs, _run(i, layer), strict=True)
+        i.builder.output(*(i._declared(t, v) for t, v in results))
+    bodies: dict[str, Any] = dict(zip(BRANCHES, (i.builder.graph for i in inner), strict=True))
+    truth = b.Reshape(lift.cast(condition, ir.DataType.BOOL), [])
+    return b.ops("If", truth, outputs=len(layer.outputs), **bodies)
 
 
-def lift_loop(lift: GraphLift, layer: Layer) -> list[ir.Value]:
-    """A body that reads the number of turns is refused: real executors feed that of all turns, ONNX and its writers mean that of the turn."""
-    b, inputs, graph = lift.builder, [lift.env[t.name] for t in layer.inputs], _subgraph(lift, layer, "body")
-    names = graph.input_tensors
+def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
+    """A body that reads the number of turns is refused: real executors feed that of all turns, ONNX
+    and its writers mean that of the turn.
+    """
+    b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
+    inner = _inner(lift, layer, "body")
+    graph = inner.document
     if len(inputs) < 2:
         raise MappingError("a Loop needs the number of turns and the condition", "R131")
-    _fits(layer, "body", len(names), len(inputs), "inputs")
-    if names[0] in {t.name for x in graph.layers for t in x.inputs} | set(graph.output_tensors):
-        raise MappingError("the body reads the number of turns: is it that of the turn, or that of all turns as the executor feeds it?", "X202")
-    inner = _inner(lift, graph, "body")
-    states = len(inputs) - 2
-    inner.env[names[0]] = inner.builder.input("turn", ir.DataType.INT64, [])
+    turn, keep, *states = _names(inner, inputs)
+    if turn in {t.name for x in graph.layers for t in x.inputs} | set(graph.output_tensors):
+        raise MappingError(
+            "the body reads the number of turns: is it that of the turn, or that of all turns as "
+            "the executor feeds it?"
+        )
+    for key, count in (
+        ("dependency_inputs_num", len(states)),
+        ("scan_outputs_num", len(layer.outputs) - len(states)),
+    ):
+        if layer.attrs.get(key, count) != count:
+            raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
+    inner.env[turn] = inner.builder.input("turn", ir.DataType.INT64, [])
     go = inner.builder.input("go", ir.DataType.BOOL, [])
-    tops = {t.name: t for x in graph.layers for t in x.outputs}
-    if names[1] in tops:
-        inner.env[names[1]] = inner._declared(tops[names[1]], go)
-    for name, value in zip(names[2:], inputs[2:], strict=True):
+    for tensor in (t for x in graph.layers for t in x.outputs if t.name == keep):
+        inner.env[keep] = inner._declared(tensor, go)
+    for name, value in zip(states, inputs[2:], strict=True):
         if value.dtype is None:
             raise MappingError(f"the type of {value.name} is not known", "R103")
         inner.env[name] = inner.builder.input(name, value.dtype, shape_of(value))
-    inner.run()
-    more = len(layer.outputs) - states
-    for key, count in (("dependency_inputs_num", states), ("scan_outputs_num", more)):
-        if layer.attrs.get(key, count) != count:
-            raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
-    results = _results(lift, inner, graph, layer, 1 + states + more, 1)
-    kept = [_like(inner, v, t) for v, t in zip(results[1:], layer.outputs, strict=True)]
-    inner.builder.output(inner.builder.op("Reshape", truth_of(inner.builder, results[0]), []), *kept)
-    turns, condition = (b.op("Reshape", v, []) for v in (index_of(b, inputs[0]), truth_of(b, inputs[1])))
-    return list(b.ops("Loop", turns, condition, *inputs[2:], outputs=len(layer.outputs), body=inner.builder.graph))
+    again, *results = _run(inner, layer, 1)
+    kept = [_like(inner, v, t) for v, t in zip(results, layer.outputs, strict=True)]
+    inner.builder.output(inner.builder.Reshape(inner.cast(again, ir.DataType.BOOL), []), *kept)
+    types = (ir.DataType.INT64, ir.DataType.BOOL)
+    turns = [b.Reshape(lift.cast(v, t), []) for v, t in zip(inputs[:2], types, strict=True)]
+    body: Any = inner.builder.graph
+    return b.ops("Loop", *turns, *inputs[2:], outputs=len(layer.outputs), body=body)
 
 
 def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
-    """`value` in the type that the Loop declares; a state keeps its shape, what is stacked lacks the first axis."""
+    """`value` in the type that the Loop declares; a state keeps its shape, what is stacked lacks
+    the first axis.
+    """
     if tensor.dtype is None or value.dtype == ir_dtype(tensor.dtype):
         return value
     return inner._declared(Tensor(tensor.name, None, tensor.dtype), value)
 
 
-def _subgraph(lift: GraphLift, layer: Layer, key: str) -> Graph:
+def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
+    """A lift of the sub-graph that `key` names into a body; it may read the tensors of the graphs
+    around it (the vendor's reader does not let it, others do).
+    """
     name = str(layer.attrs.get(key, ""))
+    if not name:
+        raise MappingError(f"required attribute {key!r} is absent", "R110")
     if name not in lift.subgraphs:
-        raise MappingError(f"{key}={name} names no sub-graph" if name else f"required attribute {key!r} is absent", "R105" if name else "R110")
-    return lift.subgraphs[name]
-
-
-def _inner(lift: GraphLift, graph: Graph, key: str) -> GraphLift:
-    """A lift of a sub-graph into a body; it may read the tensors of the graphs around it (the vendor's reader does not let it, others do)."""
+        raise MappingError(f"{key}={name} names no sub-graph", "R105")
+    graph = lift.subgraphs[name]
     if any(graph is g for g in lift.open):
         raise MappingError(f"the sub-graph {graph.name} contains itself", "R105")
     inner = type(lift)(graph, lift.builder.body(key), lift)
@@ -100,31 +104,29 @@ def _inner(lift: GraphLift, graph: Graph, key: str) -> GraphLift:
     return inner
 
 
-def _fits(layer: Layer, key: str, known: int, given: int, what: str) -> None:
-    if known != given:
-        raise MappingError(f"the sub-graph {layer.attrs[key]} has {known} {what}, the layer gives it {given}", "R105")
+def _names(inner: GraphLift, fed: Sequence[ir.Value]) -> list[str]:
+    """The inputs of a sub-graph, as many as the layer feeds."""
+    names = inner.document.input_tensors
+    if len(names) != len(fed):
+        counts = f"has {len(names)} inputs, the layer gives it {len(fed)}"
+        raise MappingError(f"the sub-graph {inner.document.name} {counts}", "R105")
+    return names
 
 
-def _results(lift: GraphLift, inner: GraphLift, graph: Graph, layer: Layer, count: int, extra: int) -> list[ir.Value]:
-    names = graph.output_tensors
-    if len(names) != count:
-        raise MappingError(f"the sub-graph {graph.name} has {len(names)} outputs, the layer {count - extra}{' and its condition' if extra else ''}", "R105")
+def _run(inner: GraphLift, layer: Layer, more: int = 0) -> list[ir.Value]:
+    """The results of a sub-graph, `more` than the layer has: a condition in front."""
+    inner.run()
+    names, what = inner.document.output_tensors, f"the sub-graph {inner.document.name}"
+    if len(names) != len(layer.outputs) + more:
+        counts = f"has {len(names)} outputs, the layer {len(layer.outputs)}"
+        raise MappingError(f"{what} {counts}{' and its condition' if more else ''}", "R105")
     missing = [n for n in names if n not in inner.env]
     if missing:
-        raise MappingError(f"the sub-graph {graph.name} could not be read up to {', '.join(missing)}", "X201")
+        raise MappingError(f"{what} could not be read up to {', '.join(missing)}", "X201")
     return [inner.env[n] for n in names]
 
 
-CONTROL: dict[str, Callable[[GraphLift, Layer], list[ir.Value]]] = {"If": lift_if, "Loop": lift_loop}
-
-
-def lift_control(lift: GraphLift, layer: Layer) -> None:
-    """Lifts the layer into `lift.env`, or notes why it cannot be."""
-    far, b = lift._far(layer), lift.builder
-    try:
-        with b.provenance(format="zhouyi", layer=layer.name, type=layer.type, where=str(layer.where().line)):
-            for tensor, value in zip(layer.outputs, CONTROL[layer.type](lift, layer), strict=True):
-                lift.env[tensor.name] = lift._declared(tensor, value)
-    except TROUBLE as e:
-        code, message, help = told(e)
-        lift.lifting.refuse(far, message, code, help)
+CONTROL: dict[str, Callable[[GraphLift, Layer], Sequence[ir.Value]]] = {
+    "If": lift_if,
+    "Loop": lift_loop,
+}

@@ -1,14 +1,16 @@
-"""Everything that the format knows about operators, in one value."""
+"""What the format holds and how it says operators, in one value."""
 
 from __future__ import annotations
 
-from functools import cache
+from converter.formats.zhouyi.rules import TABLE
+from converter.formats.zhouyi.rules.context import SPELLING, ZhouyiReading
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
 
-from converter.formats.zhouyi.ops import TABLE
-from converter.formats.zhouyi.special import LIFT, LOWER
-from converter.mapping.drive import FormatMapping
-
-
-@cache
-def mapping() -> FormatMapping:
-    return FormatMapping(TABLE, LIFT, LOWER, channels_last=True)
+MAPPING = FormatMapping(
+    TABLE,
+    Target("Zhouyi", floats_only="Zhouyi", fed="a network that Zhouyi's executor runs"),
+    channels_last=True,
+    spelling=SPELLING,
+    reading=ZhouyiReading,
+)

@@ -1,4 +1,6 @@
-"""Names that every reader of the format takes: the allowed characters, and nothing that would be read as a number, a boolean or a data type."""
+"""Names that every reader of the format takes: the allowed characters, and nothing that would be
+read as a number, a boolean or a data type.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _BAD = re.compile(r"[^a-zA-Z0-9.:/_;']")
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Old name -> new name of those that changed; layers and tensors are two name spaces. Both maps are one-to-one on all names of the document."""
+    """Old name -> new name of those that changed; layers and tensors are two name spaces. Both maps
+    are one-to-one on all names of the document.
+    """
 
     tensors: dict[str, str] = field(default_factory=dict)
     layers: dict[str, str] = field(default_factory=dict)
@@ -28,7 +32,9 @@ def legal_name(name: str) -> str:
 
 
 def legal_names(names: Iterable[str]) -> dict[str, str]:
-    """A one-to-one map of all names (first come, first served; names that are legal keep theirs) to legal ones, the same for the same input."""
+    """A one-to-one map of all names (first come, first served; names that are legal keep theirs) to
+    legal ones, the same for the same input.
+    """
     unique = list(dict.fromkeys(names))
     mapping = {n: n for n in unique if legal_name(n) == n}
     taken = set(mapping)
@@ -46,13 +52,19 @@ def legal_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def legalise_names(document: Document) -> Renaming:
-    """Rename the tensors and layers of a document in place where they need it, in all its graphs, and say which were.
+    """Rename the tensors and layers of a document in place where they need it, in all its graphs,
+    and say which were.
 
-    The vendor's parser replaces characters in the same way, so most names are those that it would have written.
+    The vendor's parser replaces characters in the same way, so most names are those that it would
+    have written.
     """
     layers = [layer for graph in document.graphs for layer in graph.layers]
     tensors = legal_names(
-        n for graph in document.graphs for n in [t.name for x in graph.layers for t in (*x.outputs, *x.inputs)] + graph.input_tensors + graph.output_tensors
+        n
+        for graph in document.graphs
+        for n in [t.name for x in graph.layers for t in (*x.outputs, *x.inputs)]
+        + graph.input_tensors
+        + graph.output_tensors
     )
     names = legal_names(layer.name for layer in layers)
     for layer in layers:
@@ -64,4 +76,6 @@ def legalise_names(document: Document) -> Renaming:
             listed = graph.header.get(key)
             if isinstance(listed, list):
                 graph.header[key] = [tensors.get(str(n), str(n)) for n in listed]
-    return Renaming({a: b for a, b in tensors.items() if a != b}, {a: b for a, b in names.items() if a != b})
+    return Renaming(
+        {a: b for a, b in tensors.items() if a != b}, {a: b for a, b in names.items() if a != b}
+    )

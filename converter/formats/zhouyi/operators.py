@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from converter.resources import schema_path
+from converter.io.resources import schema_path
 
 Part = Literal["both", "float", "int"]
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer IRs have it."""
+    """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer
+    IRs have it.
+    """
 
     name: str
     type: str
     required: bool = False
     default: Any = None
-    values: tuple[Any, ...] = ()
-    aliases: tuple[str, ...] = ()
+    values: Sequence[Any] = ()
+    aliases: Sequence[str] = ()
     value_aliases: Mapping[str, str] = field(default_factory=dict)
     part: Part = "both"
 
@@ -38,18 +40,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means that not all keys are known."""
+    """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means
+    that not all keys are known.
+    """
 
     name: str
-    doc: str
-    theme: str
-    documented: bool
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     attributes: Mapping[str, Attribute]
     groups: Mapping[str, Group]
-    methods: Mapping[str, Operator] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
+    methods: Mapping[str, Operator]
+    doc: str = ""
+    theme: str = ""
+    documented: bool = True
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    aliases: Sequence[str] = ()
     open: bool = False
 
     @property
@@ -65,7 +69,8 @@ class Operator:
 
 @functools.cache
 def _data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(schema_path("zhouyi", "operators.json").read_text(encoding="utf-8"))
+    text = schema_path("zhouyi", "operators.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
     return data
 
 
@@ -84,7 +89,7 @@ def type_aliases() -> Mapping[str, str]:
 @functools.cache
 def common() -> Operator:
     """The keys that a layer of any type may have."""
-    return _operator("", {**_data()["common"], "doc": "", "theme": "", "documented": True, "inputs": [], "outputs": []})
+    return _operator("", _data()["common"])
 
 
 def key_aliases() -> Mapping[str, str]:
@@ -101,33 +106,13 @@ def find_operator(layer_type: str) -> Operator | None:
 
 
 def _operator(name: str, entry: dict[str, Any]) -> Operator:
-    attributes, groups = _parts(entry)
-    base = {"doc": entry["doc"], "theme": entry["theme"], "documented": entry["documented"], "inputs": (), "outputs": ()}
-    methods = {m: _operator(name, {**base, **part}) for m, part in entry.get("methods", {}).items()}
-    return Operator(
-        name,
-        entry["doc"],
-        entry["theme"],
-        entry["documented"],
-        tuple(entry["inputs"]),
-        tuple(entry["outputs"]),
-        attributes,
-        groups,
-        methods,
-        tuple(entry.get("aliases", ())),
-        entry.get("open", False),
-    )
-
-
-def _parts(entry: dict[str, Any]) -> tuple[dict[str, Attribute], dict[str, Group]]:
     attributes: dict[str, Attribute] = {}
     groups: dict[str, Group] = {}
     for source in (*(_data()["mixins"][m] for m in entry.get("use", ())), entry):
-        for key, a in source.get("attributes", {}).items():
-            lists = {k: tuple(a.get(k, ())) for k in ("values", "aliases")}
-            attributes[key] = Attribute(
-                key, a["type"], a.get("required", False), a.get("default"), **lists, value_aliases=a.get("value_aliases", {}), part=a.get("ir", "both")
-            )
-        for key, g in source.get("constants", {}).items():
-            groups[key] = Group(key, g.get("required", False), g.get("ir", "both"))
-    return attributes, groups
+        given, constants = source.get("attributes", {}), source.get("constants", {})
+        attributes |= {k: Attribute(k, **a) for k, a in given.items()}
+        groups |= {k: Group(k, **g) for k, g in constants.items()}
+    methods = {m: _operator(name, part) for m, part in entry.get("methods", {}).items()}
+    parts = ("use", "attributes", "constants", "methods")
+    told = {k: v for k, v in entry.items() if k not in parts}
+    return Operator(name, attributes, groups, methods, **told)

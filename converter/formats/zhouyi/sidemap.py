@@ -1,4 +1,5 @@
-"""NAME.map.json beside a written file: the names that the format could not carry, so that reading gives them back.
+"""NAME.map.json beside a written file: the names that the format could not carry, so that reading
+gives them back.
 
     {"tensors": {"name in the file": "name in the source"}}
 
@@ -11,23 +12,27 @@ import json
 from pathlib import Path
 
 from converter.errors import ReadError
-from converter.files import Output, open_side_file
 from converter.graph.names import public_name, set_public_name
-from converter.model import Model
-from converter.notes import note
+from converter.graph.network import Network
+from converter.io.files import Output, open_side_file
+from converter.io.strict_json import note
 
 SUFFIX = ".map.json"
 
 
 def write_map(renamed: dict[str, str], out: Output) -> None:
-    """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so that none is stale."""
+    """`renamed`: name in the file -> public name. A map that lies there from before is replaced, so
+    that none is stale.
+    """
     if renamed or out.place(SUFFIX).is_file():
         with out.open(SUFFIX) as f:
             f.write(json.dumps({"tensors": renamed}, indent=1, ensure_ascii=False).encode())
 
 
-def restore_names(model: Model, path: Path) -> None:
-    """Gives inputs and outputs their public names back; a map that cannot be read is as good as none."""
+def restore_names(model: Network, path: Path) -> None:
+    """Gives inputs and outputs their public names back; a map that cannot be read is as good as
+    none.
+    """
     try:
         file = open_side_file(path, path.with_suffix(SUFFIX).name)
     except ReadError:

@@ -1,12 +1,14 @@
-"""The graph of a document: who writes which tensor, whether everything read is written, whether shapes agree and nothing waits for itself."""
+"""The graph of a document: who writes which tensor, whether everything read is written, whether
+shapes agree and nothing waits for itself.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections import deque
+import heapq
 from collections.abc import Mapping
 
-from converter.diagnostics import Diagnostic, Level, Where
+from converter.errors import Diagnostic, Level, Where
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 
 Producers = dict[str, tuple[Layer, Tensor]]
@@ -23,7 +25,7 @@ def check_graphs(document: Document) -> list[Diagnostic]:
         for layer in graph.layers:
             found += _check_inputs(layer, seen)
         found += _check_names(graph)
-        found += _check_cycles(graph, own)
+        found += _check_cycles(graph)
     return found
 
 
@@ -40,7 +42,12 @@ def _producers(graph: Graph, found: list[Diagnostic]) -> Producers:
                 found.append(_finding(layer.where("layer_top"), message))
             producers.setdefault(tensor.name, (layer, tensor))
             if tensor.shape and min(tensor.shape) < 0:
-                found.append(_finding(layer.where("layer_top_shape"), f"the shape {list(tensor.shape)} of {tensor.name} has a negative dimension"))
+                found.append(
+                    _finding(
+                        layer.where("layer_top_shape"),
+                        f"the shape {list(tensor.shape)} of {tensor.name} has a negative dimension",
+                    )
+                )
     return producers
 
 
@@ -50,10 +57,22 @@ def _check_header(graph: Graph, producers: Mapping[str, object]) -> list[Diagnos
         listed = graph.header.get(key)
         for name in listed if isinstance(listed, list) else []:
             if name not in producers:
-                found.append(_finding(graph.where(key), f"{key} names {name}, which no layer writes", _near(str(name), producers)))
+                found.append(
+                    _finding(
+                        graph.where(key),
+                        f"{key} names {name}, which no layer writes",
+                        _near(str(name), producers),
+                    )
+                )
     number = graph.header.get("layer_number")
     if number is not None and number != len(graph.layers):
-        found.append(_finding(graph.where("layer_number"), f"layer_number is {number}, there are {len(graph.layers)} layers", level="warning"))
+        found.append(
+            _finding(
+                graph.where("layer_number"),
+                f"layer_number is {number}, there are {len(graph.layers)} layers",
+                level="warning",
+            )
+        )
     return found
 
 
@@ -61,10 +80,19 @@ def _check_inputs(layer: Layer, producers: Mapping[str, tuple[Layer, Tensor]]) -
     found = []
     for tensor in layer.inputs:
         if tensor.name not in producers:
-            found.append(_finding(layer.where("layer_bottom"), f"{tensor.name} is read, but no layer writes it", _near(tensor.name, producers)))
+            found.append(
+                _finding(
+                    layer.where("layer_bottom"),
+                    f"{tensor.name} is read, but no layer writes it",
+                    _near(tensor.name, producers),
+                )
+            )
             continue
         source, top = producers[tensor.name]
-        for what, here, there in (("shape", tensor.shape, top.shape), ("type", tensor.dtype, top.dtype)):
+        for what, here, there in (
+            ("shape", tensor.shape, top.shape),
+            ("type", tensor.dtype, top.dtype),
+        ):
             if here is not None and there is not None and here != there:
                 message = f'{tensor.name} is read with {what} {_text(here)} and written with {_text(there)} by "{source.name}"'
                 found.append(_finding(layer.where(f"layer_bottom_{what}"), message))
@@ -84,7 +112,10 @@ def _near(name: str, names: Mapping[str, object]) -> str:
 def _check_names(graph: Graph) -> list[Diagnostic]:
     """Twice the same layer name or id is ignored by the vendor's reader, so these are warnings."""
     found = []
-    for key, values in (("layer_name", [x.name for x in graph.layers]), ("layer_id", [x.id for x in graph.layers])):
+    for key, values in (
+        ("layer_name", [x.name for x in graph.layers]),
+        ("layer_id", [x.id for x in graph.layers]),
+    ):
         first: dict[object, int] = {}
         for i, value in enumerate(values):
             if value is not None and first.setdefault(value, i) != i:
@@ -93,23 +124,36 @@ def _check_names(graph: Graph) -> list[Diagnostic]:
     return found
 
 
-def _check_cycles(graph: Graph, producers: Producers) -> list[Diagnostic]:
-    """Remove layers whose inputs are all there until none is left; what remains waits for itself."""
-    waiting = {x: {producers[t.name][0] for t in x.inputs if t.name in producers} for x in graph.layers}
-    readers: dict[Layer, list[Layer]] = {}
-    for layer in graph.layers:
-        for source in waiting[layer]:
-            readers.setdefault(source, []).append(layer)
-    ready = deque(x for x in graph.layers if not waiting[x])
-    while ready:
-        done = ready.popleft()
-        del waiting[done]
-        for layer in readers.get(done, []):
-            waiting[layer].discard(done)
-            if not waiting[layer]:
-                ready.append(layer)
-    stuck = [x for x in graph.layers if x in waiting]
+def _check_cycles(graph: Graph) -> list[Diagnostic]:
+    placed = set(ordered(graph))
+    stuck = [x for x in graph.layers if x not in placed]
     if not stuck:
         return []
-    names = ", ".join(f'"{x.name}"' for x in stuck[:5]) + (f" and {len(stuck) - 5} more" if len(stuck) > 5 else "")
-    return [_finding(stuck[0].where("layer_bottom"), f"layers wait for each other in a circle: {names}")]
+    names = ", ".join(f'"{x.name}"' for x in stuck[:5])
+    names += f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
+    message = f"layers wait for each other in a circle: {names}"
+    return [_finding(stuck[0].where("layer_bottom"), message)]
+
+
+def ordered(graph: Graph) -> list[Layer]:
+    """The layers so that each stands behind what it reads, otherwise in the order of the file.
+
+    What waits for itself is left out.
+    """
+    layers = list(enumerate(graph.layers))
+    place = {t.name: i for i, layer in reversed(layers) for t in layer.outputs}
+    waiting = [{place[t.name] for t in layer.inputs if t.name in place} for layer in graph.layers]
+    readers: dict[int, list[int]] = {}
+    for i, sources in enumerate(waiting):
+        for s in sources:
+            readers.setdefault(s, []).append(i)
+    ready = [i for i, sources in enumerate(waiting) if not sources]
+    result = []
+    while ready:
+        i = heapq.heappop(ready)
+        result.append(graph.layers[i])
+        for r in readers.get(i, []):
+            waiting[r].discard(i)
+            if not waiting[r]:
+                heapq.heappush(ready, r)
+    return result

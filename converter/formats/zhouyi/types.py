@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.zhouyi.values import DType
-from converter.mapping.node import MappingError
 
 # what the vendor's tools do with types that their hardware lacks
 NARROW = {
@@ -53,3 +56,13 @@ def dtype_name(dtype: ir.DataType) -> DType:
 
 def is_float(dtype: ir.DataType | None) -> bool:
     return dtype is not None and dtype.is_floating_point()
+
+
+def is_index(dtype: ir.DataType | None) -> bool:
+    """Whether look-ups take indices of this type."""
+    return dtype in (ir.DataType.INT32, ir.DataType.INT64)
+
+
+def numpy_type(value: ir.Value) -> Any:
+    """That of the elements, float32 where nothing says so."""
+    return np.float32 if value.dtype is None else value.dtype.numpy()

@@ -1,6 +1,8 @@
-"""Whether a document is a sound file of the format: `validate(document)` lists everything that is not.
+"""Whether a document is a sound file of the format: `validate(document)` lists everything that is
+not.
 
-Errors are what the vendor's reader would fail on or what contradicts itself; warnings are what it would silently ignore.
+Errors are what the vendor's reader would fail on or what contradicts itself; warnings are what it
+would silently ignore.
 """
 
 from __future__ import annotations
@@ -10,16 +12,27 @@ import fnmatch
 from collections.abc import Iterable
 from typing import Any
 
-from converter.diagnostics import Diagnostic, Level
+from converter.errors import Diagnostic, Level
 from converter.formats.zhouyi.bind import overlaps, size_error
 from converter.formats.zhouyi.ir import MEMBERS, Document, Layer
-from converter.formats.zhouyi.operators import Attribute, Group, Operator, common, find_operator, key_aliases, key_patterns, operators, type_aliases
+from converter.formats.zhouyi.operators import (
+    Attribute,
+    Operator,
+    common,
+    find_operator,
+    key_aliases,
+    key_patterns,
+    operators,
+    type_aliases,
+)
 from converter.formats.zhouyi.topology import check_graphs
 from converter.formats.zhouyi.values import DType, print_value
 
 
 def validate(document: Document) -> list[Diagnostic]:
-    """All findings, in the order of the file within each kind. Codes: R103 sizes, R105 graph, R110 values, R111 unknown keys, R130 types, R131 missing keys."""
+    """All findings, in the order of the file within each kind. Codes: R103 sizes, R105 graph, R110
+    values, R111 unknown keys, R130 types, R131 missing keys.
+    """
     found = check_graphs(document)
     for graph in document.graphs:
         for layer in graph.layers:
@@ -29,23 +42,7 @@ def validate(document: Document) -> list[Diagnostic]:
 
 def check_layer(layer: Layer) -> list[Diagnostic]:
     """The findings that need no other layer."""
-    found = _check_constants(layer)
-    operator = find_operator(layer.type)
-    if operator is None:
-        hint = _nearest(layer.type, [*operators(), *type_aliases()])
-        return [*found, _finding(layer, "R130", f"the layer type {layer.type} is not known", "layer_type", hint)]
-    parts = _parts(layer, operator)
-    return found + _check_inputs(layer, operator) + _check_known(layer, operator, parts) + _check_missing(layer, parts)
-
-
-def _parts(layer: Layer, operator: Operator) -> list[Operator]:
-    """The operator itself, what its method adds, and what every layer may have."""
-    method = operator.methods.get(str(layer.attrs.get("method", "")).upper())
-    return [operator, *([method] if method else []), common()]
-
-
-def _finding(layer: Layer, code: str, message: str, key: str = "", help: str = "", level: Level = "error") -> Diagnostic:
-    return Diagnostic(code, message, level, layer.where(key), help=help)
+    return _Check(layer).run()
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
@@ -53,18 +50,98 @@ def _nearest(name: str, names: Iterable[str]) -> str:
     return f"is {near[0]} meant?" if near else ""
 
 
-def _check_constants(layer: Layer) -> list[Diagnostic]:
-    pairs = [(g, c) for g, c in layer.constants.items()] + [(g, c) for g, cs in layer.constant_lists.items() for c in cs]
-    return [_finding(layer, "R103", f"the constant {g}: {message}", f"{g}_size") for g, c in pairs if (message := size_error(c))]
+class _Check:
+    """Collects what is wrong with one layer."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer = layer
+        self.found: list[Diagnostic] = []
+
+    def add(
+        self, code: str, message: str, key: str = "", help: str = "", level: Level = "error"
+    ) -> None:
+        self.found.append(Diagnostic(code, message, level, self.layer.where(key), help=help))
+
+    def run(self) -> list[Diagnostic]:
+        layer, operator = self.layer, find_operator(self.layer.type)
+        groups = [*layer.constants.items()]
+        groups += [(g, c) for g, cs in layer.constant_lists.items() for c in cs]
+        for g, c in groups:
+            if message := size_error(c):
+                self.add("R103", f"the constant {g}: {message}", f"{g}_size")
+        if operator is None:
+            hint = _nearest(layer.type, [*operators(), *type_aliases()])
+            self.add("R130", f"the layer type {layer.type} is not known", "layer_type", hint)
+            return self.found
+        # the operator itself, what its method adds, and what every layer may have
+        method = operator.methods.get(str(layer.attrs.get("method", "")).upper())
+        parts = [operator, *([method] if method else []), common()]
+        self.inputs(operator)
+        self.known(operator, parts)
+        self.missing(parts)
+        return self.found
+
+    def inputs(self, operator: Operator) -> None:
+        n, kind, least = len(self.layer.inputs), self.layer.type, operator.fewest_inputs
+        if n < least:
+            message = f"{kind} needs {least} inputs, layer_bottom has {n}"
+            self.add("R131", message, "layer_bottom")
+        elif n > operator.most_inputs:
+            message = f"{kind} has {len(operator.inputs)} inputs, layer_bottom has {n}"
+            self.add("R105", message, "layer_bottom", level="warning")
+
+    def known(self, operator: Operator, parts: list[Operator]) -> None:
+        # of a group that is not whole only what is missing is reported
+        members = {f"{g}_{m}" for p in parts for g in p.groups for m in MEMBERS}
+        for key, value in self.layer.attrs.items():
+            attribute = _attribute(key, parts)
+            if attribute is not None:
+                self.value(key, value, attribute)
+            elif not operator.open and key not in members and not _is_common(key):
+                self.unknown(key, [k for p in parts for k in p.attributes])
+        for group in (*self.layer.constants, *self.layer.constant_lists):
+            known = any(group in p.groups for p in parts) or _is_common(group)
+            if not known and not operator.open:
+                self.unknown(f"{group}_offset", [f"{g}_offset" for p in parts for g in p.groups])
+
+    def unknown(self, key: str, known: list[str]) -> None:
+        # keys of one's own are allowed, but layer_ is reserved (section 4.5)
+        level: Level = "error" if key.startswith("layer_") else "warning"
+        message = f"{self.layer.type} has no key {key}"
+        self.add("R111", message, key, _nearest(key, known), level)
+
+    def value(self, key: str, value: Any, attribute: Attribute) -> None:
+        if not any(_TYPES[t](value) for t in attribute.type.split("|")):
+            text = self.layer.spelling.get(key) or print_value(value)
+            wanted = " or ".join(_WORDS[t] for t in attribute.type.split("|"))
+            self.add("R110", f"{key} should be {wanted}, not {text!r}", key)
+            return
+        allowed = [str(v) for v in attribute.values]
+        known = {v.upper() for v in (*allowed, *attribute.value_aliases)}
+        if allowed and str(value).upper() not in known:
+            message = f"{key} is {value}, which is none of {', '.join(allowed)}"
+            self.add("R110", message, key, _nearest(str(value).upper(), allowed))
+
+    def missing(self, parts: list[Operator]) -> None:
+        layer = self.layer
+        dtype = next((t.dtype for t in layer.outputs if t.dtype is not None), None)
+        absent = "float" if dtype is not None and not dtype.is_float else "int"
+        for part in parts:
+            for a in part.attributes.values():
+                there = any(k in layer.attrs for k in (a.name, *a.aliases))
+                if a.required and a.part != absent and not there:
+                    self.add("R131", f"{layer.type} needs the key {a.name}")
+            for g in part.groups.values():
+                if g.required and g.part != absent and g.name not in layer.constants:
+                    members = [f"{g.name}_{m}" for m in MEMBERS]
+                    gone = ", ".join(m for m in members if m not in layer.attrs) or "its data"
+                    message = f"{layer.type} needs the constant {g.name}; {gone} missing"
+                    self.add("R131", message, members[1])
 
 
-def _check_inputs(layer: Layer, operator: Operator) -> list[Diagnostic]:
-    n = len(layer.inputs)
-    if n < operator.fewest_inputs:
-        return [_finding(layer, "R131", f"{layer.type} needs {operator.fewest_inputs} inputs, layer_bottom has {n}", "layer_bottom")]
-    if n > operator.most_inputs:
-        return [_finding(layer, "R105", f"{layer.type} has {len(operator.inputs)} inputs, layer_bottom has {n}", "layer_bottom", level="warning")]
-    return []
+def _is_common(key: str) -> bool:
+    """Whether any layer may have the key."""
+    return any(fnmatch.fnmatchcase(key, p) for p in key_patterns())
 
 
 def _attribute(key: str, parts: list[Operator]) -> Attribute | None:
@@ -76,57 +153,6 @@ def _attribute(key: str, parts: list[Operator]) -> Attribute | None:
             if key in a.aliases:
                 return a
     return None
-
-
-def _check_known(layer: Layer, operator: Operator, parts: list[Operator]) -> list[Diagnostic]:
-    found = []
-    # of a group that is not whole only what is missing is reported
-    members = {f"{g}_{m}" for p in parts for g in p.groups for m in MEMBERS}
-    for key, value in layer.attrs.items():
-        attribute = _attribute(key, parts)
-        if attribute is not None:
-            found += _check_value(layer, key, value, attribute)
-        elif not operator.open and key not in members and not any(fnmatch.fnmatchcase(key, p) for p in key_patterns()):
-            found.append(_unknown(layer, key, [k for p in parts for k in p.attributes]))
-    for group in (*layer.constants, *layer.constant_lists):
-        known = any(group in p.groups for p in parts) or any(fnmatch.fnmatchcase(group, p) for p in key_patterns())
-        if not known and not operator.open:
-            found.append(_unknown(layer, f"{group}_offset", [f"{g}_offset" for p in parts for g in p.groups]))
-    return found
-
-
-def _unknown(layer: Layer, key: str, known: list[str]) -> Diagnostic:
-    # keys of one's own are allowed, but layer_ is reserved (section 4.5)
-    level: Level = "error" if key.startswith("layer_") else "warning"
-    return _finding(layer, "R111", f"{layer.type} has no key {key}", key, _nearest(key, known), level)
-
-
-def _check_value(layer: Layer, key: str, value: Any, attribute: Attribute) -> list[Diagnostic]:
-    if not any(_TYPES[t](value) for t in attribute.type.split("|")):
-        text = layer.spelling.get(key) or print_value(value)
-        return [_finding(layer, "R110", f"{key} should be {_said(attribute.type)}, not {text!r}", key)]
-    if attribute.values and str(value).upper() not in {str(v).upper() for v in (*attribute.values, *attribute.value_aliases)}:
-        allowed = ", ".join(str(v) for v in attribute.values)
-        return [_finding(layer, "R110", f"{key} is {value}, which is none of {allowed}", key, _nearest(str(value).upper(), [str(v) for v in attribute.values]))]
-    return []
-
-
-def _check_missing(layer: Layer, parts: list[Operator]) -> list[Diagnostic]:
-    dtype = next((t.dtype for t in layer.outputs if t.dtype is not None), None)
-    absent = "float" if dtype is not None and not dtype.is_float else "int"
-    found = []
-    for part in parts:
-        for a in part.attributes.values():
-            if a.required and a.part != absent and not any(k in layer.attrs for k in (a.name, *a.aliases)):
-                found.append(_finding(layer, "R131", f"{layer.type} needs the key {a.name}"))
-        found += [_missing_group(layer, g) for g in part.groups.values() if g.required and g.part != absent and g.name not in layer.constants]
-    return found
-
-
-def _missing_group(layer: Layer, group: Group) -> Diagnostic:
-    members = [f"{group.name}_{m}" for m in MEMBERS]
-    missing = [m for m in members if m not in layer.attrs]
-    return _finding(layer, "R131", f"{layer.type} needs the constant {group.name}; {', '.join(missing) or 'its data'} missing", members[1])
 
 
 def _is_int(v: Any) -> bool:
@@ -161,9 +187,16 @@ _TYPES = {
     "dtypes": _all(lambda v: isinstance(v, DType)),
     "any": lambda v: True,
 }
-_WORDS = {"int": "an integer", "float": "a number", "bool": "true or false", "enum": "a word", "string": "a text", "dtype": "a data type"}
-_WORDS |= {"ints": "a list of integers", "floats": "a list of numbers", "strings": "a list", "dtypes": "a list of data types", "any": "anything"}
-
-
-def _said(types: str) -> str:
-    return " or ".join(_WORDS[t] for t in types.split("|"))
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "enum": "a word",
+    "string": "a text",
+    "dtype": "a data type",
+    "ints": "a list of integers",
+    "floats": "a list of numbers",
+    "strings": "a list",
+    "dtypes": "a list of data types",
+    "any": "anything",
+}

@@ -1,7 +1,8 @@
 """Text of single values: `parse_value` and `print_value`, `parse_names` and `print_names`.
 
-The type of a value follows from how it looks, never from its key, exactly as the vendor's reader decides it. `print_value` refuses what would
-come back as something else, so `parse_value(print_value(v)) == v` holds for everything it accepts.
+The type of a value follows from how it looks, never from its key, exactly as the vendor's reader
+decides it. `print_value` refuses what would come back as something else, so
+`parse_value(print_value(v)) == v` holds for everything it accepts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy.typing as npt
 
 
 class DType(enum.StrEnum):
-    """The names of data types that real files use; section 4.4 lists the integer ones, the tools know the others."""
+    """The names of data types that real files use; section 4.4 lists the integer ones, the tools
+    know the others.
+    """
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
@@ -49,7 +52,9 @@ class DType(enum.StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The little-endian numpy type of one element stored in whole bytes (4 bits in 1 byte, 12 bits in 2)."""
+        """The little-endian numpy type of one element stored in whole bytes (4 bits in 1 byte, 12
+        bits in 2).
+        """
         return _NUMPY[self]
 
     @property
@@ -67,7 +72,9 @@ _ELEMENT = {"int4": "int8", "uint4": "uint8", "int12": "int16", "uint12": "uint1
 def _numpy(t: DType) -> np.dtype[Any]:
     name = t.value.removeprefix("aligned_")
     name = _ELEMENT.get(name, name)
-    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name).newbyteorder("<")
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name).newbyteorder(
+        "<"
+    )
 
 
 _NUMPY = {t: _numpy(t) for t in DType}
@@ -102,7 +109,9 @@ def parse_dtype(text: str) -> DType:
 
 
 def parse_value(text: str) -> Value:
-    """A value by its look: list, data type, int, float, boolean, or else the text itself. ValueError on brackets that do not match."""
+    """A value by its look: list, data type, int, float, boolean, or else the text itself.
+    ValueError on brackets that do not match.
+    """
     return _parse(text.strip(_BLANKS), 0)
 
 
@@ -126,7 +135,9 @@ def _parse_scalar(text: str) -> Value:
 
 
 def split_list(text: str, depth: int = 0) -> list[str]:
-    """The texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them; empty elements are dropped."""
+    """The texts of the elements of `[a,[b,c]]`, without the blanks and quotes around them; empty
+    elements are dropped.
+    """
     if depth >= MAX_DEPTH:
         raise ValueError(f"lists are nested more than {MAX_DEPTH} deep")
     inner, parts, level, start = text[1:-1], [], 0, 0
@@ -151,9 +162,11 @@ def split_list(text: str, depth: int = 0) -> list[str]:
 
 
 def print_value(value: Any) -> str:
-    """The shortest text that reads back as `value`; numpy scalars and arrays are printed with the digits of their own type.
+    """The shortest text that reads back as `value`; numpy scalars and arrays are printed with the
+    digits of their own type.
 
-    ValueError for what has no text: NaN, objects, and strings that would be read as something else (`12`, `true`, `a=b`, `[x`).
+    ValueError for what has no text: NaN, objects, and strings that would be read as something else
+    (`12`, `true`, `a=b`, `[x`).
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -174,7 +187,11 @@ def print_value(value: Any) -> str:
 
 def _print_element(value: Any) -> str:
     text = print_value(value)
-    if isinstance(value, str) and not isinstance(value, DType) and (text != text.strip("'") or re.search(r"[\[\],]", text) or not text):
+    if (
+        isinstance(value, str)
+        and not isinstance(value, DType)
+        and (text != text.strip("'") or re.search(r"[\[\],]", text) or not text)
+    ):
         raise ValueError(f"{value!r} cannot be an element of a list")
     return text
 
@@ -189,7 +206,11 @@ def _print_float(value: Any) -> str:
 
 
 def _print_text(value: str) -> str:
-    if _NOT_IN_TEXT.search(value) or value != value.strip() or type(_parse_or_none(value)) is not str:
+    if (
+        _NOT_IN_TEXT.search(value)
+        or value != value.strip()
+        or type(_parse_or_none(value)) is not str
+    ):
         raise ValueError(f"{value!r} would not be read back as this text")
     return value
 
@@ -202,7 +223,9 @@ def _parse_or_none(text: str) -> Value | None:
 
 
 def parse_names(text: str) -> list[str]:
-    """The names of tensors: always text, whatever they look like. One name may stand without brackets (section 4.5 does so)."""
+    """The names of tensors: always text, whatever they look like. One name may stand without
+    brackets (section 4.5 does so).
+    """
     return split_list(text) if text.startswith("[") else [text] if text else []
 
 
@@ -211,7 +234,14 @@ def print_names(names: Sequence[str]) -> str:
 
 
 def print_name(name: str, quote: str = "") -> str:
-    """ValueError for names that no line can carry; names that merely look like numbers are kept (see `names.legalise_names`)."""
-    if not name or _NOT_IN_TEXT.search(name) or re.search(r"[\[\],]", name) or name != name.strip().strip(quote):
+    """ValueError for names that no line can carry; names that merely look like numbers are kept
+    (see `names.legalise_names`).
+    """
+    if (
+        not name
+        or _NOT_IN_TEXT.search(name)
+        or re.search(r"[\[\],]", name)
+        or name != name.strip().strip(quote)
+    ):
         raise ValueError(f"{name!r} cannot be written as a name")
     return name

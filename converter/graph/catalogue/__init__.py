@@ -1,1 +1,4 @@
-"""Extension operators by theme. Each is defined once, executable, by a function that writes standard operators."""
+"""Extension operators by theme.
+
+Each is defined once, executable, by a function that writes standard operators.
+"""

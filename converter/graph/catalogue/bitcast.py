@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 _T = ir.DataType
 _WIDTH = {
@@ -23,7 +23,9 @@ _WIDTH = {
 
 @dataclass(frozen=True)
 class _Layout:
-    """A binary floating-point type: its width and the bits of its fraction; `wide` is the type to compute in."""
+    """A binary floating-point type: its width and the bits of its fraction; `wide` is the type to
+    compute in.
+    """
 
     width: int
     fraction: int
@@ -35,7 +37,9 @@ class _Layout:
         return (1 << (self.width - 1 - self.fraction)) - 1
 
     def powers(self) -> np.ndarray:
-        """The weight of a significand of one, for each exponent field; that of infinities is infinite."""
+        """The weight of a significand of one, for each exponent field; that of infinities is
+        infinite.
+        """
         bias = self.top // 2
         weights = np.ldexp(np.float64(1), np.maximum(arange(self.top), 1) - bias)
         return np.append(weights, np.inf).astype(self.wide.numpy())
@@ -50,66 +54,79 @@ _FLOATS = {
 
 
 @extension
-def BitCast(b: Builder, x: ir.Value, *, to: int) -> ir.Value:
-    """The elements' bits as elements of the type `to`, which has the same width (8 to 64 bits); any shape.
+def BitCast(b: Builder, x: Value, *, to: int) -> Value:
+    """The elements' bits as elements of the type `to`, which has the same width (8 to 64 bits); any
+    shape.
 
-    Between integers that is a Cast. The fields of a floating-point number are taken apart and put together in arithmetic that
-    rounds nothing; of numbers that are not a number only the positive quiet one is known.
+    Between integers that is a Cast. The fields of a floating-point number are taken apart and put
+    together in arithmetic that rounds nothing; of numbers that are not a number only the positive
+    quiet one is known.
     """
     target, source = _T(to), x.dtype or _T.FLOAT
     if target == source:
-        return b.op("Identity", x)
+        return b.Identity(x)
     if not any(target in types and source in types for types in _WIDTH.values()):
-        raise MappingError(f"BitCast of {source.name} to {target.name}, which have no common width", "R110")
+        raise MappingError(
+            f"BitCast of {source.name} to {target.name}, which have no common width", "R110"
+        )
     if source in _FLOATS:
         x = _fields(b, x, _FLOATS[source])
     if target in _FLOATS:
-        return b.op("Cast", _number(b, x, _FLOATS[target]), to=int(target))
-    return b.op("Cast", x, to=int(target)) if x.dtype != target else x
+        return b.Cast(_number(b, x, _FLOATS[target]), to=int(target))
+    return b.Cast(x, to=int(target)) if x.dtype != target else x
 
 
-def _fields(b: Builder, x: ir.Value, layout: _Layout) -> ir.Value:
+def _fields(b: Builder, x: Value, layout: _Layout) -> Value:
     """A float -> its bits as int64, the sign bit as a sign of two's complement."""
-    x = b.op("Cast", x, to=int(layout.wide))
-    zero, size, powers = b.like(x, 0), b.op("Abs", x), b.const(layout.powers(), "powers")
-    field = b.op("ConstantOfShape", b.op("Shape", x), value=np.zeros(1, np.int64))
+    x = b.Cast(x, to=int(layout.wide))
+    zero, size, powers = b.like(x, 0), b.Abs(x), b.const(layout.powers(), "powers")
+    field = b.ConstantOfShape(b.Shape(x), value=np.zeros(1, np.int64))
     step = (layout.top + 1) // 2
     while step:  # the largest exponent whose weight does not exceed the number
-        higher = b.op("Add", field, np.array(step, np.int64))
-        field = b.op("Where", b.op("GreaterOrEqual", size, b.op("Gather", powers, higher)), higher, field)
+        higher = field + np.array(step, np.int64)
+        field = b.Where(size >= b.Gather(powers, higher), higher, field)
         step //= 2
-    scaled = b.op("Div", size, b.op("Gather", powers, field))
-    normal = b.op("GreaterOrEqual", scaled, b.like(x, 1))
-    field = b.op("Where", normal, b.op("Max", field, np.array(1, np.int64)), np.array(0, np.int64))
+    scaled = size / b.Gather(powers, field)
+    normal = scaled >= 1
+    field = b.Where(normal, b.Max(field, np.array(1, np.int64)), np.array(0, np.int64))
     return _assembled(b, x, zero, size, scaled, normal, field, layout)
 
 
-def _assembled(b: Builder, x: ir.Value, zero: ir.Value, size: ir.Value, scaled: ir.Value, normal: ir.Value, field: ir.Value, layout: _Layout) -> ir.Value:
-    unit, infinite = 1 << layout.fraction, b.op("IsInf", size)
-    rest = b.op("Where", infinite, zero, b.op("Where", normal, b.op("Sub", scaled, b.like(x, 1)), scaled))
-    fraction = b.op("Cast", b.op("Mul", rest, b.like(x, unit)), to=int(_T.INT64))
-    field = b.op("Where", infinite, np.array(layout.top, np.int64), field)
-    bits = b.op("Add", b.op("Mul", field, np.array(unit, np.int64)), fraction)
-    bits = b.op("Where", b.op("IsNaN", x), np.array(layout.top * unit + unit // 2, np.int64), bits)
-    below = b.op("Less", b.op("Where", b.op("Equal", x, zero), b.op("Reciprocal", x), x), zero)
-    return b.op("Where", below, b.op("Add", bits, np.array(-(1 << (layout.width - 1)), np.int64)), bits)
+def _assembled(
+    b: Builder,
+    x: Value,
+    zero: Value,
+    size: Value,
+    scaled: Value,
+    normal: Value,
+    field: Value,
+    layout: _Layout,
+) -> Value:
+    unit, infinite = 1 << layout.fraction, b.IsInf(size)
+    rest = b.Where(infinite, zero, b.Where(normal, scaled - 1, scaled))
+    fraction = b.Cast(rest * unit, to=int(_T.INT64))
+    field = b.Where(infinite, np.array(layout.top, np.int64), field)
+    bits = field * np.array(unit, np.int64) + fraction
+    bits = b.Where(b.IsNaN(x), np.array(layout.top * unit + unit // 2, np.int64), bits)
+    below = b.Where(b.Equal(x, zero), b.Reciprocal(x), x) < zero
+    return b.Where(below, bits + np.array(-(1 << (layout.width - 1)), np.int64), bits)
 
 
-def _number(b: Builder, x: ir.Value, layout: _Layout) -> ir.Value:
+def _number(b: Builder, x: Value, layout: _Layout) -> Value:
     """Bits as integers -> the number in the type `wide`."""
     unit = 1 << layout.fraction
     same_width = {16: _T.UINT16, 32: _T.UINT32, 64: _T.UINT64}[layout.width]
-    word = b.op("Cast", b.op("Cast", x, to=int(same_width)), to=int(_T.UINT64))
+    word = b.Cast(b.Cast(x, to=int(same_width)), to=int(_T.UINT64))
 
-    def part(start: int, mask: int) -> ir.Value:
-        moved = b.op("BitShift", word, np.array(start, np.uint64), direction="RIGHT") if start else word
-        return b.op("Cast", b.op("BitwiseAnd", moved, np.array(mask, np.uint64)), to=int(_T.INT64))
+    def part(start: int, mask: int) -> Value:
+        moved = b.BitShift(word, np.array(start, np.uint64), direction="RIGHT") if start else word
+        return b.Cast(b.BitwiseAnd(moved, np.array(mask, np.uint64)), to=int(_T.INT64))
 
     field, sign = part(layout.fraction, layout.top), part(layout.width - 1, 1)
-    fraction = b.op("Cast", part(0, unit - 1), to=int(layout.wide))
-    leading = b.op("Cast", b.op("Greater", field, np.array(0, np.int64)), to=int(layout.wide))
-    significand = b.op("Add", leading, b.op("Mul", fraction, b.like(fraction, 1 / unit)))
-    size = b.op("Mul", significand, b.op("Gather", b.const(layout.powers(), "powers"), field))
-    odd = b.op("And", b.op("Equal", field, np.array(layout.top, np.int64)), b.op("Greater", fraction, b.like(fraction, 0)))
-    size = b.op("Where", odd, b.like(size, np.nan), size)
-    return b.op("Mul", size, b.op("Where", b.op("Equal", sign, np.array(1, np.int64)), b.like(size, -1), b.like(size, 1)))
+    fraction = b.Cast(part(0, unit - 1), to=int(layout.wide))
+    leading = b.Cast(field > np.array(0, np.int64), to=int(layout.wide))
+    significand = leading + fraction * (1 / unit)
+    size = significand * b.Gather(b.const(layout.powers(), "powers"), field)
+    odd = b.Equal(field, np.array(layout.top, np.int64)) & (fraction > 0)
+    size = b.Where(odd, b.like(size, np.nan), size)
+    return size * b.Where(b.Equal(sign, np.array(1, np.int64)), b.like(size, -1), b.like(size, 1))

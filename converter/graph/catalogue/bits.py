@@ -7,21 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 UINT8, UINT32 = int(ir.DataType.UINT8), int(ir.DataType.UINT32)
 
 
 @extension
-def UnpackBits(b: Builder, packed: ir.Value, *, bits: int, shape: Sequence[int], order: str = "msb") -> ir.Value:
-    """uint8[n] holding a stream of `bits`-wide unsigned numbers -> uint8 of `shape`; numbers may straddle bytes, the rest is padding.
+def UnpackBits(
+    b: Builder, packed: Value, *, bits: int, shape: Sequence[int], order: str = "msb"
+) -> Value:
+    """uint8[n] holding a stream of `bits`-wide unsigned numbers -> uint8 of `shape`; numbers may
+    straddle bytes, the rest is padding.
 
-    order "msb": the first number is in the most significant bits of the first byte; "lsb": in the least significant ones.
-    Every 8 numbers occupy `bits` bytes. Within such a group each number lies in at most two neighbouring bytes: they are
-    gathered, joined to a word, shifted and masked.
+    order "msb": the first number is in the most significant bits of the first byte; "lsb": in the
+    least significant ones. Every 8 numbers occupy `bits` bytes. Within such a group each number
+    lies in at most two neighbouring bytes: they are gathered, joined to a word, shifted and masked.
     """
     if not 1 <= bits <= 8 or order not in ("msb", "lsb"):
         raise MappingError(f"UnpackBits with bits={bits}, order={order!r}", "R110")
@@ -30,18 +33,18 @@ def UnpackBits(b: Builder, packed: ir.Value, *, bits: int, shape: Sequence[int],
     size = packed.shape[0] if packed.shape is not None and len(packed.shape) == 1 else None
     missing = groups * bits - size if isinstance(size, int) else 0
     if missing > 0:
-        packed = b.op("Concat", packed, b.const(np.zeros(missing, np.uint8)), axis=0)
+        packed = b.Concat(packed, b.const(np.zeros(missing, np.uint8)), axis=0)
     elif missing < 0:
-        packed = b.op("Slice", packed, [0], [groups * bits])
-    grouped = b.op("Reshape", packed, [groups, bits])
+        packed = b.Slice(packed, [0], [groups * bits])
+    grouped = b.Reshape(packed, [groups, bits])
     start = arange(8) * bits
     first, last = start // 8, (start + bits - 1) // 8
     left, right = (first, last) if order == "msb" else (last, first)
-    high = b.op("Cast", b.op("Gather", grouped, b.const(left), axis=1), to=UINT32)
-    low = b.op("Cast", b.op("Gather", grouped, b.const(right), axis=1), to=UINT32)
-    word = b.op("Add", b.op("Mul", high, b.const(np.array(256, np.uint32))), low)
+    high = b.Cast(b.Gather(grouped, b.const(left), axis=1), to=UINT32)
+    low = b.Cast(b.Gather(grouped, b.const(right), axis=1), to=UINT32)
+    word = high * b.const(np.array(256, np.uint32)) + low
     shift = np.where(first == last, 8, 16) - bits - start % 8 if order == "msb" else start % 8
-    shifted = b.op("BitShift", word, b.const(shift.astype(np.uint32)), direction="RIGHT")
-    masked = b.op("BitwiseAnd", shifted, b.const(np.array((1 << bits) - 1, np.uint32)))
-    numbers = b.op("Slice", b.op("Reshape", b.op("Cast", masked, to=UINT8), [-1]), [0], [count])
-    return b.op("Reshape", numbers, [int(d) for d in shape])
+    shifted = b.BitShift(word, b.const(shift.astype(np.uint32)), direction="RIGHT")
+    masked = b.BitwiseAnd(shifted, b.const(np.array((1 << bits) - 1, np.uint32)))
+    numbers = b.Slice(b.Reshape(b.Cast(masked, to=UINT8), [-1]), [0], [count])
+    return b.Reshape(numbers, [int(d) for d in shape])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.mapping.node import MappingError
 
 
-def _static(x: ir.Value) -> tuple[int, ...]:
+def _static(x: Value) -> tuple[int, ...]:
     shape = shape_of(x)
     if shape is None:
         raise MappingError("the shape must be static", "X203", "fix the shapes with --inputs")
@@ -18,19 +16,27 @@ def _static(x: ir.Value) -> tuple[int, ...]:
 
 
 @extension
-def BatchToSpace(b: Builder, x: ir.Value, *, block_size: list[int]) -> ir.Value:
-    """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]; the block's offsets are the slower axes of the batch."""
+def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
+    """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]; the block's offsets are the slower axes of the
+    batch.
+
+    block_size: (bh, bw). Source: NNAPI, BATCH_TO_SPACE_ND.
+    """
     bh, bw = block_size
     n, c, h, w = _static(x)
-    y = b.op("Transpose", b.op("Reshape", x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
-    return b.op("Reshape", y, [n // (bh * bw), c, h * bh, w * bw])
+    y = b.Transpose(b.Reshape(x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
+    return b.Reshape(y, [n // (bh * bw), c, h * bh, w * bw])
 
 
 @extension
-def SpaceToBatch(b: Builder, x: ir.Value, *, block_size: list[int], pads: list[int]) -> ir.Value:
-    """Pads height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] -> [bh*bw*N, C, H, W]."""
+def SpaceToBatch(b: Builder, x: Value, *, block_size: list[int], pads: list[int]) -> Value:
+    """Pads height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] ->
+    [bh*bw*N, C, H, W].
+
+    block_size: (bh, bw). Source: NNAPI, SPACE_TO_BATCH_ND.
+    """
     (bh, bw), (top, left, bottom, right) = block_size, pads
-    x = b.op("Pad", x, [0, 0, top, left, 0, 0, bottom, right])
+    x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
     n, c, h, w = _static(x)
-    y = b.op("Transpose", b.op("Reshape", x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
-    return b.op("Reshape", y, [n * bh * bw, c, h // bh, w // bw])
+    y = b.Transpose(b.Reshape(x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
+    return b.Reshape(y, [n * bh * bw, c, h // bh, w // bw])

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 
 @extension
 def DeformablePSROIPooling(
     b: Builder,
-    x: ir.Value,
-    rois: ir.Value,
-    offsets: ir.Value | None = None,
+    x: Value,
+    rois: Value,
+    offsets: Value | None = None,
     *,
     output_dim: int,
     spatial_scale: float,
@@ -26,41 +26,49 @@ def DeformablePSROIPooling(
     spatial_bins_y: int = 1,
     trans_std: float = 1.0,
     part_size: int = 1,
-) -> ir.Value:
-    """x[N, C, H, W], rois[R, 5] (image, x1, y1, x2, y2) -> [R, output_dim, G, G] with G = group_size.
+) -> Value:
+    """x[N, C, H, W], rois[R, 5] (image, x1, y1, x2, y2) -> [R, output_dim, G, G] with G =
+    group_size.
 
-    Bin (i, j) of output d averages spatial_bins_y x spatial_bins_x bilinear samples of channel (d*G + i)*G + j, from the bin's corner on.
-    offsets[R, 2*K, part_size, part_size] hold x and y moves per class, in parts of the region times trans_std. Samples more than half a
-    pixel outside are left out. As in Apache MXNet.
+    Bin (i, j) of output d averages spatial_bins_y x spatial_bins_x bilinear samples of channel (d*G
+    + i)*G + j, from the bin's corner on. offsets[R, 2*K, part_size, part_size] hold x and y moves
+    per class, in parts of the region times trans_std. Samples more than half a pixel outside are
+    left out. As in Apache MXNet.
     """
     shape, count = shape_of(x), (shape_of(rois) or (None,))[0]
     if shape is None or count is None:
-        raise MappingError("pooling of regions needs static shapes", "X203", "fix the inputs with --inputs")
+        raise MappingError(
+            "pooling of regions needs static shapes", "X203", "fix the inputs with --inputs"
+        )
     g, d = group_size, output_dim
-    corners = b.op("Reshape", _away(b, b.op("Slice", rois, [1], [5], [1])), [count, 4, 1, 1, 1, 1])
-    x1, y1, x2, y2 = b.ops("Split", corners, [1] * 4, axis=1, outputs=4)
+    corners = b.Reshape(_away(b, b.Slice(rois, [1], [5], [1])), [count, 4, 1, 1, 1, 1])
+    x1, y1, x2, y2 = b.Split(corners, [1] * 4, axis=1, outputs=4)
     places = []
     for axis, (low, high, bins) in enumerate(((x1, x2, spatial_bins_x), (y1, y2, spatial_bins_y))):
-        start = b.op("Sub", b.op("Mul", low, spatial_scale), 0.5)
-        end = b.op("Sub", b.op("Mul", b.op("Add", high, 1.0), spatial_scale), 0.5)
-        length = b.op("Max", b.op("Sub", end, start), 0.1)
-        step = b.op("Div", length, float(g))
-        number = arange(g, dtype=np.float32).reshape((1, 1, 1, g, 1, 1) if axis == 0 else (1, 1, g, 1, 1, 1))
-        sample = arange(bins, dtype=np.float32).reshape((1, 1, 1, 1, 1, bins) if axis == 0 else (1, 1, 1, 1, bins, 1))
-        at = b.op("Add", b.op("Mul", step, b.const(number)), start)
+        start = low * spatial_scale - 0.5
+        end = (high + 1.0) * spatial_scale - 0.5
+        length = b.Max(end - start, 0.1)
+        step = length / float(g)
+        number = arange(g, dtype=np.float32).reshape(
+            (1, 1, 1, g, 1, 1) if axis == 0 else (1, 1, g, 1, 1, 1)
+        )
+        sample = arange(bins, dtype=np.float32).reshape(
+            (1, 1, 1, 1, 1, bins) if axis == 0 else (1, 1, 1, 1, bins, 1)
+        )
+        at = step * b.const(number) + start
         if offsets is not None:
             move = _moves(b, offsets, axis, (count, d, g, part_size))
-            at = b.op("Add", at, b.op("Mul", b.op("Mul", move, trans_std), length))
-        places.append(b.op("Add", at, b.op("Mul", b.op("Div", step, float(bins)), b.const(sample))))
+            at = at + move * trans_std * length
+        places.append(at + step / float(bins) * b.const(sample))
     return _averaged(b, x, rois, places, (count, d, g, spatial_bins_y, spatial_bins_x))
 
 
-def _away(b: Builder, v: ir.Value) -> ir.Value:
+def _away(b: Builder, v: Value) -> Value:
     """Halves away from zero, as C's round."""
-    return b.op("Mul", b.op("Sign", v), b.op("Floor", b.op("Add", b.op("Abs", v), 0.5)))
+    return b.Sign(v) * b.Floor(b.Abs(v) + 0.5)
 
 
-def _moves(b: Builder, offsets: ir.Value, axis: int, sizes: tuple[int, int, int, int]) -> ir.Value:
+def _moves(b: Builder, offsets: Value, axis: int, sizes: tuple[int, int, int, int]) -> Value:
     """[R, D, G, G, 1, 1]: for every output and bin the offset of its class and part."""
     count, d, g, parts = sizes
     found = shape_of(offsets)
@@ -69,34 +77,42 @@ def _moves(b: Builder, offsets: ir.Value, axis: int, sizes: tuple[int, int, int,
     classes = found[1] // 2
     channel = (arange(d) // max(1, d // classes)) * 2 + axis
     part = np.floor(arange(g) / g * parts).astype(np.int64)
-    picked = b.op("Gather", offsets, channel, axis=1)
-    picked = b.op("Gather", b.op("Gather", picked, part, axis=2), part, axis=3)
-    return b.op("Reshape", picked, [count, d, g, g, 1, 1])
+    picked = b.Gather(offsets, channel, axis=1)
+    picked = b.Gather(b.Gather(picked, part, axis=2), part, axis=3)
+    return b.Reshape(picked, [count, d, g, g, 1, 1])
 
 
-def _averaged(b: Builder, x: ir.Value, rois: ir.Value, places: list[ir.Value], sizes: tuple[int, ...]) -> ir.Value:
+def _averaged(
+    b: Builder, x: Value, rois: Value, places: list[Value], sizes: tuple[int, ...]
+) -> Value:
     count, d, g, down, across = sizes
     _, channels, height, width = shape_of(x) or (0, 0, 0, 0)
     valid, whole = [], []
     for at, size in zip(places, (width, height), strict=True):
-        valid.append(b.op("And", b.op("GreaterOrEqual", at, -0.5), b.op("LessOrEqual", at, size - 0.5)))
-        whole.append(b.op("Clip", at, b.like(at, 0), b.like(at, size - 1)))
-    inside = b.op("Cast", b.op("And", *valid), to=int(ir.DataType.FLOAT))
-    image = b.op("Reshape", b.op("Cast", b.op("Slice", rois, [0], [1], [1]), to=int(ir.DataType.INT64)), [count, 1, 1, 1, 1, 1])
+        valid.append((at >= -0.5) & (at <= size - 0.5))
+        whole.append(b.Clip(at, b.like(at, 0), b.like(at, size - 1)))
+    inside = b.Cast(b.And(*valid), to=int(ir.DataType.FLOAT))
+    image = b.Reshape(
+        b.Cast(b.Slice(rois, [0], [1], [1]), to=int(ir.DataType.INT64)), [count, 1, 1, 1, 1, 1]
+    )
     channel = arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
-    plane = b.op("Mul", b.op("Add", b.op("Mul", image, [channels]), b.const(channel)), [height * width])
-    flat = b.op("Reshape", x, [-1])
-    low = [b.op("Floor", v) for v in whole]
-    part = [b.op("Sub", v, f) for v, f in zip(whole, low, strict=True)]
-    total: ir.Value | None = None
+    plane = b.Mul(b.Mul(image, [channels]) + b.const(channel), [height * width])
+    flat = b.Reshape(x, [-1])
+    low = [b.Floor(v) for v in whole]
+    part = [v - f for v, f in zip(whole, low, strict=True)]
+    total: Value | None = None
     for dy in (0, 1):
         for dx in (0, 1):
-            near = [b.op("Min", b.op("Add", f, float(s)), float(m - 1)) for f, s, m in zip(low, (dx, dy), (width, height), strict=True)]
-            column, row = (b.op("Cast", v, to=int(ir.DataType.INT64)) for v in near)
-            value = b.op("Gather", flat, b.op("Add", plane, b.op("Add", b.op("Mul", row, [width]), column)), axis=0)
-            weights = [v if s else b.op("Sub", 1.0, v) for v, s in zip(part, (dx, dy), strict=True)]
-            term = b.op("Mul", value, b.op("Mul", *weights))
-            total = term if total is None else b.op("Add", total, term)
-    room = b.op("Expand", inside, [count, d, g, g, down, across])
-    number = b.op("ReduceSum", room, [4, 5], keepdims=0)
-    return b.op("Div", b.op("ReduceSum", b.op("Mul", total, room), [4, 5], keepdims=0), b.op("Max", number, 1.0))
+            near = [
+                b.Min(f + float(s), float(m - 1))
+                for f, s, m in zip(low, (dx, dy), (width, height), strict=True)
+            ]
+            column, row = (b.Cast(v, to=int(ir.DataType.INT64)) for v in near)
+            value = b.Gather(flat, plane + (b.Mul(row, [width]) + column), axis=0)
+            weights = [v if s else 1.0 - v for v, s in zip(part, (dx, dy), strict=True)]
+            term = b.Mul(value, b.Mul(*weights))
+            total = term if total is None else total + term
+    assert total is not None
+    room = b.Expand(inside, [count, d, g, g, down, across])
+    number = b.ReduceSum(room, [4, 5], keepdims=0)
+    return b.ReduceSum(total * room, [4, 5], keepdims=0) / b.Max(number, 1.0)

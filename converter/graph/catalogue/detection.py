@@ -1,4 +1,6 @@
-"""DetectionOutput: decoding of boxes, suppression of overlaps and the rows of detections, as Caffe's SSD and MXNet's multibox do."""
+"""DetectionOutput: decoding of boxes, suppression of overlaps and the rows of detections, as
+Caffe's SSD and MXNet's multibox do.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 LOWEST = float(np.finfo(np.float32).min)
 NOTHING = float("-inf")  # the score of what takes no part
@@ -19,42 +21,97 @@ NOTHING = float("-inf")  # the score of what takes no part
 
 @extension
 def DetectionOutput(
-    b: Builder, location: ir.Value, confidence: ir.Value, priors: ir.Value, arm_confidence: ir.Value | None = None, arm_location: ir.Value | None = None,
-    *, num_classes: int = 0, background_label_id: int = 0, top_k: int = -1, keep_top_k: int = -1, code_type: str = "corner", nms_threshold: float,
-    confidence_threshold: float = LOWEST, share_location: int = 1, variance_encoded_in_target: int = 0, clip_before_nms: int = 0,
-    clip_after_nms: int = 0, decrease_label_id: int = 0, normalized: int = 1, input_height: int = 1, input_width: int = 1, objectness_score: float = 0.0,
-) -> ir.Value:  # fmt: skip
-    """Rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label and falling score.
+    b: Builder,
+    location: Value,
+    confidence: Value,
+    priors: Value,
+    arm_confidence: Value | None = None,
+    arm_location: Value | None = None,
+    *,
+    num_classes: int = 0,
+    background_label_id: int = 0,
+    top_k: int = -1,
+    keep_top_k: int = -1,
+    code_type: str = "corner",
+    nms_threshold: float,
+    confidence_threshold: float = LOWEST,
+    share_location: int = 1,
+    variance_encoded_in_target: int = 0,
+    clip_before_nms: int = 0,
+    clip_after_nms: int = 0,
+    decrease_label_id: int = 0,
+    normalized: int = 1,
+    input_height: int = 1,
+    input_width: int = 1,
+    objectness_score: float = 0.0,
+) -> Value:
+    """Rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label and
+    falling score.
 
-    location[N, P*L*4] (L = 1 when shared, else the classes), confidence[N, P*C], priors[1 or N, 1 or 2, P*4] (P*5 when not normalized),
-    the optional pair of a refinement network: arm_confidence[N, P*2], arm_location as location.
-    num_classes 0: as many as confidence has. code_type: corner, center_size or corner_size. `decrease_label_id`: MXNet's suppression, one
-    label for each box. K = N*keep_top_k, or N*top_k*C, or N*P*C. Rows that are left over are 0; the first of them begins with -1.
+    location[N, P*L*4] (L = 1 when shared, else the classes), confidence[N, P*C], priors[1 or N, 1
+    or 2, P*4] (P*5 when not normalized), the optional pair of a refinement network:
+    arm_confidence[N, P*2], arm_location as location. num_classes 0: as many as confidence has.
+    code_type: corner, center_size or corner_size. `decrease_label_id`: MXNet's suppression, one
+    label for each box. K = N*keep_top_k, or N*top_k*C, or N*P*C. Rows that are left over are 0; the
+    first of them begins with -1. Source: OpenVINO, DetectionOutput-8.
     """
     size = 4 if normalized else 5
     n, p, c = _sizes(location, confidence, priors, size, num_classes)
     pixels = (input_width, input_height) if not normalized else None
     boxes, variances = _priors(b, priors, p, size, bool(variance_encoded_in_target), pixels)
-    scores = b.op("Reshape", confidence, [n, p, c])
+    scores = b.Reshape(confidence, [n, p, c])
     classes = 1 if share_location else c
     if arm_location is not None:
-        boxes = _decode(b, boxes, variances, b.op("Reshape", arm_location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
-        if pixels is not None:  # every decoding divides the boxes that it starts from, also what the first one has made
-            boxes = b.op("Div", boxes, np.array(pixels * 2, np.float32))
+        boxes = _decode(
+            b,
+            boxes,
+            variances,
+            b.Reshape(arm_location, [n, p, classes, 4]),
+            code_type,
+            bool(clip_before_nms),
+        )
+        if (
+            pixels is not None
+        ):  # every decoding divides the boxes that it starts from, also what the first one has made
+            boxes = boxes / np.array(pixels * 2, np.float32)
     if arm_confidence is not None:
-        scores = _objects(b, scores, b.op("Reshape", arm_confidence, [n, p, 2]), objectness_score, background_label_id)
-    decoded = _decode(b, boxes, variances, b.op("Reshape", location, [n, p, classes, 4]), code_type, bool(clip_before_nms))
-    decoded = b.op("Transpose", decoded, perm=[0, 2, 1, 3])  # [N, L, P, 4]
-    by_class = b.op("Transpose", scores, perm=[0, 2, 1])
-    candidates = _best_label(b, by_class, confidence_threshold) if decrease_label_id else _labels(b, by_class, confidence_threshold, background_label_id)
+        scores = _objects(
+            b, scores, b.Reshape(arm_confidence, [n, p, 2]), objectness_score, background_label_id
+        )
+    decoded = _decode(
+        b,
+        boxes,
+        variances,
+        b.Reshape(location, [n, p, classes, 4]),
+        code_type,
+        bool(clip_before_nms),
+    )
+    decoded = b.Transpose(decoded, perm=[0, 2, 1, 3])  # [N, L, P, 4]
+    by_class = b.Transpose(scores, perm=[0, 2, 1])
+    candidates = (
+        _best_label(b, by_class, confidence_threshold)
+        if decrease_label_id
+        else _labels(b, by_class, confidence_threshold, background_label_id)
+    )
     candidates = _strongest(b, candidates, top_k, (n, c, p), together=bool(decrease_label_id))
     kept = _suppress(b, decoded, candidates, nms_threshold, (n, c, p))
     room = keep_top_k if keep_top_k > 0 else top_k * c if top_k > 0 else p * c
-    rows = _Rows(n, c, p, keep_top_k if keep_top_k > -1 else p * c, n * room, bool(share_location), bool(decrease_label_id), bool(clip_after_nms))
+    rows = _Rows(
+        n,
+        c,
+        p,
+        keep_top_k if keep_top_k > -1 else p * c,
+        n * room,
+        bool(share_location),
+        bool(decrease_label_id),
+        bool(clip_after_nms),
+    )
     return rows.write(b, decoded, kept)
 
 
-def _sizes(location: ir.Value, confidence: ir.Value, priors: ir.Value, size: int, num_classes: int) -> tuple[int, int, int]:
+def _sizes(
+    location: Value, confidence: Value, priors: Value, size: int, num_classes: int
+) -> tuple[int, int, int]:
     """Images, priors and classes."""
     shapes = [shape_of(v) for v in (location, confidence, priors)]
     if any(s is None for s in shapes):
@@ -64,86 +121,105 @@ def _sizes(location: ir.Value, confidence: ir.Value, priors: ir.Value, size: int
     return loc[0], p, num_classes or int(np.prod(conf[1:])) // p
 
 
-def _priors(b: Builder, priors: ir.Value, p: int, size: int, encoded: bool, pixels: tuple[int, int] | None) -> tuple[ir.Value, ir.Value | None]:
-    """Corner boxes [1 or N, P, 1, 4] relative to the image, and their variances, when the target has them not in it."""
-    both = b.ops("Split", priors, [1, 1], outputs=2, axis=1) if not encoded and (shape_of(priors) or (0, 2))[1] == 2 else None
-    first = both[0] if both else b.op("Slice", priors, [0], [1], [1])
-    boxes = b.op("Reshape", first, [0, p, 1, size])
+def _priors(
+    b: Builder, priors: Value, p: int, size: int, encoded: bool, pixels: tuple[int, int] | None
+) -> tuple[Value, Value | None]:
+    """Corner boxes [1 or N, P, 1, 4] relative to the image, and their variances, when the target
+    has them not in it.
+    """
+    both = (
+        b.Split(priors, [1, 1], outputs=2, axis=1)
+        if not encoded and (shape_of(priors) or (0, 2))[1] == 2
+        else None
+    )
+    first = both[0] if both else b.Slice(priors, [0], [1], [1])
+    boxes = b.Reshape(first, [0, p, 1, size])
     if pixels is not None:
-        boxes = b.op("Div", b.op("Slice", boxes, [1], [5], [3]), np.array(pixels * 2, np.float32))
+        boxes = b.Slice(boxes, [1], [5], [3]) / np.array(pixels * 2, np.float32)
     if both is None:
         return boxes, None
-    flat = b.op("Slice", both[1], [0], [4 * p], [2])
-    return boxes, b.op("Reshape", flat, [0, p, 1, 4])
+    flat = b.Slice(both[1], [0], [4 * p], [2])
+    return boxes, b.Reshape(flat, [0, p, 1, 4])
 
 
-def _decode(b: Builder, boxes: ir.Value, variances: ir.Value | None, deltas: ir.Value, code_type: str, clip: bool) -> ir.Value:
+def _decode(
+    b: Builder, boxes: Value, variances: Value | None, deltas: Value, code_type: str, clip: bool
+) -> Value:
     """Corner boxes of the deltas: all [.., P, L, 4]."""
     if variances is not None:
-        deltas = b.op("Mul", deltas, variances)
+        deltas = deltas * variances
     kind = code_type.rsplit(".", 1)[-1].lower()
-    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=3)
-    size = b.op("Sub", high, low)
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
+    size = high - low
     if kind == "corner":
-        decoded = b.op("Add", boxes, deltas)
+        decoded = boxes + deltas
     elif kind == "corner_size":
-        decoded = b.op("Add", boxes, b.op("Mul", deltas, b.op("Concat", size, size, axis=3)))
+        decoded = boxes + deltas * b.Concat(size, size, axis=3)
     elif kind == "center_size":
-        move, grow = b.ops("Split", deltas, [2, 2], outputs=2, axis=3)
-        centre = b.op("Add", b.op("Mul", move, size), b.op("Mul", b.op("Add", low, high), 0.5))
-        half = b.op("Mul", b.op("Mul", b.op("Exp", grow), size), 0.5)
-        decoded = b.op("Concat", b.op("Sub", centre, half), b.op("Add", centre, half), axis=3)
+        move, grow = b.Split(deltas, [2, 2], outputs=2, axis=3)
+        centre = move * size + (low + high) * 0.5
+        half = b.Exp(grow) * size * 0.5
+        decoded = b.Concat(centre - half, centre + half, axis=3)
     else:
         raise MappingError(f"code_type={code_type!r} is not known", "R110")
-    return b.op("Clip", decoded, 0.0, 1.0) if clip else decoded
+    return b.Clip(decoded, 0.0, 1.0) if clip else decoded
 
 
-def _objects(b: Builder, scores: ir.Value, arm: ir.Value, threshold: float, background: int) -> ir.Value:
+def _objects(b: Builder, scores: Value, arm: Value, threshold: float, background: int) -> Value:
     """Where the refinement network sees no object, the scores say background."""
     classes = (shape_of(scores) or (0, 0, 0))[2]
-    weak = b.op("Less", b.op("Slice", arm, [1], [2], [2]), threshold)
+    weak = b.Slice(arm, [1], [2], [2]) < threshold
     none = np.array([1.0 if i == background else 0.0 for i in range(classes)], np.float32)
-    return b.op("Where", weak, none, scores)
+    return b.Where(weak, none, scores)
 
 
-def _labels(b: Builder, scores: ir.Value, threshold: float, background: int) -> ir.Value:
+def _labels(b: Builder, scores: Value, threshold: float, background: int) -> Value:
     """scores[N, C, P] of all classes but the background that exceed the threshold."""
-    use = b.op("Greater", scores, threshold)
+    use = scores > threshold
     classes = (shape_of(scores) or (0, 0))[1]
     if 0 <= background < classes:
-        use = b.op("And", use, np.array([i != background for i in range(classes)]).reshape(1, -1, 1))
-    return b.op("Where", use, scores, NOTHING)
+        use = use & np.array([i != background for i in range(classes)]).reshape(1, -1, 1)
+    return b.Where(use, scores, NOTHING)
 
 
-def _best_label(b: Builder, scores: ir.Value, threshold: float) -> ir.Value:
+def _best_label(b: Builder, scores: Value, threshold: float) -> Value:
     """scores[N, C, P] where only the best class of each box counts, class 0 left aside."""
     classes = (shape_of(scores) or (0, 0))[1]
-    objects = b.op("Where", np.array([i > 0 for i in range(classes)]).reshape(1, -1, 1), scores, NOTHING)
-    best = b.op("Equal", b.op("ArgMax", objects, axis=1, keepdims=1), arange(classes).reshape(1, -1, 1))
-    return b.op("Where", b.op("And", best, b.op("GreaterOrEqual", objects, threshold)), objects, NOTHING)
+    objects = b.Where(np.array([i > 0 for i in range(classes)]).reshape(1, -1, 1), scores, NOTHING)
+    best = b.Equal(b.ArgMax(objects, axis=1, keepdims=1), arange(classes).reshape(1, -1, 1))
+    return b.Where(best & (objects >= threshold), objects, NOTHING)
 
 
-def _strongest(b: Builder, scores: ir.Value, k: int, sizes: tuple[int, int, int], together: bool) -> ir.Value:
+def _strongest(
+    b: Builder, scores: Value, k: int, sizes: tuple[int, int, int], together: bool
+) -> Value:
     """Keeps the k best scores of each class, or of all classes together."""
     n, c, p = sizes
     if k < 0 or k >= (c * p if together else p):
         return scores
-    flat = b.op("Reshape", scores, [n, 1, c * p]) if together else scores
-    values, places = b.ops("TopK", flat, [k], outputs=2, axis=2)
-    nothing = b.op("Expand", b.const(np.float32(NOTHING)), b.op("Shape", flat))
-    return b.op("Reshape", b.op("ScatterElements", nothing, places, values, axis=2), [n, c, p])
+    flat = b.Reshape(scores, [n, 1, c * p]) if together else scores
+    values, places = b.TopK(flat, [k], outputs=2, axis=2)
+    nothing = b.Expand(b.const(np.float32(NOTHING)), b.Shape(flat))
+    return b.Reshape(b.ScatterElements(nothing, places, values, axis=2), [n, c, p])
 
 
-def _suppress(b: Builder, boxes: ir.Value, scores: ir.Value, threshold: float, sizes: tuple[int, int, int]) -> ir.Value:
-    """scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4]. A box turned inside out has no area and suppresses nothing."""
+def _suppress(
+    b: Builder, boxes: Value, scores: Value, threshold: float, sizes: tuple[int, int, int]
+) -> Value:
+    """scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4].
+
+    A box turned inside out has no area and suppresses nothing.
+    """
     n, c, p = sizes
-    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=3)
-    plain = b.op("Concat", low, b.op("Max", low, high), axis=3)
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
+    plain = b.Concat(low, b.Max(low, high), axis=3)
     shared = (shape_of(boxes) or (0, 1))[1] == 1
     batch, classes = (n, c) if shared else (n * c, 1)
-    by_batch = b.op("Reshape", scores, [batch, classes, p])
-    mask = b.ext("SuppressionMask", b.op("Reshape", plain, [batch, p, 4]), by_batch, b.const(np.array([threshold], np.float32)))
-    return b.op("Reshape", b.op("Where", mask, by_batch, NOTHING), [n, c, p])
+    by_batch = b.Reshape(scores, [batch, classes, p])
+    mask = b.SuppressionMask(
+        b.Reshape(plain, [batch, p, 4]), by_batch, b.const(np.array([threshold], np.float32))
+    )
+    return b.Reshape(b.Where(mask, by_batch, NOTHING), [n, c, p])
 
 
 @dataclass(frozen=True)
@@ -159,35 +235,38 @@ class _Rows:
     decrease: bool
     clip: bool
 
-    def write(self, b: Builder, boxes: ir.Value, scores: ir.Value) -> ir.Value:
+    def write(self, b: Builder, boxes: Value, scores: Value) -> Value:
         """[1, 1, total, 7] of boxes[N, L, P, 4] and the scores[N, C, P] that are left."""
         n, c, p = self.n, self.c, self.p
         count = min(self.k, c * p)
-        best, place = b.ops("TopK", b.op("Reshape", scores, [n, c * p]), [count], outputs=2, axis=1)
+        best, place = b.TopK(b.Reshape(scores, [n, c * p]), [count], outputs=2, axis=1)
         image = np.repeat(arange(n), count)
-        best, place = b.op("Reshape", best, [-1]), b.op("Reshape", place, [-1])
-        valid = b.op("Greater", best, LOWEST)
-        label, prior = b.op("Div", place, p), b.op("Mod", place, p)
-        # a stable sort brings image and label into order, keeps the falling scores and puts what is not valid last
-        key = b.op("Where", valid, b.op("Add", label, image * c), n * c)
-        order = b.ops("TopK", key, [n * count], outputs=2, axis=0, largest=0)[1]
-        corner = b.op("Mul", label, 0) if self.shared else label
-        where = b.op("Concat", *(b.op("Unsqueeze", b.value(v), [1]) for v in (image, corner, prior)), axis=1)
-        box = b.op("GatherND", boxes, where)
-        box = b.op("Clip", box, 0.0, 1.0) if self.clip else box
-        named = b.op("Sub", label, 1) if self.decrease else label
-        columns = [b.op("Cast", v, to=int(ir.DataType.FLOAT)) for v in (b.const(image), named)]
-        head = [b.op("Unsqueeze", v, [1]) for v in (*columns, best)]
-        rows = b.op("Where", b.op("Unsqueeze", valid, [1]), b.op("Concat", *head, box, axis=1), 0.0)
-        rows = b.op("Gather", rows, order, axis=0)
-        return self._close(b, rows, b.op("ReduceSum", b.op("Cast", valid, to=int(ir.DataType.INT64)), keepdims=0), n * count)
+        best, place = b.Reshape(best, [-1]), b.Reshape(place, [-1])
+        valid = best > LOWEST
+        label, prior = place / p, place % p
+        # a stable sort brings image and label into order, keeps the falling scores and puts what is
+        # not valid last
+        key = b.Where(valid, label + image * c, n * c)
+        order = b.TopK(key, [n * count], outputs=2, axis=0, largest=0)[1]
+        corner = label * 0 if self.shared else label
+        where = b.Concat(*(b.Unsqueeze(b.value(v), [1]) for v in (image, corner, prior)), axis=1)
+        box = b.GatherND(boxes, where)
+        box = b.Clip(box, 0.0, 1.0) if self.clip else box
+        named = label - 1 if self.decrease else label
+        columns = [b.Cast(v, to=int(ir.DataType.FLOAT)) for v in (b.const(image), named)]
+        head = [b.Unsqueeze(v, [1]) for v in (*columns, best)]
+        rows = b.Where(b.Unsqueeze(valid, [1]), b.Concat(*head, box, axis=1), 0.0)
+        rows = b.Gather(rows, order, axis=0)
+        return self._close(
+            b, rows, b.ReduceSum(b.Cast(valid, to=int(ir.DataType.INT64)), keepdims=0), n * count
+        )
 
-    def _close(self, b: Builder, rows: ir.Value, valid: ir.Value, count: int) -> ir.Value:
+    def _close(self, b: Builder, rows: Value, valid: Value, count: int) -> Value:
         """Brings the rows to their number and marks the end of the valid ones with -1."""
         if self.total > count:
-            rows = b.op("Pad", rows, [0, 0, self.total - count, 0], 0.0)
+            rows = b.Pad(rows, [0, 0, self.total - count, 0], 0.0)
         elif self.total < count:
-            rows = b.op("Slice", rows, [0], [self.total], [0])
-        end = b.op("Unsqueeze", b.op("Equal", arange(self.total), valid), [1])
-        mark = b.op("And", end, np.array([[True, *[False] * 6]]))
-        return b.op("Reshape", b.op("Where", mark, -1.0, rows), [1, 1, self.total, 7])
+            rows = b.Slice(rows, [0], [self.total], [0])
+        end = b.Unsqueeze(b.Equal(arange(self.total), valid), [1])
+        mark = end & np.array([[True, *[False] * 6]])
+        return b.Reshape(b.Where(mark, -1.0, rows), [1, 1, self.total, 7])

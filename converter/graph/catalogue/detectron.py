@@ -1,4 +1,6 @@
-"""The operators into which Detectron's region networks are cut (opset6's ExperimentalDetectron family)."""
+"""The operators into which Detectron's region networks are cut (opset6's ExperimentalDetectron
+family).
+"""
 
 from __future__ import annotations
 
@@ -8,156 +10,234 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
-from converter.graph.catalogue.selection import static
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
 
 @extension
 def DetectronPriorGridGenerator(
     b: Builder,
-    priors: ir.Value,
-    features: ir.Value,
-    image: ir.Value,
+    priors: Value,
+    features: Value,
+    image: Value,
     *,
     flatten: int = 1,
     h: int = 0,
     w: int = 0,
     stride_x: float = 0.0,
     stride_y: float = 0.0,
-) -> ir.Value:
-    """Anchors priors[P, 4] at the centre of every cell of features[1, C, H, W] of an image[1, C, H', W']: [H*W*P, 4] or [H, W, P, 4].
+) -> Value:
+    """Anchors priors[P, 4] at the centre of every cell of features[1, C, H, W] of an image[1, C,
+    H', W']: [H*W*P, 4] or [H, W, P, 4].
 
     h, w and the strides replace the sizes of the feature map and of its cells when they are not 0.
+    Source: OpenVINO, ExperimentalDetectronPriorGridGenerator-6.
     """
     fm, im = shape_of(features), shape_of(image)
     if fm is None or im is None:
         raise MappingError("the grid of priors needs static shapes", "X203")
     height, width = h or fm[2], w or fm[3]
     step_y, step_x = stride_y or im[2] / height, stride_x or im[3] / width
-    y, x = np.meshgrid((arange(height) + 0.5) * step_y, (arange(width) + 0.5) * step_x, indexing="ij")
+    y, x = np.meshgrid(
+        (arange(height) + 0.5) * step_y, (arange(width) + 0.5) * step_x, indexing="ij"
+    )
     centres = np.stack([x, y, x, y], -1)[:, :, None, :].astype(np.float32)
-    grid = b.op("Add", centres, priors)
-    return b.op("Reshape", grid, [-1, 4]) if flatten else grid
+    grid = centres + priors
+    return b.Reshape(grid, [-1, 4]) if flatten else grid
 
 
 @extension
-def DetectronTopKROIs(b: Builder, rois: ir.Value, scores: ir.Value, *, max_rois: int) -> ir.Value:
-    """The max_rois rows of rois[R, 4] with the best scores[R], falling: [max_rois, 4], filled up with zeros."""
+def DetectronTopKROIs(b: Builder, rois: Value, scores: Value, *, max_rois: int) -> Value:
+    """The max_rois rows of rois[R, 4] with the best scores[R], falling: [max_rois, 4], filled up
+    with zeros.
+
+    Source: OpenVINO, ExperimentalDetectronTopKROIs-6.
+    """
     return filled(b, top(b, rois, scores, max_rois)[0], max_rois)
 
 
 @extension
 def DetectronGenerateProposals(
     b: Builder,
-    image: ir.Value,
-    anchors: ir.Value,
-    deltas: ir.Value,
-    scores: ir.Value,
+    image: Value,
+    anchors: Value,
+    deltas: Value,
+    scores: Value,
     *,
     min_size: float,
     nms_threshold: float,
     post_nms_count: int,
     pre_nms_count: int,
-) -> tuple[ir.Value, ir.Value]:
-    """Proposals of one image: boxes [post_nms_count, 4] and scores [post_nms_count], filled up with zeros.
+) -> tuple[Value, Value]:
+    """Proposals of one image: boxes [post_nms_count, 4] and scores [post_nms_count], filled up with
+    zeros.
 
-    image = (height, width, scale), anchors[H*W*A, 4], deltas[4*A, H, W], scores[A, H, W].
+    image = (height, width, scale), anchors[H*W*A, 4], deltas[4*A, H, W], scores[A, H, W]. Source:
+    OpenVINO, ExperimentalDetectronGenerateProposalsSingleImage-6.
     """
     size = shape_of(scores)
     if size is None:
         raise MappingError("proposals need static shapes", "X203")
     a, h, w = size
-    moves = b.op("Reshape", b.op("Transpose", b.op("Reshape", deltas, [a, 4, h, w]), perm=[2, 3, 0, 1]), [-1, 4])
-    limit = b.op("Sub", _limit(b, image), 1.0)
-    moved = b.op("Sub", refine(b, anchors, moves, 1.0, limit=math.log(1000.0 / 16.0)), np.array([0, 0, 1, 1], np.float32))
-    boxes = b.op("Max", b.op("Min", moved, limit), 0.0)
-    flat = b.op("Reshape", b.op("Transpose", scores, perm=[1, 2, 0]), [-1])
-    flat = b.op("Mul", flat, b.op("Cast", large_enough(b, boxes, float(min_size), 1.0), to=int(ir.DataType.FLOAT)))
+    moves = b.Reshape(b.Transpose(b.Reshape(deltas, [a, 4, h, w]), perm=[2, 3, 0, 1]), [-1, 4])
+    limit = _limit(b, image) - 1.0
+    moved = refine(b, anchors, moves, 1.0, limit=math.log(1000.0 / 16.0)) - np.array(
+        [0, 0, 1, 1], np.float32
+    )
+    boxes = b.Max(b.Min(moved, limit), 0.0)
+    flat = b.Reshape(b.Transpose(scores, perm=[1, 2, 0]), [-1])
+    flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=int(ir.DataType.FLOAT))
     boxes, flat = top(b, boxes, flat, pre_nms_count)
     best, places, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
-    return filled(b, b.op("Gather", boxes, places), post_nms_count, real), filled(b, best, post_nms_count, real)
+    return filled(b, b.Gather(boxes, places), post_nms_count, real), filled(
+        b, best, post_nms_count, real
+    )
 
 
-def _limit(b: Builder, image: ir.Value) -> ir.Value:
+def _limit(b: Builder, image: Value) -> Value:
     """(w, h, w, h) of an image described by (height, width, ...)."""
-    return b.op("Gather", b.op("Reshape", image, [-1]), [1, 0, 1, 0])
+    return b.Gather(b.Reshape(image, [-1]), [1, 0, 1, 0])
 
 
 @extension
 def DetectronDetectionOutput(
-    b: Builder, rois: ir.Value, deltas: ir.Value, scores: ir.Value, image: ir.Value, *, score_threshold: float, nms_threshold: float, num_classes: int,
-    post_nms_count: int, max_detections_per_image: int, max_delta_log_wh: float, deltas_weights: Sequence[float], class_agnostic_box_regression: int = 0,
-) -> tuple[ir.Value, ir.Value, ir.Value]:  # fmt: skip
-    """Detections of one image: boxes [D, 4], classes [D] (int32), scores [D], D = max_detections_per_image, filled up with zeros.
+    b: Builder,
+    rois: Value,
+    deltas: Value,
+    scores: Value,
+    image: Value,
+    *,
+    score_threshold: float,
+    nms_threshold: float,
+    num_classes: int,
+    post_nms_count: int,
+    max_detections_per_image: int,
+    max_delta_log_wh: float,
+    deltas_weights: Sequence[float],
+    class_agnostic_box_regression: int = 0,
+) -> tuple[Value, Value, Value]:
+    """Detections of one image: boxes [D, 4], classes [D] (int32), scores [D], D =
+    max_detections_per_image, filled up with zeros.
 
-    rois[R, 4], deltas[R, C*4] ([R, 2*4] when class-agnostic), scores[R, C], image (height, width, ...). Class 0 is the background.
-    Detections come class by class; when there are too many, the best of them by falling score.
+    rois[R, 4], deltas[R, C*4] ([R, 2*4] when class-agnostic), scores[R, C], image (height, width,
+    ...). Class 0 is the background. Detections come class by class; when there are too many, the
+    best of them by falling score. Source: OpenVINO, ExperimentalDetectronDetectionOutput-6.
     """
     count = (shape_of(rois) or (0,))[0]
     if not count:
         raise MappingError("detections need static shapes", "X203")
-    kinds = 2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
-    low, high = b.ops("Split", rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
-    flat = b.op("LessOrEqual", b.op("ReduceMin", b.op("Sub", high, low), [1], keepdims=1), 0.0)
-    scores = b.op("Where", flat, b.like(scores, 0), scores)
+    kinds = (
+        2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
+    )
+    low, high = b.Split(rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
+    flat = b.ReduceMin(high - low, [1], keepdims=1) <= 0.0
+    scores = b.Where(flat, b.like(scores, 0), scores)
     weights = 1.0 / np.array(deltas_weights, np.float32)
-    moves = b.op("Mul", b.op("Reshape", deltas, [count, kinds, 4]), weights)
-    boxes = refine(b, b.op("Unsqueeze", rois, [1]), moves, 1.0, limit=max_delta_log_wh)
-    boxes = b.op("Sub", boxes, np.array([0, 0, 1, 1], np.float32))
-    boxes = b.op("Max", boxes, 0.0)
-    found = [_one_class(b, boxes, scores, c, 1 if kinds < num_classes else c, score_threshold, nms_threshold, post_nms_count) for c in range(1, num_classes)]
-    box, score = (b.op("Concat", *(f[i] for f in found), axis=0) for i in (0, 1))
+    moves = b.Reshape(deltas, [count, kinds, 4]) * weights
+    boxes = refine(b, b.Unsqueeze(rois, [1]), moves, 1.0, limit=max_delta_log_wh)
+    boxes = boxes - np.array([0, 0, 1, 1], np.float32)
+    boxes = b.Max(boxes, 0.0)
+    found = [
+        _one_class(
+            b,
+            boxes,
+            scores,
+            c,
+            1 if kinds < num_classes else c,
+            score_threshold,
+            nms_threshold,
+            post_nms_count,
+        )
+        for c in range(1, num_classes)
+    ]
+    box, score = (b.Concat(*(f[i] for f in found), axis=0) for i in (0, 1))
     kind = np.repeat(arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
-    there = b.op("Greater", score, float("-inf"))
-    crowded = b.op("Greater", b.op("ReduceSum", b.op("Cast", there, to=int(ir.DataType.INT64)), [0]), [max_detections_per_image])
-    in_turn = b.op("Where", there, arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
-    key, order = b.ops("TopK", b.op("Where", crowded, score, in_turn), [min(kind.size, max_detections_per_image)], outputs=2, axis=0)
-    real, values = b.op("Greater", key, float("-inf")), b.op("Gather", score, order)
+    there = score > float("-inf")
+    crowded = b.Greater(
+        b.ReduceSum(b.Cast(there, to=int(ir.DataType.INT64)), [0]), [max_detections_per_image]
+    )
+    in_turn = b.Where(there, arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
+    key, order = b.TopK(
+        b.Where(crowded, score, in_turn),
+        [min(kind.size, max_detections_per_image)],
+        outputs=2,
+        axis=0,
+    )
+    real, values = key > float("-inf"), b.Gather(score, order)
     return (
-        filled(b, b.op("Gather", box, order), max_detections_per_image, real),
-        b.op("Cast", filled(b, b.op("Gather", b.const(kind), order), max_detections_per_image, real), to=int(ir.DataType.INT32)),
+        filled(b, b.Gather(box, order), max_detections_per_image, real),
+        b.Cast(
+            filled(b, b.Gather(b.const(kind), order), max_detections_per_image, real),
+            to=int(ir.DataType.INT32),
+        ),
         filled(b, values, max_detections_per_image, real),
     )
 
 
-def _one_class(b: Builder, boxes: ir.Value, scores: ir.Value, c: int, column: int, least: float, threshold: float, most: int) -> tuple[ir.Value, ir.Value]:
-    """Boxes and scores of the at most `most` detections of class c, falling; the scores of what is left over are -inf."""
-    box, score = b.op("Gather", boxes, column, axis=1), b.op("Gather", scores, c, axis=1)
-    strong = b.op("Where", b.op("Greater", score, float(least)), score, float("-inf"))
-    far = b.op("Add", box, np.array([0, 0, 1, 1], np.float32))
+def _one_class(
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    c: int,
+    column: int,
+    least: float,
+    threshold: float,
+    most: int,
+) -> tuple[Value, Value]:
+    """Boxes and scores of the at most `most` detections of class c, falling; the scores of what is
+    left over are -inf.
+    """
+    box, score = b.Gather(boxes, column, axis=1), b.Gather(scores, c, axis=1)
+    strong = b.Where(score > float(least), score, float("-inf"))
+    far = box + np.array([0, 0, 1, 1], np.float32)
     values, places, _ = ranked(b, one_class(b, far, strong, threshold), strong, most)
-    return b.op("Gather", box, places), values
+    return b.Gather(box, places), values
 
 
 @extension
 def DetectronROIFeatureExtractor(
-    b: Builder, rois: ir.Value, *pyramid: ir.Value, output_size: int, sampling_ratio: int = 0, pyramid_scales: Sequence[int], aligned: int = 0
-) -> ir.Value:
-    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) that fits each: [R, C, output_size, output_size].
+    b: Builder,
+    rois: Value,
+    *pyramid: Value,
+    output_size: int,
+    sampling_ratio: int = 0,
+    pyramid_scales: Sequence[int],
+    aligned: int = 0,
+) -> Value:
+    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) that fits each:
+    [R, C, output_size, output_size].
 
-    `aligned` moves the regions by half a cell up and left; also then their sides count as one cell at least. Regions without an area give 0.
+    `aligned` moves the regions by half a cell up and left; also then their sides count as one cell
+    at least. Regions without an area give 0. Source: OpenVINO,
+    ExperimentalDetectronROIFeatureExtractor-6.
     """
-    low, high = b.ops("Split", rois, [2, 2], outputs=2, axis=1)
-    size = b.op("Sub", high, low)
-    area = b.op("ReduceProd", size, [1], keepdims=0)
-    side = b.op("Sqrt", b.op("Max", area, 0.0))
-    level = b.op("Floor", b.op("Add", b.op("Div", b.op("Log", b.op("Add", b.op("Div", side, 224.0), 1e-6)), math.log(2.0)), 2.0))
-    level = b.op("Where", b.op("Greater", area, 0.0), b.op("Clip", level, 0.0, float(len(pyramid) - 1)), -1.0)
-    level = b.op("Unsqueeze", level, [1, 2, 3])
-    zero = b.op("Mul", b.op("Cast", b.op("Gather", rois, 0, axis=1), to=int(ir.DataType.INT64)), 0)
+    low, high = b.Split(rois, [2, 2], outputs=2, axis=1)
+    size = high - low
+    area = b.ReduceProd(size, [1], keepdims=0)
+    side = b.Sqrt(b.Max(area, 0.0))
+    level = b.Floor(b.Log(side / 224.0 + 1e-6) / math.log(2.0) + 2.0)
+    level = b.Where(area > 0.0, b.Clip(level, 0.0, float(len(pyramid) - 1)), -1.0)
+    level = b.Unsqueeze(level, [1, 2, 3])
+    zero = b.Cast(b.Gather(rois, 0, axis=1), to=int(ir.DataType.INT64)) * 0
     mode = "half_pixel" if aligned else "output_half_pixel"
-    result: ir.Value = b.const(np.float32(0))
+    result: Value = b.const(np.float32(0))
     for i, (features, scale) in enumerate(zip(pyramid, pyramid_scales, strict=False)):
-        regions = b.op("Concat", low, b.op("Add", low, b.op("Max", size, float(scale))), axis=1) if aligned else rois
-        one = b.op(
-            "RoiAlign", features, regions, zero, output_height=output_size, output_width=output_size,
-            sampling_ratio=sampling_ratio, spatial_scale=1.0 / scale, coordinate_transformation_mode=mode,
-        )  # fmt: skip
-        result = b.op("Where", b.op("Equal", level, float(i)), one, result)
+        regions = b.Concat(low, low + b.Max(size, float(scale)), axis=1) if aligned else rois
+        one = b.RoiAlign(
+            features,
+            regions,
+            zero,
+            output_height=output_size,
+            output_width=output_size,
+            sampling_ratio=sampling_ratio,
+            spatial_scale=1.0 / scale,
+            coordinate_transformation_mode=mode,
+        )
+        result = b.Where(b.Equal(level, float(i)), one, result)
     return result

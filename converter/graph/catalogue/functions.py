@@ -7,31 +7,55 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 
-# M. Giles, Approximating the erfinv function: polynomials in w - 2.5 (w < 5) and sqrt(w) - 3, the highest power first
-NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
-FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+# M. Giles, Approximating the erfinv function: polynomials in w - 2.5 (w < 5) and sqrt(w) - 3, the
+# highest power first
+NEAR = (
+    2.81022636e-08,
+    3.43273939e-07,
+    -3.5233877e-06,
+    -4.39150654e-06,
+    0.00021858087,
+    -0.00125372503,
+    -0.00417768164,
+    0.246640727,
+    1.50140941,
+)
+FAR = (
+    -0.000200214257,
+    0.000100950558,
+    0.00134934322,
+    -0.00367342844,
+    0.00573950773,
+    -0.0076224613,
+    0.00943887047,
+    1.00167406,
+    2.83297682,
+)
 
 
 @extension
-def ErfInv(b: Builder, x: ir.Value) -> ir.Value:
-    """The number whose error function is x: infinite at -1 and 1, not a number beyond."""
-    wide = b.op("Cast", x, to=int(ir.DataType.DOUBLE))
+def ErfInv(b: Builder, x: Value) -> Value:
+    """The number whose error function is x: infinite at -1 and 1, not a number beyond.
+
+    x: floats; result: the shape and type of x. Source: M. Giles, Approximating the erfinv function.
+    """
+    wide = b.Cast(x, to=int(ir.DataType.DOUBLE))
     one, zero = b.like(wide, 1), b.like(wide, 0)
-    size = b.op("Abs", wide)
-    inside = b.op("Where", b.op("Less", size, one), wide, zero)
-    w = b.op("Neg", b.op("Log", b.op("Mul", b.op("Sub", one, inside), b.op("Add", one, inside))))
-    near, far = _polynomial(b, NEAR, b.op("Sub", w, b.like(w, 2.5))), _polynomial(b, FAR, b.op("Sub", b.op("Sqrt", w), b.like(w, 3)))
-    found = b.op("Mul", b.op("Where", b.op("Less", w, b.like(w, 5)), near, far), inside)
-    edge = b.op("Where", b.op("Equal", size, one), b.op("Mul", wide, b.like(wide, np.inf)), b.like(wide, np.nan))
-    y = b.op("Where", b.op("Less", size, one), found, edge)
-    return y if x.dtype == ir.DataType.DOUBLE else b.op("Cast", y, to=int(x.dtype or ir.DataType.FLOAT))
+    size = b.Abs(wide)
+    inside = b.Where(size < one, wide, zero)
+    w = -b.Log((one - inside) * (one + inside))
+    near, far = (_polynomial(b, NEAR, w - 2.5), _polynomial(b, FAR, b.Sqrt(w) - 3))
+    found = b.Where(w < 5, near, far) * inside
+    edge = b.Where(b.Equal(size, one), wide * np.inf, b.like(wide, np.nan))
+    y = b.Where(size < one, found, edge)
+    return y if x.dtype == ir.DataType.DOUBLE else b.Cast(y, to=int(x.dtype or ir.DataType.FLOAT))
 
 
-def _polynomial(b: Builder, factors: Sequence[float], s: ir.Value) -> ir.Value:
+def _polynomial(b: Builder, factors: Sequence[float], s: Value) -> Value:
     total = b.like(s, factors[0])
     for factor in factors[1:]:
-        total = b.op("Add", b.op("Mul", total, s), b.like(s, factor))
+        total = total * s + factor
     return total

@@ -5,33 +5,44 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
-_U64, _I64, _F64 = int(ir.DataType.UINT64), int(ir.DataType.INT64), int(ir.DataType.DOUBLE)
+_I32, _F64 = int(ir.DataType.INT32), int(ir.DataType.DOUBLE)
 _K2 = 0x9AE16A3B2F90404F
 
 
 @extension
-def HashtableLookup(b: Builder, lookups: ir.Value, keys: ir.Value, values: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Rows of `values` whose key equals the lookup; a miss gives zeros. The second output says 1 for a hit, 0 for a miss (uint8)."""
-    equal = b.op("Equal", b.op("Unsqueeze", lookups, [1]), b.op("Unsqueeze", keys, [0]))
-    found = b.op("Cast", equal, to=int(ir.DataType.INT32))
-    hits = b.op("ReduceMax", found, [1], keepdims=0)
-    rows = b.op("Gather", values, b.op("ArgMax", found, axis=1, keepdims=0), axis=0)
-    hit = b.op("Reshape", b.op("Cast", hits, to=int(ir.DataType.BOOL)), [-1, *[1] * ((rank_of(values) or 1) - 1)])
-    return b.op("Where", hit, rows, b.like(values, 0)), b.op("Cast", hits, to=int(ir.DataType.UINT8))
+def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> tuple[Value, Value]:
+    """Rows of `values` whose key equals the lookup; a miss gives zeros.
+
+    The second output says 1 for a hit, 0 for a miss (uint8). lookups[k], keys[n] int32, ascending;
+    values[n, ...] -> [k, ...] and uint8[k]. Source: NNAPI, HASHTABLE_LOOKUP.
+    """
+    equal = b.Equal(b.Unsqueeze(lookups, [1]), b.Unsqueeze(keys, [0]))
+    found = b.Cast(equal, to=int(ir.DataType.INT32))
+    hits = b.ReduceMax(found, [1], keepdims=0)
+    rows = b.Gather(values, b.ArgMax(found, axis=1, keepdims=0), axis=0)
+    hit = b.Reshape(
+        b.Cast(hits, to=int(ir.DataType.BOOL)), [-1, *[1] * ((rank_of(values) or 1) - 1)]
+    )
+    return b.Where(hit, rows, b.like(values, 0)), b.Cast(hits, to=int(ir.DataType.UINT8))
 
 
 @extension
-def LSHProjection(b: Builder, seeds: ir.Value, x: ir.Value, weight: ir.Value | None = None, *, kind: int = 1) -> ir.Value:
-    """Locality-sensitive hashes of the rows of `x` (int32), one for each row of `seeds` [hashes, bits], as int32.
+def LSHProjection(
+    b: Builder, seeds: Value, x: Value, weight: Value | None = None, *, kind: int = 1
+) -> Value:
+    """Locality-sensitive hashes of the rows of `x` (int32), one for each row of `seeds` [hashes,
+    bits], as int32.
 
-    A bit is 1 when the (weighted) sum of the rows' signed FarmHash fingerprints of seed and row is positive. `kind` 2 (dense): all bits;
-    1 and 3 (sparse): one number for each hash, with 3 plus its index shifted by the number of bits.
+    A bit is 1 when the (weighted) sum of the rows' signed FarmHash fingerprints of seed and row is
+    positive. `kind` 2 (dense): all bits; 1 and 3 (sparse): one number for each hash, with 3 plus
+    its index shifted by the number of bits. x [n, ...]; weight [n], by default ones. Result [hashes
+    * bits] for dense, [hashes] for sparse. Source: NNAPI, LSH_PROJECTION.
     """
     shape, hashes = shape_of(x), shape_of(seeds)
     if shape is None or hashes is None or x.dtype != ir.DataType.INT32:
@@ -39,62 +50,142 @@ def LSHProjection(b: Builder, seeds: ir.Value, x: ir.Value, weight: ir.Value | N
     width = int(np.prod(shape[1:]))
     if not 1 <= width <= 3:
         raise MappingError(f"rows have {width} elements; 1 to 3 are possible")
-    words = b.op("BitwiseAnd", b.op("Cast", b.op("Reshape", x, [1, shape[0], width]), to=_I64), b.const(np.array(0xFFFFFFFF)))
-    items = [b.op("Cast", b.op("Slice", words, [i], [i + 1], [2]), to=_U64) for i in range(width)]
-    seed = b.op("Reshape", _float_bits(b, seeds), [hashes[0] * hashes[1], 1, 1])
-    signed = b.op("Cast", b.op("Cast", _farmhash(b, [seed, *items]), to=_I64), to=_F64)
+    rows = b.Reshape(x, [1, shape[0], width])
+    items = [_integer_bits(b, b.Slice(rows, [i], [i + 1], [2])) for i in range(width)]
+    seed = _float_bits(b, b.Reshape(seeds, [hashes[0] * hashes[1], 1, 1]))
+    signed = _signed(b, _farmhash(b, [seed, *items]))
     if weight is not None:
-        signed = b.op("Mul", signed, b.op("Reshape", b.op("Cast", weight, to=_F64), [1, shape[0], 1]))
-    score = b.op("ReduceSum", signed, [1, 2], keepdims=0)
-    bits = b.op("Cast", b.op("Greater", score, b.like(score, 0)), to=int(ir.DataType.INT32))
+        signed = signed * b.Reshape(b.Cast(weight, to=_F64), [1, shape[0]])
+    score = b.ReduceSum(signed, [1], keepdims=0)
+    bits = b.Cast(score > 0, to=_I32)
     if kind == 2:
         return bits
     powers = (1 << arange(hashes[1])[::-1]).astype(np.int32)
-    signature = b.op("ReduceSum", b.op("Mul", b.op("Reshape", bits, list(hashes)), powers), [1], keepdims=0)
-    return b.op("Add", signature, (arange(hashes[0]) << hashes[1]).astype(np.int32)) if kind == 3 else signature
+    signature = b.ReduceSum(b.Reshape(bits, list(hashes)) * powers, [1], keepdims=0)
+    return signature + (arange(hashes[0]) << hashes[1]).astype(np.int32) if kind == 3 else signature
 
 
-def _float_bits(b: Builder, x: ir.Value) -> ir.Value:
-    """The bits of normal float32 numbers and zeros, as uint64."""
+# Words of 32 and 64 bits are a last axis of bits, int32 numbers 0 and 1, the lowest first. Many
+# engines compute integers in 32 bits, and divide and compare them as floats: nothing here but the
+# first steps of _integer_bits has numbers above 2^24.
+
+
+def _int32(numbers: object) -> np.ndarray:
+    return np.array(numbers, np.int32)
+
+
+def _places(b: Builder, x: Value, count: int) -> Value:
+    """The lowest `count` bits of numbers >= 0 with a last axis of 1: as many on that axis."""
+    return x / b.const(_int32(1 << arange(count))) % b.const(_int32(2))
+
+
+def _integer_bits(b: Builder, x: Value) -> Value:
+    """The 32 bits of int32 numbers with a last axis of 1.
+
+    A quotient that an engine rounds otherwise leaves a remainder below 0 or above the divisor,
+    which the carry makes good.
+    """
+    half = b.const(_int32(1 << 16))
+    high = x / half
+    low = x - high * half + b.const(_int32(2 << 16))
+    high = high + low / half + b.const(_int32((1 << 16) - 2))
+    return b.Concat(_places(b, low, 16), _places(b, high, 16), axis=-1)
+
+
+def _float_bits(b: Builder, x: Value) -> Value:
+    """The 32 bits of finite float32 numbers with a last axis of 1; subnormal ones are zeros."""
     array = known(x)
     if array is not None:
-        return b.const(array.astype(np.float32).view(np.uint32).astype(np.uint64))
-    wide = b.op("Cast", x, to=_F64)
-    size, two = b.op("Abs", wide), b.like(wide, 2)
-    zero = b.op("Equal", size, b.like(wide, 0))
-    size = b.op("Where", zero, b.like(wide, 1), size)
-    exponent = b.op("Floor", b.op("Div", b.op("Log", size), b.like(wide, float(np.log(2)))))
-    for low in (True, False):  # the logarithm may be rounded across a power of two
-        power = b.op("Pow", two, exponent)
-        off = b.op("Less", size, power) if low else b.op("GreaterOrEqual", size, b.op("Mul", power, two))
-        step = b.op("Cast", off, to=_F64)
-        exponent = b.op("Sub" if low else "Add", exponent, step)
-    mantissa = b.op("Mul", b.op("Div", size, b.op("Pow", two, exponent)), b.like(wide, 2.0**23))
-    number = b.op("Add", b.op("Mul", b.op("Add", exponent, b.like(wide, 126)), b.like(wide, 2.0**23)), mantissa)
-    number = b.op("Where", zero, b.like(wide, 0), number)
-    sign = b.op("Mul", b.op("Cast", b.op("Less", wide, b.like(wide, 0)), to=_F64), b.like(wide, 2.0**31))
-    return b.op("Cast", b.op("Cast", b.op("Add", number, sign), to=_I64), to=_U64)
+        words = array.astype(np.float32).view(np.uint32)
+        return b.const((words >> arange(32).astype(np.uint32) & 1).astype(np.int32))
+    size, powers = b.Abs(x), np.exp2(arange(1, 255) - 127).astype(np.float32)
+    reached = b.Cast(size >= b.const(powers), to=_I32)
+    exponent = b.ReduceSum(reached, [-1], keepdims=1)
+    # size / 2^exponent in two factors, each of them a normal number
+    away = 127 - arange(255)
+    for part in (away // 2, away - away // 2):
+        factors = b.const(np.exp2(part).astype(np.float32))
+        size = size * b.Gather(factors, exponent, axis=0)
+    fraction = (size - 1) * (1 << 23)
+    normal = exponent > b.const(_int32(0))
+    fraction = b.Cast(b.Where(normal, fraction, b.like(size, 0)), to=_I32)
+    negative = b.Cast(x < 0, to=_I32)
+    parts = [_places(b, fraction, 23), _places(b, exponent, 8), negative]
+    return b.Concat(*parts, axis=-1)
 
 
-def _farmhash(b: Builder, words: list[ir.Value]) -> ir.Value:
-    """FarmHash's Fingerprint64 (farmhashna) of 8 to 16 bytes, given as 2 to 4 little-endian 32-bit words."""
+def _sum_of_products(b: Builder, terms: list[tuple[Value, int]], plus: int = 0) -> Value:
+    """The sum of words of 64 bits, each times a constant, and a constant, modulo 2^64: its 8 bytes,
+    the lowest first.
 
-    def c(n: int) -> ir.Value:
-        return b.const(np.array(n & (2**64 - 1), np.uint64))
+    A word times a constant is the sum of the constant's shifted copies that the word's bits choose,
+    byte by byte.
+    """
+    total = b.const(_int32(list(plus.to_bytes(8, "little"))))
+    for word, factor in terms:
+        copies = [(factor << i) % 2**64 for i in range(64)]
+        table = b.const(_int32([list(c.to_bytes(8, "little")) for c in copies]))
+        chosen = b.Unsqueeze(word, [-1]) * table
+        total = b.ReduceSum(chosen, [-2], keepdims=0) + total
+    found: list[Value] = []
+    carry = None
+    for i in range(8):
+        column = b.Slice(total, [i], [i + 1], [-1])
+        column = column if carry is None else column + carry
+        carry = column / b.const(_int32(256))
+        found.append(column - carry * b.const(_int32(256)))
+    return b.Concat(*found, axis=-1)
 
-    def pair(low: ir.Value, high: ir.Value) -> ir.Value:
-        return b.op("BitwiseOr", low, b.op("BitShift", high, c(32), direction="LEFT"))
 
-    def rotate(v: ir.Value, n: int) -> ir.Value:
-        return b.op("BitwiseOr", b.op("BitShift", v, c(n), direction="RIGHT"), b.op("BitShift", v, c(64 - n), direction="LEFT"))
+def _farmhash(b: Builder, words: list[Value]) -> Value:
+    """FarmHash's Fingerprint64 (farmhashna) of 8 to 16 bytes, given as 2 to 4 words of 32 bits, as
+    8 bytes.
+    """
 
-    def mixed(v: ir.Value) -> ir.Value:
-        return b.op("BitwiseXor", v, b.op("BitShift", v, c(47), direction="RIGHT"))
+    def pair(low: Value, high: Value) -> Value:
+        return b.Concat(*_same_sizes(b, low, high), axis=-1)
 
-    mul = c(_K2 + 4 * len(words) * 2)
-    first, last = b.op("Add", pair(words[0], words[1]), c(_K2)), pair(words[-2], words[-1])
-    u = b.op("Add", b.op("Mul", rotate(last, 37), mul), first)
-    v = b.op("Mul", b.op("Add", rotate(first, 25), last), mul)
-    x = mixed(b.op("Mul", b.op("BitwiseXor", u, v), mul))
-    y = mixed(b.op("Mul", b.op("BitwiseXor", v, x), mul))
-    return b.op("Mul", y, mul)
+    def bits(bytes_: Value) -> Value:
+        shape = [*(shape_of(bytes_) or ())[:-1], 64]
+        return b.Reshape(_places(b, b.Unsqueeze(bytes_, [-1]), 8), shape)
+
+    def rotate(v: Value, n: int) -> Value:
+        """To the right."""
+        return b.Concat(b.Slice(v, [n], [64], [-1]), b.Slice(v, [0], [n], [-1]), axis=-1)
+
+    def xor(v: Value, w: Value) -> Value:
+        return b.Abs(v - w)
+
+    def mixed(v: Value) -> Value:
+        """XOR of v and v shifted 47 to the right."""
+        low = b.Slice(v, [0], [64 - 47], [-1])
+        shifted = b.Slice(v, [47], [64], [-1])
+        return b.Concat(xor(low, shifted), b.Slice(v, [64 - 47], [64], [-1]), axis=-1)
+
+    mul = _K2 + 4 * len(words) * 2
+    first = bits(_sum_of_products(b, [(pair(words[0], words[1]), 1)], _K2))
+    last = pair(words[-2], words[-1])
+    u = bits(_sum_of_products(b, [(rotate(last, 37), mul), (first, 1)]))
+    v = bits(_sum_of_products(b, [(rotate(first, 25), mul), (last, mul)]))
+    x = mixed(bits(_sum_of_products(b, [(xor(u, v), mul)])))
+    y = mixed(bits(_sum_of_products(b, [(xor(v, x), mul)])))
+    return _sum_of_products(b, [(y, mul)])
+
+
+def _same_sizes(b: Builder, low: Value, high: Value) -> tuple[Value, Value]:
+    """Seeds [n, 1, 32] and items [1, m, 32] as [n, m, 32]."""
+    zeros = [v * b.const(_int32(0)) for v in (low, high)]
+    return low + zeros[1], high + zeros[0]
+
+
+def _signed(b: Builder, bytes_: Value) -> Value:
+    """The signed number of 64 bits of 8 bytes, as a double; engines that have floats alone keep its
+    sign and 24 bits.
+    """
+    top = b.Slice(bytes_, [7], [8], [-1])
+    sign = top / b.const(_int32(128)) * b.const(_int32(-256))
+    lower = b.Slice(bytes_, [0], [7], [-1])
+    parts = b.Cast(b.Concat(lower, top + sign, axis=-1), to=_F64)
+    scaled = parts * b.const(256.0 ** (arange(8) % 4))
+    low, high = (b.ReduceSum(b.Slice(scaled, [i], [i + 4], [-1]), [-1], keepdims=0) for i in (0, 4))
+    return high * 2.0**32 + low

@@ -1,25 +1,37 @@
-"""Grey-scale morphology: windows that add to the data and take the largest or least sum. Layout N, C, H, W."""
+"""Grey-scale morphology: windows that add to the data and take the largest or least sum.
+
+Layout N, C, H, W.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.mapping.node import MappingError
 
 
-def _windows(b: Builder, x: ir.Value, w: ir.Value, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], border: float) -> list[ir.Value]:
-    """For every position of the kernel the data under it, [N, C, h, w]; `border` is the value of the padding."""
+def _windows(
+    b: Builder,
+    x: Value,
+    w: Value,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    border: float,
+) -> list[Value]:
+    """For every position of the kernel the data under it, [N, C, h, w]; `border` is the value of
+    the padding.
+    """
     shape, kernel = shape_of(x), shape_of(w)
     if shape is None or kernel is None:
         raise MappingError("the shape of the data must be static", "X203")
     top, left, bottom, right = pads
-    padded = b.op("Pad", x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))
+    padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))
     size = [shape[2] + top + bottom, shape[3] + left + right]
     spans = [(k - 1) * d + 1 for k, d in zip(kernel[1:], dilations, strict=True)]
     counts = [(n - span) // s + 1 for n, span, s in zip(size, spans, strides, strict=True)]
@@ -28,36 +40,64 @@ def _windows(b: Builder, x: ir.Value, w: ir.Value, strides: Sequence[int], pads:
         for j in range(kernel[2]):
             first = [i * dilations[0], j * dilations[1]]
             last = [f + (c - 1) * s + 1 for f, c, s in zip(first, counts, strides, strict=True)]
-            found.append(b.op("Slice", padded, first, last, [2, 3], list(strides)))
+            found.append(b.Slice(padded, first, last, [2, 3], list(strides)))
     return found
 
 
-def _weights(b: Builder, w: ir.Value, flip: bool) -> list[ir.Value]:
+def _weights(b: Builder, w: Value, flip: bool) -> list[Value]:
     """The kernel's values position by position, each [C, 1, 1]."""
     _, h, width = shape_of(w) or (0, 0, 0)
     places = [(i, j) for i in range(h) for j in range(width)]
     places = places[::-1] if flip else places
-    return [b.op("Slice", w, [i, j], [i + 1, j + 1], [1, 2]) for i, j in places]
+    return [b.Slice(w, [i, j], [i + 1, j + 1], [1, 2]) for i, j in places]
 
 
-def _fold(b: Builder, kind: str, values: list[ir.Value]) -> ir.Value:
+def _fold(b: Builder, kind: str, values: list[Value]) -> Value:
     result = values[0]
     for v in values[1:]:
-        result = b.op(kind, result, v)
+        result = b.operator(kind)(result, v)
     return result
 
 
 @extension
-def Dilation2D(b: Builder, x: ir.Value, w: ir.Value, *, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> ir.Value:
-    """y[n,c,i,j] = max over (p,q) of x[n,c,i*s+p*d,j*s+q*d] + w[c,p,q]; the padding never wins. pads: top, left, bottom, right."""
+def Dilation2D(
+    b: Builder,
+    x: Value,
+    w: Value,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Value:
+    """y[n,c,i,j] = max over (p,q) of x[n,c,i*s+p*d,j*s+q*d] + w[c,p,q]; the padding never wins.
+
+    pads: top, left, bottom, right. x[N, C, H, W], w[C, P, Q] -> [N, C, H', W']. Source: TensorFlow,
+    Dilation2D.
+    """
     lowest = float(np.finfo(np.float32).min)
-    values = zip(_windows(b, x, w, strides, pads, dilations, lowest), _weights(b, w, flip=False), strict=True)
-    return _fold(b, "Max", [b.op("Add", v, k) for v, k in values])
+    values = zip(
+        _windows(b, x, w, strides, pads, dilations, lowest), _weights(b, w, flip=False), strict=True
+    )
+    return _fold(b, "Max", [v + k for v, k in values])
 
 
 @extension
-def Erosion2D(b: Builder, x: ir.Value, w: ir.Value, *, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> ir.Value:
-    """y[n,c,i,j] = min over (p,q) of x[n,c,i*s+p*d,j*s+q*d] - w[c,P-1-p,Q-1-q]; the padding never wins. pads: top, left, bottom, right."""
+def Erosion2D(
+    b: Builder,
+    x: Value,
+    w: Value,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Value:
+    """y[n,c,i,j] = min over (p,q) of x[n,c,i*s+p*d,j*s+q*d] - w[c,P-1-p,Q-1-q]; the padding never
+    wins. pads: top, left, bottom, right.
+
+    x[N, C, H, W], w[C, P, Q] -> [N, C, H', W']. Source: TensorFlow, erosion2d.
+    """
     highest = float(np.finfo(np.float32).max)
-    values = zip(_windows(b, x, w, strides, pads, dilations, highest), _weights(b, w, flip=True), strict=True)
-    return _fold(b, "Min", [b.op("Sub", v, k) for v, k in values])
+    values = zip(
+        _windows(b, x, w, strides, pads, dilations, highest), _weights(b, w, flip=True), strict=True
+    )
+    return _fold(b, "Min", [v - k for v, k in values])

@@ -1,175 +1,222 @@
-"""Suppression of overlapping boxes where ONNX's own operator does not reach: any measure of overlap, moving thresholds, decaying scores."""
+"""Suppression of overlapping boxes where ONNX's own operator does not reach: any measure of
+overlap, moving thresholds, decaying scores.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 
-Value = ir.Value
 Overlap = Callable[[Builder, Value, Value], Value]
 FLOAT, INT64, BOOL = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL))
 NOTHING = float("-inf")  # the score of what takes no part
 
 
-# sizes that may be known at run time only -------------------------------------------------------------------------------
+# sizes that may be known at run time only --------------------------------------------------------
 
 
 def length(b: Builder, value: Value, axis: int) -> Value:
     """One dimension as int64[1]."""
-    return b.op("Shape", value, start=axis, end=axis + 1)
+    return b.Shape(value, start=axis, end=axis + 1)
 
 
 def numbers(b: Builder, count: Value) -> Value:
     """0, 1, .. count-1 for an int64[1]."""
-    return b.op("Range", 0, b.op("Squeeze", count, [0]), 1)
+    return b.Range(0, b.Squeeze(count, [0]), 1)
 
 
 def ranked(b: Builder, value: Value, rank: int) -> Value:
     """`value` with its rank known, where the file leaves even that open."""
-    return value if value.shape is not None else b.op("Reshape", value, [0] * (rank - 1) + [-1])
+    return value if value.shape is not None else b.Reshape(value, [0] * (rank - 1) + [-1])
 
 
 def fullest(b: Builder, usable: Value) -> Value:
     """How many of usable[.., N] are true in the row that has the most, 1 at least: int64[1]."""
-    counts = b.op("ReduceSum", b.op("Cast", usable, to=INT64), [-1], keepdims=0)
-    return b.op("Reshape", b.op("Max", b.op("ReduceMax", counts, keepdims=0), 1), [1])
+    counts = b.ReduceSum(b.Cast(usable, to=INT64), [-1], keepdims=0)
+    return b.Reshape(b.Max(b.ReduceMax(counts, keepdims=0), 1), [1])
 
 
-# overlaps -----------------------------------------------------------------------------------------------------------------
+# overlaps ----------------------------------------------------------------------------------------
 
 
 def sides(b: Builder, boxes: Value, edge: float) -> tuple[Value, Value, Value]:
-    """Low and high corners [.., 2] of boxes[.., 4] and width times height [..], sides `edge` longer than the difference."""
-    low, high = b.ops("Split", boxes, [2, 2], outputs=2, axis=-1)
-    size = b.op("Sub", high, low)
-    return low, high, product(b, b.op("Add", size, edge) if edge else size)
+    """Low and high corners [.., 2] of boxes[.., 4] and width times height [..], sides `edge` longer
+    than the difference.
+    """
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
+    size = high - low
+    return low, high, product(b, size + edge if edge else size)
 
 
 def product(b: Builder, pair: Value) -> Value:
     """The product along the last axis, which has two elements."""
-    x, y = b.ops("Split", pair, [1, 1], outputs=2, axis=-1)
-    return b.op("Squeeze", b.op("Mul", x, y), [-1])
+    x, y = b.Split(pair, [1, 1], outputs=2, axis=-1)
+    return b.Squeeze(x * y, [-1])
 
 
 def apart(b: Builder, low: Value, high: Value) -> Value:
-    """Whether high[.., 2] lies before low[.., 2] in x or y: what is between them is turned inside out."""
-    return b.op("Less", b.op("ReduceMin", b.op("Sub", high, low), [-1], keepdims=0), 0.0)
+    """Whether high[.., 2] lies before low[.., 2] in x or y: what is between them is turned inside
+    out.
+    """
+    return b.ReduceMin(high - low, [-1], keepdims=0) < 0.0
+
+
+def over_union(b: Builder, common: Value, area1: Value, area2: Value, real: Value) -> Value:
+    """The common area over that of the union, 0 where the overlap is not `real`."""
+    return b.Where(real, common / (area1 + area2 - common), 0.0)
 
 
 def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
-    """Intersection over union of corner boxes; 0 where one has no area, and with `touching` where they lie apart (`edge` could hide that)."""
+    """Intersection over union of corner boxes; 0 where one has no area, and with `touching` where
+    they lie apart (`edge` could hide that).
+    """
 
     def overlap(b: Builder, one: Value, many: Value) -> Value:
         (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
-        low, high = b.op("Max", low1, low2), b.op("Min", high1, high2)
-        size = b.op("Sub", high, low)
-        common = product(b, b.op("Max", b.op("Add", size, edge) if edge else size, 0.0))
-        real = b.op("Greater", b.op("Min", area1, area2), 0.0)
+        low, high = b.Max(low1, low2), b.Min(high1, high2)
+        size = high - low
+        common = product(b, b.Max(size + edge if edge else size, 0.0))
+        real = b.Min(area1, area2) > 0.0
         if touching:
-            real = b.op("And", real, b.op("Not", apart(b, low, high)))
-        return b.op("Where", real, b.op("Div", common, b.op("Sub", b.op("Add", area1, area2), common)), 0.0)
+            real = real & ~apart(b, low, high)
+        return over_union(b, common, area1, area2, real)
 
     return overlap
 
 
-# one box after the other --------------------------------------------------------------------------------------------------
+# one box after the other -------------------------------------------------------------------------
 
 
 def greedy(
-    b: Builder, boxes: Value, usable: Value, overlap: Overlap, threshold: Value | float, *,
-    most: Value | None = None, eta: float = 1.0, reached: bool = False,
-) -> Value:  # fmt: skip
-    """Which of boxes[G, K, D] stay, bool [G, K]: each usable one that no earlier one that stays overlaps by more than the threshold.
+    b: Builder,
+    boxes: Value,
+    usable: Value,
+    overlap: Overlap,
+    threshold: Value | float,
+    *,
+    most: Value | None = None,
+    eta: float = 1.0,
+    reached: bool = False,
+) -> Value:
+    """Which of boxes[G, K, D] stay, bool [G, K]: each usable one that no earlier one that stays
+    overlaps by more than the threshold.
 
-    Boxes fall by score within each of the G groups. `most` (int64[1]) bounds the number that stay per group. With eta < 1 the threshold of a group
-    is multiplied by it after each box that stays, as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
+    Boxes fall by score within each of the G groups. `most` (int64[1]) bounds the number that stay
+    per group. With eta < 1 the threshold of a group is multiplied by it after each box that stays,
+    as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
     """
     rank = numbers(b, length(b, boxes, 1))
-    rounds = b.op("ReduceMax", b.op("Mul", b.op("Cast", usable, to=INT64), b.op("Add", rank, 1)), keepdims=0)  # behind the last usable one
-    first = b.op("Slice", usable, [0], [1], [1])
-    none = b.op("And", usable, b.const(np.array(False)))
-    limit = b.op("Expand", threshold, b.op("Shape", first))
-    count = b.op("Mul", b.op("Cast", first, to=INT64), 0)
-    inner = b.body("box")
-    i = inner.input("i", ir.DataType.INT64, [])
-    inner.input("go", ir.DataType.BOOL, [])
-    kept, bound, number = (inner.input(n, v.dtype or ir.DataType.FLOAT, list(v.shape or [])) for n, v in (("kept", none), ("limit", limit), ("count", count)))
-    place = inner.op("Reshape", i, [1])
-    shared = inner.op("And", kept, inner.op("GreaterOrEqual" if reached else "Greater", overlap(inner, inner.op("Gather", boxes, place, axis=1), boxes), bound))
-    hit = inner.op("ReduceMax", inner.op("Cast", shared, to=FLOAT), [1], keepdims=1)
-    stays = inner.op("And", inner.op("Gather", usable, place, axis=1), inner.op("Equal", hit, 0.0))
-    if most is not None:
-        stays = inner.op("And", stays, inner.op("Less", number, most))
-    after = inner.op("Add", number, inner.op("Cast", stays, to=INT64))
-    moved = inner.op("Where", inner.op("And", stays, inner.op("Greater", bound, 0.5)), inner.op("Mul", bound, eta), bound) if eta < 1 else bound
-    result = inner.op("Or", kept, inner.op("And", stays, inner.op("Equal", rank, place)))
-    room = inner.const(True, "again") if most is None else inner.op("Less", inner.op("ReduceMin", after, keepdims=0), inner.op("Squeeze", most, [0]))
-    inner.output(room, result, moved, after)
-    return b.ops("Loop", rounds, True, none, limit, count, body=inner.graph, outputs=3)[0]
+    rounds = b.ReduceMax(
+        b.Cast(usable, to=INT64) * (rank + 1), keepdims=0
+    )  # behind the last usable one
+    first = b.Slice(usable, [0], [1], [1])
+    none = usable & False
+    limit = b.Expand(threshold, b.Shape(first))
+    count = b.Cast(first, to=INT64) * 0
+    with b.body("box") as inner:
+        i = inner.input("i", ir.DataType.INT64, [])
+        inner.input("go", ir.DataType.BOOL, [])
+        kept, bound, number = (
+            inner.input(n, v.dtype or ir.DataType.FLOAT, list(v.shape or []))
+            for n, v in (("kept", none), ("limit", limit), ("count", count))
+        )
+        place = inner.Reshape(i, [1])
+        shared = kept & inner.operator("GreaterOrEqual" if reached else "Greater")(
+            overlap(inner, inner.Gather(boxes, place, axis=1), boxes), bound
+        )
+        hit = inner.ReduceMax(inner.Cast(shared, to=FLOAT), [1], keepdims=1)
+        stays = inner.Gather(usable, place, axis=1) & inner.Equal(hit, 0.0)
+        if most is not None:
+            stays = stays & (number < most)
+        after = number + inner.Cast(stays, to=INT64)
+        moved = inner.Where(stays & (bound > 0.5), bound * eta, bound) if eta < 1 else bound
+        result = kept | stays & inner.Equal(rank, place)
+        room = (
+            inner.const(True, "again")
+            if most is None
+            else inner.ReduceMin(after, keepdims=0) < inner.Squeeze(most, [0])
+        )
+        inner.output(room, result, moved, after)
+    return b.Loop(rounds, True, none, limit, count, body=inner.graph, outputs=3)[0]
 
 
 @extension
 def SoftNonMaxSuppression(
-    b: Builder, boxes: Value, scores: Value, most: Value, iou: Value, least: Value, sigma: Value, *, center_point_box: int = 0, hard: int = 0
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    most: Value,
+    iou: Value,
+    least: Value,
+    sigma: Value,
+    *,
+    center_point_box: int = 0,
+    hard: int = 0,
 ) -> tuple[Value, Value]:
-    """Soft suppression (Bodla et al., 2017): boxes are taken by falling score, and each lowers the scores of those that it overlaps.
+    """Soft suppression (Bodla et al., 2017): boxes are taken by falling score, and each lowers the
+    scores of those that it overlaps.
 
-    boxes[B, N, 4] any two opposite corners, or centre x, y, width, height with center_point_box; scores[B, C, N]. A score is multiplied by
-    exp(-overlap^2 / (2*sigma)), and the box is out when it does not exceed `least`. sigma 0, or `hard` in any case: boxes whose overlap
-    reaches `iou` are out. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their scores [K], class by class.
+    boxes[B, N, 4] any two opposite corners, or centre x, y, width, height with center_point_box;
+    scores[B, C, N]. A score is multiplied by exp(-overlap^2 / (2*sigma)), and the box is out when
+    it does not exceed `least`. sigma 0, or `hard` in any case: boxes whose overlap reaches `iou`
+    are out. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their
+    scores [K], class by class.
     """
     boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
     plain = _plain_corners(b, boxes, bool(center_point_box))
     classes, count = length(b, scores, 1), length(b, scores, 2)
-    each = b.op("Reshape", scores, b.op("Concat", [-1], count, axis=0))
-    owner = b.op("Div", numbers(b, length(b, each, 0)), classes)
-    all_boxes = b.op("Gather", plain, owner, axis=0)
-    limits = [b.op("Reshape", v, [1]) for v in (iou, least, sigma)]
-    wanted = b.op("Reshape", b.op("Cast", most, to=INT64), [1])
-    start = b.op("Where", b.op("Greater", each, limits[1]), each, NOTHING)
-    best, place = _decaying(b, all_boxes, start, b.op("Min", wanted, count), limits, bool(hard))
-    found = b.op("And", b.op("Greater", best, NOTHING), b.op("Less", numbers(b, length(b, best, 1)), wanted))
-    at = b.op("Transpose", b.op("NonZero", found), perm=[1, 0])  # group and rank, class by class
-    group = b.op("Slice", at, [0], [1], [1])
-    box = b.op("Unsqueeze", b.op("GatherND", place, at), [1])
-    return b.op("Concat", b.op("Div", group, classes), b.op("Mod", group, classes), box, axis=1), b.op("GatherND", best, at)
+    each = b.Reshape(scores, b.Concat([-1], count, axis=0))
+    owner = numbers(b, length(b, each, 0)) / classes
+    all_boxes = b.Gather(plain, owner, axis=0)
+    limits = [b.Reshape(v, [1]) for v in (iou, least, sigma)]
+    wanted = b.Reshape(b.Cast(most, to=INT64), [1])
+    start = b.Where(each > limits[1], each, NOTHING)
+    best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
+    found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)
+    at = b.Transpose(b.NonZero(found), perm=[1, 0])  # group and rank, class by class
+    group = b.Slice(at, [0], [1], [1])
+    box = b.Unsqueeze(b.GatherND(place, at), [1])
+    return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 
 
 def _plain_corners(b: Builder, boxes: Value, centred: bool) -> Value:
-    first, second = b.ops("Split", boxes, [2, 2], outputs=2, axis=-1)
+    first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     if centred:
-        half = b.op("Mul", second, 0.5)
-        first, second = b.op("Sub", first, half), b.op("Add", first, half)
-    return b.op("Concat", b.op("Min", first, second), b.op("Max", first, second), axis=-1)
+        half = second * 0.5
+        first, second = first - half, first + half
+    return b.Concat(b.Min(first, second), b.Max(first, second), axis=-1)
 
 
-def _decaying(b: Builder, boxes: Value, scores: Value, rounds: Value, limits: Sequence[Value], hard: bool) -> tuple[Value, Value]:
+def _decaying(
+    b: Builder, boxes: Value, scores: Value, rounds: Value, limits: Sequence[Value], hard: bool
+) -> tuple[Value, Value]:
     """The best score left in each round [G, T] and its place; boxes[G, N, 4], scores[G, N]."""
     iou, least, sigma = limits
-    soft = b.op("Greater", sigma, 0.0)
-    scale = b.op("Where", soft, b.op("Div", -0.5, sigma), 0.0)
+    soft = sigma > 0.0
+    scale = b.Where(soft, -0.5 / sigma, 0.0)
     rank = numbers(b, length(b, scores, 1))
-    inner = b.body("box")
-    inner.input("i", ir.DataType.INT64, [])
-    inner.input("go", ir.DataType.BOOL, [])
-    left = inner.input("scores", scores.dtype or ir.DataType.FLOAT, list(scores.shape or []))
-    place = inner.op("ArgMax", left, axis=1, keepdims=1)
-    best = inner.op("ReduceMax", left, [1], keepdims=0)
-    one = inner.op("Unsqueeze", inner.op("GatherND", boxes, place, batch_dims=1), [1])
-    shared = corner_overlap(0.0)(inner, one, boxes)
-    weight = inner.op("Exp", inner.op("Mul", scale, inner.op("Mul", shared, shared)))
-    out = inner.op("GreaterOrEqual", shared, iou)
-    if not hard:
-        out = inner.op("And", out, inner.op("Not", soft))
-    lower = inner.op("Where", out, NOTHING, inner.op("Mul", left, weight))
-    stays = inner.op("And", inner.op("Greater", lower, least), inner.op("Not", inner.op("Equal", rank, place)))
-    after = inner.op("Where", stays, lower, NOTHING)
-    some = inner.op("Greater", inner.op("ReduceMax", after, keepdims=0), NOTHING)
-    inner.output(some, after, best, inner.op("Squeeze", place, [1]))
-    _, bests, places = b.ops("Loop", b.op("Squeeze", b.op("Max", rounds, [1]), [0]), True, scores, body=inner.graph, outputs=3)
-    return b.op("Transpose", bests, perm=[1, 0]), b.op("Transpose", places, perm=[1, 0])
+    with b.body("box") as inner:
+        inner.input("i", ir.DataType.INT64, [])
+        inner.input("go", ir.DataType.BOOL, [])
+        left = inner.input("scores", scores.dtype or ir.DataType.FLOAT, list(scores.shape or []))
+        place = inner.ArgMax(left, axis=1, keepdims=1)
+        best = inner.ReduceMax(left, [1], keepdims=0)
+        one = inner.Unsqueeze(inner.GatherND(boxes, place, batch_dims=1), [1])
+        shared = corner_overlap(0.0)(inner, one, boxes)
+        weight = inner.Exp(scale * (shared * shared))
+        out = shared >= iou
+        if not hard:
+            out = out & ~soft
+        lower = inner.Where(out, NOTHING, left * weight)
+        stays = (lower > least) & ~inner.Equal(rank, place)
+        after = inner.Where(stays, lower, NOTHING)
+        some = inner.ReduceMax(after, keepdims=0) > NOTHING
+        inner.output(some, after, best, inner.Squeeze(place, [1]))
+    _, bests, places = b.Loop(
+        b.Squeeze(b.Max(rounds, [1]), [0]), True, scores, body=inner.graph, outputs=3
+    )
+    return b.Transpose(bests, perm=[1, 0]), b.Transpose(places, perm=[1, 0])

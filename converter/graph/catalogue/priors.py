@@ -1,4 +1,6 @@
-"""Prior boxes of detection networks: they depend on the sizes of a feature map and of the image only."""
+"""Prior boxes of detection networks: they depend on the sizes of a feature map and of the image
+only.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,43 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import known
-from converter.mapping.node import MappingError
 
-Prior = tuple[float, float, float, float, bool]  # shift of the centre in x and y, half width, half height, clipped anyway
+Prior = tuple[
+    float, float, float, float, bool
+]  # shift of the centre in x and y, half width, half height, clipped anyway
 
 
 @extension
 def PriorBox(
-    b: Builder, layer: ir.Value, image: ir.Value, *, min_size: Sequence[float] = (), max_size: Sequence[float] = (), aspect_ratio: Sequence[float] = (),
-    fixed_size: Sequence[float] = (), fixed_ratio: Sequence[float] = (), density: Sequence[float] = (), variance: Sequence[float] = (),
-    flip: int = 0, clip: int = 0, step: float = 0.0, offset: float = 0.5, scale_all_sizes: int = 1, min_max_aspect_ratios_order: int = 1,
-) -> ir.Value:  # fmt: skip
-    """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1 the variances.
+    b: Builder,
+    layer: Value,
+    image: Value,
+    *,
+    min_size: Sequence[float] = (),
+    max_size: Sequence[float] = (),
+    aspect_ratio: Sequence[float] = (),
+    fixed_size: Sequence[float] = (),
+    fixed_ratio: Sequence[float] = (),
+    density: Sequence[float] = (),
+    variance: Sequence[float] = (),
+    flip: int = 0,
+    clip: int = 0,
+    step: float = 0.0,
+    offset: float = 0.5,
+    scale_all_sizes: int = 1,
+    min_max_aspect_ratios_order: int = 1,
+) -> Value:
+    """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1
+    the variances.
 
-    `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With scale_all_sizes 0 (the MXNet form)
-    min_size and step are relative to the image height, which then must be known, and max_size is ignored; step -1 there means even spreading.
+    `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With
+    scale_all_sizes 0 (the MXNet form) min_size and step are relative to the image height, which
+    then must be known, and max_size is ignored; step -1 there means even spreading. Source:
+    OpenVINO, PriorBox-8.
     """
     low, even = list(min_size), step == 0
     if not scale_all_sizes:
@@ -35,18 +56,26 @@ def PriorBox(
         step = height / _height(layer) if step == -1 else step * height
         even = step == 0
     ratios = _ratios(aspect_ratio, flip)
-    priors = [*_fixed(fixed_size, fixed_ratio, density, ratios), *_sized(low, max_size, ratios, bool(scale_all_sizes), bool(min_max_aspect_ratios_order))]
+    priors = [
+        *_fixed(fixed_size, fixed_ratio, density, ratios),
+        *_sized(low, max_size, ratios, bool(scale_all_sizes), bool(min_max_aspect_ratios_order)),
+    ]
     rows, columns = _part(b, layer, 0), _part(b, layer, 1)
-    steps = _even(b, layer, image) if even else (b.const(np.float32(step)), b.const(np.float32(step)))
-    centres = _centres(b, rows, steps[0], 0.5 if even else offset), _centres(b, columns, steps[1], 0.5 if even else offset)
+    steps = (
+        _even(b, layer, image) if even else (b.const(np.float32(step)), b.const(np.float32(step)))
+    )
+    centres = (
+        _centres(b, rows, steps[0], 0.5 if even else offset),
+        _centres(b, columns, steps[1], 0.5 if even else offset),
+    )
     return _corners(b, centres, priors, image, bool(clip), list(variance))
 
 
 @extension
 def PriorBoxClustered(
     b: Builder,
-    layer: ir.Value,
-    image: ir.Value,
+    layer: Value,
+    image: Value,
     *,
     width: list[float],
     height: list[float],
@@ -58,25 +87,39 @@ def PriorBoxClustered(
     offset: float = 0.5,
     img_w: float = 0.0,
     img_h: float = 0.0,
-) -> ir.Value:
-    """Anchors of given widths and heights around each cell: [2, H*W*P*4] as PriorBox. img_w, img_h 0: those of `image`."""
+) -> Value:
+    """Anchors of given widths and heights around each cell: [2, H*W*P*4] as PriorBox.
+
+    img_w, img_h 0: those of `image`. Source: OpenVINO, PriorBoxClustered-1.
+    """
     priors = [(0.0, 0.0, w / 2, h / 2, False) for w, h in zip(width, height, strict=True)]
-    size = b.op("Concat", _or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0) if img_w or img_h else image
-    steps: tuple[ir.Value, ir.Value]
+    size = (
+        b.Concat(_or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0)
+        if img_w or img_h
+        else image
+    )
+    steps: tuple[Value, Value]
     if (step_h or step) == 0 and (step_w or step) == 0:
         steps = _even(b, layer, size)
     else:
         steps = b.const(np.float32(step_h or step)), b.const(np.float32(step_w or step))
-    centres = _centres(b, _part(b, layer, 0), steps[0], offset), _centres(b, _part(b, layer, 1), steps[1], offset)
+    centres = (
+        _centres(b, _part(b, layer, 0), steps[0], offset),
+        _centres(b, _part(b, layer, 1), steps[1], offset),
+    )
     return _corners(b, centres, priors, size, bool(clip), list(variance))
 
 
-def _or(b: Builder, number: float, image: ir.Value, index: int) -> ir.Value:
-    part = b.op("Slice", image, [index], [index + 1])
-    return b.const(np.array([number], image.dtype.numpy() if image.dtype else np.int64)) if number else part
+def _or(b: Builder, number: float, image: Value, index: int) -> Value:
+    part = b.Slice(image, [index], [index + 1])
+    return (
+        b.const(np.array([number], image.dtype.numpy() if image.dtype else np.int64))
+        if number
+        else part
+    )
 
 
-def _height(size: ir.Value) -> float:
+def _height(size: Value) -> float:
     array = known(size)
     if array is None:
         raise MappingError("prior boxes relative to the image height need static sizes", "X203")
@@ -93,11 +136,18 @@ def _ratios(aspect_ratio: Sequence[float], flip: int) -> list[float]:
     return found[1:]
 
 
-def _fixed(sizes: Sequence[float], fixed_ratio: Sequence[float], density: Sequence[float], ratios: list[float]) -> Iterator[Prior]:
+def _fixed(
+    sizes: Sequence[float],
+    fixed_ratio: Sequence[float],
+    density: Sequence[float],
+    ratios: list[float],
+) -> Iterator[Prior]:
     for i, size in enumerate(sizes):
         count = int(density[i]) if i < len(density) else 1
         shift, half = int(size / count), int(size) // 2
-        shapes = [(size / 2 * math.sqrt(r), size / 2 / math.sqrt(r)) for r in (fixed_ratio or ratios)]
+        shapes = [
+            (size / 2 * math.sqrt(r), size / 2 / math.sqrt(r)) for r in (fixed_ratio or ratios)
+        ]
         if not fixed_ratio and density:
             shapes.insert(0, (int(size) / 2, int(size) / 2))
         for w, h in shapes:
@@ -106,46 +156,62 @@ def _fixed(sizes: Sequence[float], fixed_ratio: Sequence[float], density: Sequen
                     yield -half + shift / 2 + c * shift, -half + shift / 2 + r * shift, w, h, True
 
 
-def _sized(low: Sequence[float], high: Sequence[float], ratios: list[float], each: bool, max_first: bool) -> Iterator[Prior]:
+def _sized(
+    low: Sequence[float], high: Sequence[float], ratios: list[float], each: bool, max_first: bool
+) -> Iterator[Prior]:
     for i, size in enumerate(low):
         yield 0.0, 0.0, size / 2, size / 2, False
         base = size if each else low[0]
-        shaped = [(0.0, 0.0, base / 2 * math.sqrt(r), base / 2 / math.sqrt(r), False) for r in ratios] if each or i == len(low) - 1 else []
+        shaped = (
+            [(0.0, 0.0, base / 2 * math.sqrt(r), base / 2 / math.sqrt(r), False) for r in ratios]
+            if each or i == len(low) - 1
+            else []
+        )
         half = math.sqrt(size * high[i]) / 2 if i < len(high) else 0.0
         middle = [(0.0, 0.0, half, half, False)] if i < len(high) else []
         yield from [*middle, *shaped] if max_first else [*shaped, *middle]
 
 
-def _part(b: Builder, size: ir.Value, index: int) -> ir.Value:
+def _part(b: Builder, size: Value, index: int) -> Value:
     """height (0) or width (1) as a float32 scalar."""
-    return b.op("Cast", b.op("Gather", size, index), to=int(ir.DataType.FLOAT))
+    return b.Cast(b.Gather(size, index), to=int(ir.DataType.FLOAT))
 
 
-def _even(b: Builder, layer: ir.Value, image: ir.Value) -> tuple[ir.Value, ir.Value]:
-    return b.op("Div", _part(b, image, 0), _part(b, layer, 0)), b.op("Div", _part(b, image, 1), _part(b, layer, 1))
+def _even(b: Builder, layer: Value, image: Value) -> tuple[Value, Value]:
+    return _part(b, image, 0) / _part(b, layer, 0), _part(b, image, 1) / _part(b, layer, 1)
 
 
-def _centres(b: Builder, count: ir.Value, step: ir.Value, offset: float) -> ir.Value:
-    cells = b.op("Range", 0.0, count, 1.0)
-    return b.op("Mul", b.op("Add", cells, b.const(np.float32(offset))), step)
+def _centres(b: Builder, count: Value, step: Value, offset: float) -> Value:
+    cells = b.Range(0.0, count, 1.0)
+    return (cells + offset) * step
 
 
-def _corners(b: Builder, centres: tuple[ir.Value, ir.Value], priors: list[Prior], image: ir.Value, clip: bool, variance: list[float]) -> ir.Value:
+def _corners(
+    b: Builder,
+    centres: tuple[Value, Value],
+    priors: list[Prior],
+    image: Value,
+    clip: bool,
+    variance: list[float],
+) -> Value:
     """Corner boxes of all priors around all centres (y, x), and the row of variances."""
     table = np.array([p[:4] for p in priors], np.float32).reshape(-1, 4)
     bounded = np.array([p[4] for p in priors], bool)
-    y, x = b.op("Unsqueeze", centres[0], [1, 2]), b.op("Unsqueeze", centres[1], [0, 2])
-    nothing = b.op("Mul", b.op("Add", x, y), 0.0)  # [H, W, 1]: gives every coordinate its full shape
+    y, x = b.Unsqueeze(centres[0], [1, 2]), b.Unsqueeze(centres[1], [0, 2])
+    nothing = (x + y) * 0.0  # [H, W, 1]: gives every coordinate its full shape
     parts = []
     for sign in (-1, 1):
         for centre, axis, size in ((x, 0, 1), (y, 1, 0)):
-            edge = b.op("Div", b.op("Add", centre, table[:, axis] + sign * table[:, axis + 2]), _part(b, image, size))
+            edge = (centre + (table[:, axis] + sign * table[:, axis + 2])) / _part(b, image, size)
             if bounded.any():
-                edge = b.op("Max" if sign < 0 else "Min", edge, np.where(bounded, 0.0 if sign < 0 else 1.0, sign * np.inf).astype(np.float32))
-            parts.append(b.op("Unsqueeze", b.op("Add", edge, nothing), [-1]))
-    boxes = b.op("Reshape", b.op("Concat", *parts, axis=-1), [1, -1])
+                edge = b.operator("Max" if sign < 0 else "Min")(
+                    edge,
+                    np.where(bounded, 0.0 if sign < 0 else 1.0, sign * np.inf).astype(np.float32),
+                )
+            parts.append(b.Unsqueeze(edge + nothing, [-1]))
+    boxes = b.Reshape(b.Concat(*parts, axis=-1), [1, -1])
     if clip:
-        boxes = b.op("Clip", boxes, 0.0, 1.0)
+        boxes = b.Clip(boxes, 0.0, 1.0)
     four = np.array(variance * 4 if len(variance) == 1 else variance or [0.1] * 4, np.float32)
-    count = b.op("Div", b.op("Shape", boxes), [1, 4])
-    return b.op("Concat", boxes, b.op("Tile", four.reshape(1, 4), count), axis=0)
+    count = b.Div(b.Shape(boxes), [1, 4])
+    return b.Concat(boxes, b.Tile(four.reshape(1, 4), count), axis=0)

@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 
 
 @extension
-def FakeQuantize(b: Builder, x: ir.Value, input_low: ir.Value, input_high: ir.Value, output_low: ir.Value, output_high: ir.Value, *, levels: int) -> ir.Value:
-    """x rounded to one of `levels` values between the input bounds, then scaled to the output bounds; all operands broadcast.
+def FakeQuantize(
+    b: Builder,
+    x: Value,
+    input_low: Value,
+    input_high: Value,
+    output_low: Value,
+    output_high: Value,
+    *,
+    levels: int,
+) -> Value:
+    """x rounded to one of `levels` values between the input bounds, then scaled to the output
+    bounds; all operands broadcast.
 
-    At and below the lower of the input bounds the result is output_low, above the higher one output_high. Rounds halves to even.
+    At and below the lower of the input bounds the result is output_low, above the higher one
+    output_high. Rounds halves to even. Result: the shape of x. Source: OpenVINO, FakeQuantize-1.
     """
     steps = b.like(x, levels - 1)
-    scale = b.op("Div", steps, b.op("Sub", input_high, input_low))
-    shift = b.op("Mul", b.op("Neg", input_low), scale)
-    step = b.op("Div", b.op("Sub", output_high, output_low), steps)
-    clipped = b.op("Min", b.op("Max", x, b.op("Min", input_low, input_high)), b.op("Max", input_low, input_high))
-    level = b.op("Round", b.op("Add", b.op("Mul", clipped, scale), shift))
-    return b.op("Add", b.op("Mul", level, step), output_low)
+    scale = steps / (input_high - input_low)
+    shift = -input_low * scale
+    step = (output_high - output_low) / steps
+    clipped = b.Min(b.Max(x, b.Min(input_low, input_high)), b.Max(input_low, input_high))
+    level = b.Round(clipped * scale + shift)
+    return level * step + output_low
 
 
 @extension
-def FakeConvert(b: Builder, x: ir.Value, scale: ir.Value, shift: ir.Value | None = None, *, to: int) -> ir.Value:
-    """x times `scale`, minus `shift`, through the 8-bit float type `to` (beyond its range: its largest number) and back."""
-    y = b.op("Mul", x, scale)
+def FakeConvert(
+    b: Builder, x: Value, scale: Value, shift: Value | None = None, *, to: int
+) -> Value:
+    """x times `scale`, minus `shift`, through the 8-bit float type `to` (beyond its range: its
+    largest number) and back.
+
+    scale and shift (by default 0) broadcast to x, whose shape and type the result has. Source:
+    OpenVINO, FakeConvert-13.
+    """
+    y = x * scale
     if shift is not None:
-        y = b.op("Sub", y, shift)
-    narrow = b.op("Cast", b.op("Cast", y, to=to, saturate=1), to=int(x.dtype or ir.DataType.FLOAT))
-    return b.op("Div", narrow if shift is None else b.op("Add", narrow, shift), scale)
+        y = y - shift
+    narrow = b.Cast(b.Cast(y, to=to, saturate=1), to=int(x.dtype or ir.DataType.FLOAT))
+    return (narrow if shift is None else narrow + shift) / scale

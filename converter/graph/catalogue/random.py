@@ -1,15 +1,26 @@
-"""Random numbers and layers of which only the name is known: no definition, so they are carried and not computed."""
+"""Random numbers.
+
+Those whose parameters are attributes have no definition: they are carried and not computed. Those
+whose parameters are computed are defined by their distribution, and with a seed by numbers that
+engines agree on.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
-from converter.graph.extensions import opaque
-from converter.graph.infer import known
+from converter.graph.build import Builder, Value
+from converter.graph.extensions import extension, opaque
+from converter.graph.generators import mersenne, philox
+from converter.graph.infer import Array, known, rank_of
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
+INT64, FLOAT = int(ir.DataType.INT64), ir.DataType.FLOAT
+HALF_BITS = {ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7}  # bits of the mantissa
+MOST = 1 << 16  # numbers that a definition lists
 
 
 def _like(shape: ir.Value) -> Types:
@@ -21,30 +32,170 @@ def _like(shape: ir.Value) -> Types:
 
 
 @opaque
-def RandomNormal(b: Any, shape: ir.Value, *, seed: int = -1, mean: float = 0.0, scale: float = 1.0) -> Types:
-    """Normally distributed float32 numbers of `shape` (int64[rank]); `scale` is the standard deviation, a negative seed is none."""
+def RandomNormal(
+    b: Any, shape: ir.Value, *, seed: int = -1, mean: float = 0.0, scale: float = 1.0
+) -> Types:
+    """Normally distributed float32 numbers of `shape` (int64[rank]); `scale` is the standard
+    deviation, a negative seed is none.
+
+    Source: Core ML, RandomNormalDynamicLayerParams.
+    """
     return _like(shape)
 
 
 @opaque
-def RandomUniform(b: Any, shape: ir.Value, *, seed: int = -1, low: float = 0.0, high: float = 1.0) -> Types:
-    """Uniformly distributed float32 numbers of `shape` in [low, high)."""
+def RandomUniform(
+    b: Any, shape: ir.Value, *, seed: int = -1, low: float = 0.0, high: float = 1.0
+) -> Types:
+    """Uniformly distributed float32 numbers of `shape` in [low, high).
+
+    Source: Core ML, RandomUniformDynamicLayerParams.
+    """
     return _like(shape)
 
 
 @opaque
 def RandomBernoulli(b: Any, shape: ir.Value, *, seed: int = -1, prob: float = 0.5) -> Types:
-    """float32 ones with probability `prob`, else zeros, of `shape`."""
+    """float32 ones with probability `prob`, else zeros, of `shape`.
+
+    Source: Core ML, RandomBernoulliDynamicLayerParams.
+    """
     return _like(shape)
 
 
 @opaque
-def RandomCategorical(b: Any, x: ir.Value, *, seed: int = -1, samples: int = 1, logits: int = 1, eps: float = 1e-10, temperature: float = 1.0) -> Types:
-    """`samples` draws (float32 class numbers) per row of logits or probabilities: [.., classes] -> [.., samples]."""
+def RandomCategorical(
+    b: Any,
+    x: ir.Value,
+    *,
+    seed: int = -1,
+    samples: int = 1,
+    logits: int = 1,
+    eps: float = 1e-10,
+    temperature: float = 1.0,
+) -> Types:
+    """`samples` draws (float32 class numbers) per row of logits or probabilities: [.., classes] ->
+    [.., samples].
+
+    `logits` 0: x are probabilities, of which the logarithm of x + eps is taken. Source: Core ML,
+    CategoricalDistributionLayerParams.
+    """
     return [(ir.DataType.FLOAT, [*list(x.shape)[:-1], samples] if x.shape is not None else None)]
 
 
-@opaque
-def CustomLayer(b: Any, *xs: ir.Value, class_name: str, description: str = "", parameters: str = "{}", weights: int = 0) -> Types:
-    """A layer that an application implements in a class; the last `weights` inputs are its weights, `parameters` is JSON."""
-    return [(ir.DataType.FLOAT, None)] * 64
+def _uniform(b: Builder, shape: Value, dtype: ir.DataType, seed: int) -> Value:
+    """Numbers in [0, 1); a seed of 0 is none."""
+    like = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+    return b.RandomUniformLike(like, dtype=int(dtype), seed=float(seed) if seed else None)
+
+
+@extension
+def UniformNumbers(
+    b: Builder,
+    shape: Value,
+    low: Value,
+    high: Value,
+    *,
+    dtype: int,
+    global_seed: int = 0,
+    op_seed: int = 0,
+    alignment: str = "tensorflow",
+) -> Value:
+    """Numbers of `shape` in [low, high), evenly distributed; whole ones for an integer `dtype`.
+
+    Half types are given as float32.
+
+    With seeds, and as long as shape and size allow it, these are the numbers that OpenVINO gives
+    first: `alignment` is the framework whose generator it follows. Without seeds any numbers. shape
+    int64[rank], low and high scalars; `dtype` is a number of ONNX's DataType. Source: OpenVINO,
+    RandomUniform-8.
+    """
+    to = ir.DataType(dtype)
+    result = FLOAT if to in HALF_BITS else to
+    size = known(shape)
+    seeded = (global_seed or op_seed) and size is not None and int(np.prod(size)) <= MOST
+    work = (
+        result
+        if seeded or result == ir.DataType.DOUBLE
+        else FLOAT
+        if result.is_floating_point()
+        else ir.DataType.DOUBLE
+    )
+    floor, ceiling = (
+        b.Cast(b.Reshape(v, np.zeros(0, np.int64)), to=int(work)) for v in (low, high)
+    )
+    span = ceiling - floor
+    if seeded and size is not None:
+        numbers = _numbers(
+            to, [int(v) for v in size.reshape(-1)], (global_seed, op_seed), alignment
+        )
+        if result.is_floating_point():
+            return b.const(numbers) * span + floor
+        rest = b.const(numbers) % b.Cast(span, to=int(ir.DataType.UINT64))
+        return b.Cast(rest, to=dtype) + floor
+    y = _uniform(b, b.Cast(shape, to=INT64), work, op_seed or global_seed) * span + floor
+    return (
+        y
+        if result == work
+        else b.Cast(y if result.is_floating_point() else b.Floor(y), to=int(result))
+    )
+
+
+def _numbers(to: ir.DataType, shape: list[int], seeds: tuple[int, int], alignment: str) -> Array:
+    """In [0, 1) from the low bits of each random word, or for integers the words themselves
+    (uint64).
+    """
+    count, long, torch = int(np.prod(shape)), to.bitwidth == 64, alignment == "pytorch"
+    both = long and not (torch and to == ir.DataType.INT64)  # two words for a number
+    words = (
+        mersenne(seeds[0], count * (1 + both)) if torch else philox(*seeds, count * (1 + both))
+    ).astype(np.uint64)
+    if both:
+        first, second = words[::2], words[1::2]
+        order = (first, second) if torch or to.is_floating_point() else (second, first)
+        words = (order[0] << np.uint64(32)) + order[1]
+    if not to.is_floating_point():
+        return words.reshape(shape)
+    bits = np.uint64({**HALF_BITS, FLOAT: 23, ir.DataType.DOUBLE: 52}[to] + torch)
+    wide = np.float64 if to == ir.DataType.DOUBLE else np.float32
+    fraction = (words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.float64) * 2.0 ** -float(
+        bits
+    )
+    return np.asarray(fraction, wide).reshape(shape)
+
+
+@extension
+def ClassDraws(
+    b: Builder,
+    probabilities: Value,
+    count: Value,
+    *,
+    index: int,
+    replacement: int = 1,
+    log: int = 0,
+    global_seed: int = 0,
+    op_seed: int = 0,
+) -> Value:
+    """`count` classes drawn by their probabilities [C] or [N, C], which need not sum to 1 and with
+    `log` are logarithms: [count] or [N, count].
+
+    Without `replacement` no class comes twice. Result int64. Source: OpenVINO, Multinomial-13.
+    """
+    alone = rank_of(probabilities) == 1
+    given = b.Cast(probabilities, to=int(FLOAT))
+    given = b.Unsqueeze(given, [0]) if alone else given
+    chances = b.Exp(given) if log else given
+    size = b.Reshape(b.Cast(count, to=INT64), [1])
+    batch, classes = b.Shape(given, start=0, end=1), b.Shape(given, start=1, end=2)
+    if replacement:
+        u = _uniform(b, b.Concat(batch, size, axis=0), FLOAT, op_seed or global_seed)
+        passed = u * b.ReduceSum(chances, [1], keepdims=1)
+        total = b.CumSum(chances, b.const(np.int64(1)))
+        below = b.Unsqueeze(total, [1]) <= b.Unsqueeze(passed, [2])
+        found = b.Min(b.ReduceSum(b.Cast(below, to=INT64), [2], keepdims=0), b.Sub(classes, [1]))
+    else:  # the largest of the logarithms plus Gumbel noise
+        u = _uniform(b, b.Concat(batch, classes, axis=0), FLOAT, op_seed or global_seed)
+        noise = -b.Log(-b.Log(b.Max(u, np.float32(1e-30))))
+        found = b.TopK(b.Log(chances) + noise, size, axis=1, outputs=2)[1]
+    found = b.Cast(found, to=index)
+    return b.Squeeze(found, [0]) if alone else found

@@ -7,11 +7,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
-from converter.mapping.node import MappingError
 
-Value = ir.Value
 Function = tuple[str, dict[str, Any]]
 _NAMES = ("Sigmoid", "Tanh", "Tanh")
 
@@ -36,7 +35,11 @@ def CellClippedLSTM(
     activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (),
 ) -> tuple[Value, Value, Value]:
-    """ONNX's LSTM (same inputs, outputs and layouts, without sequence lengths) with every cell state c_t limited to +-`cell_clip`."""
+    """ONNX's LSTM (same inputs, outputs and layouts, without sequence lengths) with every cell
+    state c_t limited to +-`cell_clip`.
+
+    Results Y, Y_h, Y_c of ONNX's LSTM. Source: ONNX, LSTM; NNAPI, LSTM for the limit.
+    """
     if lengths is not None:
         raise MappingError("CellClippedLSTM with sequence lengths")
     directions = 2 if direction == "bidirectional" else 1
@@ -45,17 +48,35 @@ def CellClippedLSTM(
     results = []
     for d in range(directions):
         backwards = direction == "reverse" or d == 1
-        part = [v if v is None else b.op("Squeeze", b.op("Slice", v, [d], [d + 1]), [0]) for v in (w, r, bias, peepholes)]
-        batch = b.op("Slice", b.op("Shape", x), [1], [2])
-        zero = b.op("Expand", 0.0, b.op("Concat", batch, [hidden_size], axis=0))
-        initial = [zero if v is None else b.op("Squeeze", b.op("Slice", v, [d], [d + 1]), [0]) for v in (hidden, cell)]
-        results.append(_direction(b, x, part, initial, functions[3 * d : 3 * d + 3], cell_clip, input_forget, backwards))
-    y = b.op("Concat", *(b.op("Unsqueeze", v[0], [1]) for v in results), axis=1)
-    return y, *(b.op("Concat", *(b.op("Unsqueeze", v[i], [0]) for v in results), axis=0) for i in (1, 2))  # type: ignore[return-value]
+        part = [
+            v if v is None else b.Squeeze(b.Slice(v, [d], [d + 1]), [0])
+            for v in (w, r, bias, peepholes)
+        ]
+        batch = b.Slice(b.Shape(x), [1], [2])
+        zero = b.Expand(0.0, b.Concat(batch, [hidden_size], axis=0))
+        initial = [
+            zero if v is None else b.Squeeze(b.Slice(v, [d], [d + 1]), [0]) for v in (hidden, cell)
+        ]
+        results.append(
+            _direction(
+                b,
+                x,
+                part,
+                initial,
+                functions[3 * d : 3 * d + 3],
+                cell_clip,
+                input_forget,
+                backwards,
+            )
+        )
+    y = b.Concat(*(b.Unsqueeze(v[0], [1]) for v in results), axis=1)
+    return y, *(b.Concat(*(b.Unsqueeze(v[i], [0]) for v in results), axis=0) for i in (1, 2))  # type: ignore[return-value]
 
 
 def _functions(names: list[str], alphas: list[float], betas: list[float]) -> list[Function]:
-    """(operator, its attributes) per activation; alphas and betas go to those that take them, in order."""
+    """(operator, its attributes) per activation; alphas and betas go to those that take them, in
+    order.
+    """
     found = []
     for name in names:
         parameters: dict[str, Any] = {}
@@ -68,10 +89,10 @@ def _functions(names: list[str], alphas: list[float], betas: list[float]) -> lis
 def _apply(b: Builder, function: Function, x: Value) -> Value:
     name, p = function
     if name == "Affine":
-        return b.op("Add", b.op("Mul", x, p["alpha"]), p["beta"])
+        return x * float(p["alpha"]) + float(p["beta"])
     if name == "ScaledTanh":
-        return b.op("Mul", b.op("Tanh", b.op("Mul", x, p["beta"])), p["alpha"])
-    return b.op(name, x, **p)
+        return b.Tanh(x * float(p["beta"])) * float(p["alpha"])
+    return b.operator(name)(x, alpha=p.get("alpha"), beta=p.get("beta"))
 
 
 def _direction(
@@ -87,67 +108,89 @@ def _direction(
     """All time steps of one direction: y [Seq,Batch,H], the last h and c."""
     w, r, bias, peepholes = part
     assert w is not None and r is not None
-    steps = b.op("Squeeze", b.op("Slice", b.op("Shape", x), [0], [1]), [0])
+    steps = b.Squeeze(b.Slice(b.Shape(x), [0], [1]), [0])
     if backwards:
-        x = b.op("Slice", x, [-1], [-(1 << 62)], [0], [-1])
-    inputs = b.op("MatMul", x, b.op("Transpose", w, perm=[1, 0]))
+        x = b.Slice(x, [-1], [-(1 << 62)], [0], [-1])
+    inputs = x @ b.Transpose(w, perm=[1, 0])
     if bias is not None:
-        both = b.ops("Split", bias, outputs=2, axis=0, num_outputs=2)
-        inputs = b.op("Add", inputs, b.op("Add", both[0], both[1]))
-    recursion = b.op("Transpose", r, perm=[1, 0])
-    peeps = b.ops("Split", peepholes, outputs=3, axis=0, num_outputs=3) if peepholes is not None else None
-    body = b.body("lstm")
-    i = body.input("i", ir.DataType.INT64, [])
-    keep = body.input("keep", ir.DataType.BOOL, [])
-    h, c = (body.input(n, ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None) for n, v in zip(("h", "c"), initial, strict=True))
-    gates = body.op("Add", body.op("Gather", inputs, i, axis=0), body.op("MatMul", h, recursion))
-    h1, c1 = _cell(body, gates, c, peeps, functions, clip, coupled)
-    body.output(body.op("Identity", keep), h1, c1, body.op("Identity", h1))
-    last, cell, y = b.ops("Loop", steps, None, *initial, outputs=3, body=body.graph)
-    return [b.op("Slice", y, [-1], [-(1 << 62)], [0], [-1]) if backwards else y, last, cell]
+        both = b.Split(bias, outputs=2, axis=0, num_outputs=2)
+        inputs = inputs + (both[0] + both[1])
+    recursion = b.Transpose(r, perm=[1, 0])
+    peeps = b.Split(peepholes, outputs=3, axis=0, num_outputs=3) if peepholes is not None else None
+    with b.body("lstm") as body:
+        i = body.input("i", ir.DataType.INT64, [])
+        keep = body.input("keep", ir.DataType.BOOL, [])
+        h, c = (
+            body.input(n, ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None)
+            for n, v in zip(("h", "c"), initial, strict=True)
+        )
+        gates = body.Gather(inputs, i, axis=0) + h @ recursion
+        h1, c1 = _cell(body, gates, c, peeps, functions, clip, coupled)
+        body.output(body.Identity(keep), h1, c1, body.Identity(h1))
+    last, cell, y = b.Loop(steps, None, *initial, outputs=3, body=body.graph)
+    return [b.Slice(y, [-1], [-(1 << 62)], [0], [-1]) if backwards else y, last, cell]
 
 
-def _cell(b: Builder, gates: Value, c: Value, peeps: tuple[Value, ...] | None, functions: list[Function], clip: float, coupled: int) -> tuple[Value, Value]:
+def _cell(
+    b: Builder,
+    gates: Value,
+    c: Value,
+    peeps: tuple[Value, ...] | None,
+    functions: list[Function],
+    clip: float,
+    coupled: int,
+) -> tuple[Value, Value]:
     f, g, h = functions
-    i, o, forget, z = b.ops("Split", gates, outputs=4, axis=1, num_outputs=4)
+    i, o, forget, z = b.Split(gates, outputs=4, axis=1, num_outputs=4)
     if peeps is not None:
-        i, forget = b.op("Add", i, b.op("Mul", c, peeps[0])), b.op("Add", forget, b.op("Mul", c, peeps[2]))
+        i, forget = (i + c * peeps[0], forget + c * peeps[2])
     i = _apply(b, f, i)
-    forget = b.op("Sub", 1.0, i) if coupled else _apply(b, f, forget)
-    cell = b.op("Clip", b.op("Add", b.op("Mul", forget, c), b.op("Mul", i, _apply(b, g, z))), -clip, clip)
+    forget = 1.0 - i if coupled else _apply(b, f, forget)
+    cell = b.Clip(forget * c + i * _apply(b, g, z), -clip, clip)
     if peeps is not None:
-        o = b.op("Add", o, b.op("Mul", cell, peeps[1]))
-    return b.op("Mul", _apply(b, f, o), _apply(b, h, cell)), cell
+        o = o + cell * peeps[1]
+    return _apply(b, f, o) * _apply(b, h, cell), cell
 
 
 @extension
 def LSTM16(
     b: Builder,
-    x: ir.Value,
-    wi: ir.Value, wf: ir.Value, wc: ir.Value, wo: ir.Value,
-    ri: ir.Value, rf: ir.Value, rc: ir.Value, ro: ir.Value,
-    bi: ir.Value, bf: ir.Value, bc: ir.Value, bo: ir.Value,
-    cell: ir.Value,
-    state: ir.Value,
-) -> tuple[ir.Value, ir.Value]:  # fmt: skip
-    """One step of Android's LSTM of 16 bits, on real numbers: the gates are rounded to Q3.12, the cell state to Q4.11. Results: cell state, output.
+    x: Value,
+    wi: Value,
+    wf: Value,
+    wc: Value,
+    wo: Value,
+    ri: Value,
+    rf: Value,
+    rc: Value,
+    ro: Value,
+    bi: Value,
+    bf: Value,
+    bc: Value,
+    bo: Value,
+    cell: Value,
+    state: Value,
+) -> tuple[Value, Value]:
+    """One step of Android's LSTM of 16 bits, on real numbers: the gates are rounded to Q3.12, the
+    cell state to Q4.11. Results: cell state, output.
 
-    x [n, i], weights w [h, i] and r [h, h], biases [h], cell and state [n, h]. As Android computes it, the weights joined as (r, w) multiply the
-    data joined as (x, state).
+    x [n, i], weights w [h, i] and r [h, h], biases [h], cell and state [n, h]. As Android computes
+    it, the weights joined as (r, w) multiply the data joined as (x, state). Source: NNAPI,
+    QUANTIZED_16BIT_LSTM.
     """
-    data = b.op("Concat", x, state, axis=1)
+    data = b.Concat(x, state, axis=1)
 
-    def gate(w: ir.Value, r: ir.Value, bias: ir.Value) -> ir.Value:
-        weights = b.op("Transpose", b.op("Concat", r, w, axis=1), perm=[1, 0])
-        return _stored_as(b, b.op("Add", b.op("MatMul", data, weights), bias), 2.0**-12)
+    def gate(w: Value, r: Value, bias: Value) -> Value:
+        weights = b.Transpose(b.Concat(r, w, axis=1), perm=[1, 0])
+        return stored_as(b, data @ weights + bias, 2.0**-12)
 
-    enter, forget, out = (b.op("Sigmoid", gate(*g)) for g in ((wi, ri, bi), (wf, rf, bf), (wo, ro, bo)))
-    new = b.op("Add", b.op("Mul", forget, cell), b.op("Mul", enter, b.op("Tanh", gate(wc, rc, bc))))
-    new = _stored_as(b, new, 2.0**-11)
-    return new, b.op("Mul", out, b.op("Tanh", new))
+    enter, forget, out = (b.Sigmoid(gate(*g)) for g in ((wi, ri, bi), (wf, rf, bf), (wo, ro, bo)))
+    new = forget * cell + enter * b.Tanh(gate(wc, rc, bc))
+    new = stored_as(b, new, 2.0**-11)
+    return new, out * b.Tanh(new)
 
 
-def _stored_as(b: Builder, x: ir.Value, unit: float) -> ir.Value:
+def stored_as(b: Builder, x: Value, unit: float) -> Value:
     """x as 16 bits hold it: whole multiples of a unit, at the ends the largest ones."""
-    number = b.op("Round", b.op("Mul", x, b.like(x, 1 / unit)))
-    return b.op("Mul", b.op("Clip", number, b.like(x, -32768), b.like(x, 32767)), b.like(x, unit))
+    number = b.Round(x * (1 / unit))
+    return b.Clip(number, b.like(x, -32768), b.like(x, 32767)) * unit

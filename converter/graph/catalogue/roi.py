@@ -1,4 +1,8 @@
-"""Pooling of regions of interest. Regions are rows [image, x1, y1, x2, y2]; from the first row whose image is -1 on, the results are 0."""
+"""Pooling of regions of interest.
+
+Regions are rows [image, x1, y1, x2, y2]; from the first row whose image is -1 on, the results are
+0.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +11,63 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
 
-Pool = Callable[[Builder, ir.Value, Sequence[ir.Value]], ir.Value]
+Pool = Callable[[Builder, Value, Sequence[Value]], Value]
 
 
 @extension
-def ROIPooling(b: Builder, x: ir.Value, rois: ir.Value, *, pooled_h: int, pooled_w: int, spatial_scale: float = 1.0, method: str = "max") -> ir.Value:
+def ROIPooling(
+    b: Builder,
+    x: Value,
+    rois: Value,
+    *,
+    pooled_h: int,
+    pooled_w: int,
+    spatial_scale: float = 1.0,
+    method: str = "max",
+) -> Value:
     """x[N, C, H, W], rois[R, 5] -> [R, C, pooled_h, pooled_w].
 
-    "max": maximum of each bin of the region, whose corners are scaled and rounded; an empty bin is 0. "bilinear": samples at evenly spread
-    points from corner to corner, corners given relative to the image; points outside of it are 0.
+    "max": maximum of each bin of the region, whose corners are scaled and rounded; an empty bin is
+    0. "bilinear": samples at evenly spread points from corner to corner, corners given relative to
+    the image; points outside of it are 0. rois: image, x1, y1, x2, y2. Source: OpenVINO,
+    ROIPooling-2.
     """
     height, width = _size(x)[2:]
 
-    def maximum(b: Builder, image: ir.Value, roi: Sequence[ir.Value]) -> ir.Value:
-        x1, y1, x2, y2 = (_round(b, b.op("Mul", v, spatial_scale)) for v in roi)
+    def maximum(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
+        x1, y1, x2, y2 = (_round(b, v * spatial_scale) for v in roi)
         inside_y, inside_x = _bins(b, y1, y2, pooled_h, height), _bins(b, x1, x2, pooled_w, width)
-        rows = b.op("Where", b.op("Unsqueeze", inside_y, [0, 3]), b.op("Unsqueeze", image, [1]), float("-inf"))
-        rows = b.op("ReduceMax", rows, [2], keepdims=0)  # [C, ph, W]
-        cells = b.op("Where", b.op("Unsqueeze", inside_x, [0, 1]), b.op("Unsqueeze", rows, [2]), float("-inf"))
-        best = b.op("ReduceMax", cells, [3], keepdims=0)
-        return b.op("Where", b.op("IsInf", best, detect_positive=0), 0.0, best)
+        rows = b.Where(b.Unsqueeze(inside_y, [0, 3]), b.Unsqueeze(image, [1]), float("-inf"))
+        rows = b.ReduceMax(rows, [2], keepdims=0)  # [C, ph, W]
+        cells = b.Where(b.Unsqueeze(inside_x, [0, 1]), b.Unsqueeze(rows, [2]), float("-inf"))
+        best = b.ReduceMax(cells, [3], keepdims=0)
+        return b.Where(b.IsInf(best, detect_positive=0), 0.0, best)
 
-    def bilinear(b: Builder, image: ir.Value, roi: Sequence[ir.Value]) -> ir.Value:
+    def bilinear(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
         x1, y1, x2, y2 = roi
-        return b.op("Einsum", image, _samples(b, y1, y2, pooled_h, height), _samples(b, x1, x2, pooled_w, width), equation="chw,ph,qw->cpq")
+        return b.Einsum(
+            image,
+            _samples(b, y1, y2, pooled_h, height),
+            _samples(b, x1, x2, pooled_w, width),
+            equation="chw,ph,qw->cpq",
+        )
 
-    return _each(b, x, rois, maximum if method == "max" else bilinear, [_size(x)[1], pooled_h, pooled_w])
+    return _each(
+        b, x, rois, maximum if method == "max" else bilinear, [_size(x)[1], pooled_h, pooled_w]
+    )
 
 
 @extension
 def PSROIPooling(
     b: Builder,
-    x: ir.Value,
-    rois: ir.Value,
+    x: Value,
+    rois: Value,
     *,
     output_dim: int,
     group_size: int = 1,
@@ -53,98 +75,121 @@ def PSROIPooling(
     mode: str = "average",
     spatial_bins_x: int = 1,
     spatial_bins_y: int = 1,
-) -> ir.Value:
-    """Position-sensitive pooling: x[N, C, H, W], rois[R, 5] -> [R, output_dim, group_size, group_size].
+) -> Value:
+    """Position-sensitive pooling: x[N, C, H, W], rois[R, 5] -> [R, output_dim, group_size,
+    group_size].
 
-    "average": bin (i, j) of output o is the mean over its own channel o*G*G + i*G + j, with rounded corners and the last pixel included (as
-    R-FCN). "bilinear": the mean over the spatial bins (each has output_dim channels of its own) of samples spread from edge to edge of the bin.
+    "average": bin (i, j) of output o is the mean over its own channel o*G*G + i*G + j, with rounded
+    corners and the last pixel included (as R-FCN). "bilinear": the mean over the spatial bins (each
+    has output_dim channels of its own) of samples spread from edge to edge of the bin. rois: image,
+    x1, y1, x2, y2, in pixels that spatial_scale turns into elements of x. Source: OpenVINO,
+    PSROIPooling-1.
     """
     height, width = _size(x)[2:]
     g = group_size
 
-    def average(b: Builder, image: ir.Value, roi: Sequence[ir.Value]) -> ir.Value:
+    def average(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
         x1, y1, x2, y2 = (_round(b, v) for v in roi)
         masks = []
         for low, high, size in ((y1, y2, height), (x1, x2, width)):
-            start, end = b.op("Mul", low, spatial_scale), b.op("Mul", b.op("Add", high, 1.0), spatial_scale)
-            step = b.op("Div", b.op("Max", b.op("Sub", end, start), 0.1), float(g))
-            masks.append(b.op("Cast", _covered(b, start, step, g, size, outside=True), to=int(ir.DataType.FLOAT)))
-        grouped = b.op("Reshape", image, [output_dim, g, g, height, width])
-        total = b.op("Einsum", grouped, *masks, equation="cpqhw,ph,qw->cpq")
-        count = b.op("Mul", b.op("ReduceSum", masks[0], [1], keepdims=1), b.op("Transpose", b.op("ReduceSum", masks[1], [1], keepdims=1), perm=[1, 0]))
-        return b.op("Div", total, b.op("Max", count, 1.0))
+            start, end = (low * spatial_scale, (high + 1.0) * spatial_scale)
+            step = b.Max(end - start, 0.1) / float(g)
+            masks.append(
+                b.Cast(_covered(b, start, step, g, size, outside=True), to=int(ir.DataType.FLOAT))
+            )
+        grouped = b.Reshape(image, [output_dim, g, g, height, width])
+        total = b.Einsum(grouped, *masks, equation="cpqhw,ph,qw->cpq")
+        count = b.ReduceSum(masks[0], [1], keepdims=1) * b.Transpose(
+            b.ReduceSum(masks[1], [1], keepdims=1), perm=[1, 0]
+        )
+        return total / b.Max(count, 1.0)
 
-    def bilinear(b: Builder, image: ir.Value, roi: Sequence[ir.Value]) -> ir.Value:
-        x1, y1, x2, y2 = (b.op("Mul", v, spatial_scale) for v in roi)
-        down, across = _bin_samples(b, y1, y2, spatial_bins_y, g, height), _bin_samples(b, x1, x2, spatial_bins_x, g, width)
-        grouped = b.op("Reshape", image, [spatial_bins_y, spatial_bins_x, output_dim, height, width])
-        total = b.op("Einsum", grouped, down, across, equation="uvchw,uph,vqw->cpq")
-        return b.op("Div", total, float(spatial_bins_x * spatial_bins_y))
+    def bilinear(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
+        x1, y1, x2, y2 = (v * spatial_scale for v in roi)
+        down, across = (
+            _bin_samples(b, y1, y2, spatial_bins_y, g, height),
+            _bin_samples(b, x1, x2, spatial_bins_x, g, width),
+        )
+        grouped = b.Reshape(image, [spatial_bins_y, spatial_bins_x, output_dim, height, width])
+        total = b.Einsum(grouped, down, across, equation="uvchw,uph,vqw->cpq")
+        return total / float(spatial_bins_x * spatial_bins_y)
 
     return _each(b, x, rois, average if mode == "average" else bilinear, [output_dim, g, g])
 
 
-def _size(x: ir.Value) -> tuple[int, ...]:
+def _size(x: Value) -> tuple[int, ...]:
     shape = shape_of(x)
     if shape is None or len(shape) != 4:
-        raise MappingError("pooling of regions needs a feature map of static shape", "X203", "fix the inputs with --inputs")
+        raise MappingError(
+            "pooling of regions needs a feature map of static shape",
+            "X203",
+            "fix the inputs with --inputs",
+        )
     return shape
 
 
-def _each(b: Builder, x: ir.Value, rois: ir.Value, pool: Pool, shape: list[int]) -> ir.Value:
-    """Runs `pool` on (image, corners) of each row of rois; one row at a time keeps the memory small."""
-    count = b.op("Gather", b.op("Shape", rois), 0)
-    gone = b.op("Cast", b.op("Less", b.op("Gather", rois, 0, axis=1), 0.0), to=int(ir.DataType.FLOAT))
-    alive = b.op("Equal", b.op("CumSum", gone, 0), 0.0)
-    inner = b.body("region")
-    i = inner.input("i", ir.DataType.INT64, [])
-    inner.input("go", ir.DataType.BOOL, [])
-    roi = inner.op("Gather", rois, i, axis=0)
-    parts = [inner.op("Gather", roi, k, axis=0) for k in range(5)]
-    image = inner.op("Gather", x, inner.op("Max", inner.op("Cast", parts[0], to=int(ir.DataType.INT64)), 0), axis=0)
-    pooled = inner.op("Where", inner.op("Gather", alive, i, axis=0), pool(inner, image, parts[1:]), 0.0)
-    inner.output(inner.const(True, "again"), inner.op("Reshape", pooled, shape))
-    return b.op("Loop", count, True, body=inner.graph)
+def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Value:
+    """Runs `pool` on (image, corners) of each row of rois; one row at a time keeps the memory
+    small.
+    """
+    count = b.Gather(b.Shape(rois), 0)
+    gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=int(ir.DataType.FLOAT))
+    alive = b.Equal(b.CumSum(gone, 0), 0.0)
+    with b.body("region") as inner:
+        i = inner.input("i", ir.DataType.INT64, [])
+        inner.input("go", ir.DataType.BOOL, [])
+        roi = inner.Gather(rois, i, axis=0)
+        parts = [inner.Gather(roi, k, axis=0) for k in range(5)]
+        image = inner.Gather(
+            x, inner.Max(inner.Cast(parts[0], to=int(ir.DataType.INT64)), 0), axis=0
+        )
+        pooled = inner.Where(inner.Gather(alive, i, axis=0), pool(inner, image, parts[1:]), 0.0)
+        inner.output(inner.const(True, "again"), inner.Reshape(pooled, shape))
+    return b.Loop(count, True, body=inner.graph)
 
 
-def _round(b: Builder, v: ir.Value) -> ir.Value:
+def _round(b: Builder, v: Value) -> Value:
     """Halves away from zero, as C's round."""
-    return b.op("Mul", b.op("Sign", v), b.op("Floor", b.op("Add", b.op("Abs", v), 0.5)))
+    return b.Sign(v) * b.Floor(b.Abs(v) + 0.5)
 
 
-def _bins(b: Builder, low: ir.Value, high: ir.Value, count: int, size: int) -> ir.Value:
-    """Which of `size` pixels belong to each of `count` bins of the pixels low..high: [count, size]."""
-    length = b.op("Max", b.op("Add", b.op("Sub", high, low), 1.0), 1.0)
-    return _covered(b, low, b.op("Div", length, float(count)), count, size, outside=False)
+def _bins(b: Builder, low: Value, high: Value, count: int, size: int) -> Value:
+    """Which of `size` pixels belong to each of `count` bins of low..high: [count, size]."""
+    length = b.Max(high - low + 1.0, 1.0)
+    return _covered(b, low, length / float(count), count, size, outside=False)
 
 
-def _covered(b: Builder, start: ir.Value, step: ir.Value, count: int, size: int, outside: bool) -> ir.Value:
-    """Pixels from floor(k*step) + start up to ceil((k+1)*step) + start; `outside`: the start is rounded together with the bin."""
+def _covered(b: Builder, start: Value, step: Value, count: int, size: int, outside: bool) -> Value:
+    """Pixels from floor(k*step) + start up to ceil((k+1)*step) + start; `outside`: the start is
+    rounded together with the bin.
+    """
     bins = arange(count, dtype=np.float32).reshape(-1, 1)
-    edges = b.op("Mul", step, bins), b.op("Mul", step, bins + 1)
+    edges = step * bins, step * (bins + 1)
     if outside:
-        low, high = b.op("Floor", b.op("Add", edges[0], start)), b.op("Ceil", b.op("Add", edges[1], start))
+        low, high = (b.Floor(edges[0] + start), b.Ceil(edges[1] + start))
     else:
-        low, high = b.op("Add", b.op("Floor", edges[0]), start), b.op("Add", b.op("Ceil", edges[1]), start)
+        low, high = (b.Floor(edges[0]) + start, b.Ceil(edges[1]) + start)
     pixels = arange(size, dtype=np.float32)
-    return b.op("And", b.op("GreaterOrEqual", pixels, low), b.op("Less", pixels, high))
+    return b.GreaterOrEqual(pixels, low) & b.Less(pixels, high)
 
 
-def _samples(b: Builder, low: ir.Value, high: ir.Value, count: int, size: int) -> ir.Value:
-    """Weights [.., count, size] of bilinear samples at `count` points from low to high (relative); points outside have none."""
+def _samples(b: Builder, low: Value, high: Value, count: int, size: int) -> Value:
+    """Weights [.., count, size] of bilinear samples at `count` points from low to high (relative);
+    points outside have none.
+    """
     last = float(size - 1)
     if count > 1:
-        step = b.op("Div", b.op("Mul", b.op("Sub", high, low), last), float(count - 1))
-        at = b.op("Add", b.op("Mul", step, arange(count, dtype=np.float32).reshape(-1, 1)), b.op("Mul", low, last))
+        step = (high - low) * last / float(count - 1)
+        at = step * arange(count, dtype=np.float32).reshape(-1, 1) + low * last
     else:
-        at = b.op("Mul", b.op("Mul", b.op("Add", low, high), 0.5 * last), np.ones((1, 1), np.float32))
-    inside = b.op("And", b.op("GreaterOrEqual", at, 0.0), b.op("LessOrEqual", at, last))
-    weight = b.op("Relu", b.op("Sub", 1.0, b.op("Abs", b.op("Sub", at, arange(size, dtype=np.float32)))))
-    return b.op("Where", inside, weight, 0.0)
+        at = (low + high) * (0.5 * last) * np.ones((1, 1), np.float32)
+    inside = (at >= 0.0) & (at <= last)
+    weight = b.Relu(1.0 - b.Abs(at - arange(size, dtype=np.float32)))
+    return b.Where(inside, weight, 0.0)
 
 
-def _bin_samples(b: Builder, low: ir.Value, high: ir.Value, bins: int, count: int, size: int) -> ir.Value:
+def _bin_samples(b: Builder, low: Value, high: Value, bins: int, count: int, size: int) -> Value:
     """Weights [bins, count, size] of samples inside each of the bins between low and high."""
-    step = b.op("Div", b.op("Sub", high, low), float(bins))
+    step = (high - low) / float(bins)
     k = arange(bins, dtype=np.float32).reshape(-1, 1, 1)
-    return _samples(b, b.op("Add", b.op("Mul", step, k), low), b.op("Add", b.op("Mul", step, k + 1), low), count, size)
+    return _samples(b, step * k + low, step * (k + 1) + low, count, size)

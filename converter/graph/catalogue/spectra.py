@@ -1,106 +1,147 @@
-"""Fourier transforms of real signals, whole and in overlapping frames. Complex numbers are pairs on the last axis."""
+"""Fourier transforms of real signals, whole and in overlapping frames.
+
+Complex numbers are pairs on the last axis.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
-from converter.graph.catalogue.selection import static
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import static
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
 from converter.graph.sizes import arange
+from converter.graph.value import with_operators
 
 
-def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> ir.Value:
+def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
     """Cut or filled up with zeros to `size`; None and -1 keep it."""
     if size is None or size == -1 or static(x)[axis] == size:
-        return x
+        return with_operators(x)
     if size < static(x)[axis]:
-        return b.op("Slice", x, [0], [size], [axis])
+        return b.Slice(x, [0], [size], [axis])
     pads = [0] * (2 * len(static(x)))
     pads[len(static(x)) + axis] = size - static(x)[axis]
-    return b.op("Pad", x, pads)
+    return b.Pad(x, pads)
 
 
 @extension
-def RealDFT(b: Builder, x: ir.Value, *, axes: list[int], sizes: list[int]) -> ir.Value:
-    """Real numbers in, the first half of the spectrum along the last of the axes out; `sizes` of the signal, -1 those of the data."""
+def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
+    """Real numbers in, the first half of the spectrum along the last of the axes out; `sizes` of
+    the signal, -1 those of the data.
+
+    x[...] -> [..., 2], real and imaginary parts, with sizes[-1] / 2 + 1 elements along the last of
+    the axes. Source: OpenVINO, RDFT-9.
+    """
     for axis, size in zip(axes, sizes, strict=True):
         x = fitted(b, x, axis, size)
-    y = b.op("DFT", b.op("Unsqueeze", x, [-1]), None, b.const(np.int64(axes[-1])), onesided=1)
+    y = b.DFT(b.Unsqueeze(x, [-1]), None, b.const(np.int64(axes[-1])), onesided=1)
     for axis in axes[:-1]:
-        y = b.op("DFT", y, None, b.const(np.int64(axis)))
+        y = b.DFT(y, None, b.const(np.int64(axis)))
     return y
 
 
 @extension
-def InverseRealDFT(b: Builder, x: ir.Value, *, axes: list[int], sizes: list[int]) -> ir.Value:
-    """Half a spectrum in, real numbers out: the other half along the last of the axes is the first, mirrored and conjugated."""
+def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
+    """Half a spectrum in, real numbers out: the other half along the last of the axes is the first,
+    mirrored and conjugated.
+
+    x[..., 2], real and imaginary parts -> [...]; `sizes` are those of the result, -1 for 2 *
+    (elements - 1) along the last of the axes. Source: OpenVINO, IRDFT-9.
+    """
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
-        x = b.op("DFT", fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=1)
+        x = b.DFT(fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=1)
     last = axes[-1]
     size = sizes[-1] if sizes[-1] != -1 else 2 * (static(x)[last] - 1)
-    return b.op("Squeeze", _real_inverse(b, fitted(b, x, last, size // 2 + 1), last, size), [-1])
+    return b.Squeeze(_real_inverse(b, fitted(b, x, last, size // 2 + 1), last, size), [-1])
 
 
-def _real_inverse(b: Builder, half: ir.Value, axis: int, size: int) -> ir.Value:
+def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
     """The inverse transform of a half spectrum, whose result is real: [.., size, .., 1]."""
     mirrored = size - (size // 2 + 1)
     whole = half
     if mirrored:
-        turned = b.op("Slice", half, [mirrored], [0], [axis], [-1])
-        whole = b.op("Concat", half, b.op("Mul", turned, b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy()))), axis=axis)
-    return b.op("Slice", b.op("DFT", whole, None, b.const(np.int64(axis)), inverse=1), [0], [1], [-1])
+        turned = b.Slice(half, [mirrored], [0], [axis], [-1])
+        whole = b.Concat(
+            half,
+            turned * b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy())),
+            axis=axis,
+        )
+    return b.Slice(b.DFT(whole, None, b.const(np.int64(axis)), inverse=1), [0], [1], [-1])
 
 
-def _window(b: Builder, window: ir.Value, size: int) -> ir.Value:
+def _window(b: Builder, window: Value, size: int) -> Value:
     """Of the length of a frame, with zeros on both sides."""
     width = static(window)[0]
-    return b.op("Pad", window, [(size - width) // 2, size - width - (size - width) // 2]) if width < size else window
+    return (
+        b.Pad(window, [(size - width) // 2, size - width - (size - width) // 2])
+        if width < size
+        else window
+    )
 
 
 @extension
-def FramedDFT(b: Builder, x: ir.Value, window: ir.Value, *, size: int, step: int, bins_first: int = 0) -> ir.Value:
-    """Half spectra of frames of `size` numbers, one each `step`, times the window: [N, L] -> [N, frames, bins, 2], with `bins_first` [N, bins, frames, 2].
+def FramedDFT(
+    b: Builder, x: Value, window: Value, *, size: int, step: int, bins_first: int = 0
+) -> Value:
+    """Half spectra of frames of `size` numbers, one each `step`, times the window: [N, L] -> [N,
+    frames, bins, 2], with `bins_first` [N, bins, frames, 2].
 
-    A signal [L] gives the same without N.
+    A signal [L] gives the same without N. window[size or less]; bins = size / 2 + 1; the last axis
+    is real and imaginary part. Source: OpenVINO, STFT-15.
     """
     alone = rank_of(x) == 1
-    signal = b.op("Unsqueeze", x, [0]) if alone else x
+    signal = b.Unsqueeze(x, [0]) if alone else x
     count = (static(signal)[1] - size) // step + 1
     index = arange(count)[:, None] * step + arange(size)[None, :]
-    frames = b.op("Mul", b.op("Gather", signal, b.const(index), axis=1), _window(b, window, size))
-    y = b.op("DFT", b.op("Unsqueeze", frames, [-1]), None, b.const(np.int64(2)), onesided=1)
-    y = b.op("Transpose", y, perm=[0, 2, 1, 3]) if bins_first else y
-    return b.op("Squeeze", y, [0]) if alone else y
+    frames = b.Gather(signal, b.const(index), axis=1) * _window(b, window, size)
+    y = b.DFT(b.Unsqueeze(frames, [-1]), None, b.const(np.int64(2)), onesided=1)
+    y = b.Transpose(y, perm=[0, 2, 1, 3]) if bins_first else y
+    return b.Squeeze(y, [0]) if alone else y
 
 
 @extension
-def InverseFramedDFT(b: Builder, x: ir.Value, window: ir.Value, *, size: int, step: int, length: int = -1, center: int = 0, normalized: int = 0) -> ir.Value:
-    """[N, bins, frames, 2] -> [N, L]: frames transformed back, times the window, added where they overlap and divided by the sum of squared windows.
+def InverseFramedDFT(
+    b: Builder,
+    x: Value,
+    window: Value,
+    *,
+    size: int,
+    step: int,
+    length: int = -1,
+    center: int = 0,
+    normalized: int = 0,
+) -> Value:
+    """[N, bins, frames, 2] -> [N, L]: frames transformed back, times the window, added where they
+    overlap and divided by the sum of squared windows.
 
-    `center` leaves out half a frame in front and, without `length`, at the end; `normalized` multiplies by the root of `size`.
+    `center` leaves out half a frame in front and, without `length`, at the end; `normalized`
+    multiplies by the root of `size`. window[size or less]; length: L, -1 for all of it. Source:
+    OpenVINO, ISTFT-16.
     """
     alone = rank_of(x) == 3
-    data = b.op("Unsqueeze", x, [0]) if alone else x
+    data = b.Unsqueeze(x, [0]) if alone else x
     batch, _, frames, _ = static(data)
     window = _window(b, window, size)
-    parts = b.op("Squeeze", _real_inverse(b, b.op("Transpose", data, perm=[0, 2, 1, 3]), 2, size), [-1])
+    parts = b.Squeeze(_real_inverse(b, b.Transpose(data, perm=[0, 2, 1, 3]), 2, size), [-1])
     if normalized:
-        parts = b.op("Mul", parts, b.like(parts, float(np.sqrt(size))))
+        parts = parts * float(np.sqrt(size))
     total = (frames - 1) * step + size
     places = (arange(frames)[:, None] * step + arange(size)[None, :]).reshape(1, -1)
     zeros = b.const(np.zeros((batch, total), (x.dtype or ir.DataType.FLOAT).numpy()))
     at = b.const(np.broadcast_to(places, (batch, places.size)).copy())
-    added = b.op("ScatterElements", zeros, at, b.op("Reshape", b.op("Mul", parts, window), [batch, -1]), axis=1, reduction="add")
-    squares = b.op("Expand", b.op("Mul", window, window), [batch, frames, size])
-    weight = b.op("ScatterElements", zeros, at, b.op("Reshape", squares, [batch, -1]), axis=1, reduction="add")
-    tiny = b.op("Less", weight, b.like(weight, 1e-10))
-    y = b.op("Where", tiny, added, b.op("Div", added, weight))
+    added = b.ScatterElements(
+        zeros, at, b.Reshape(parts * window, [batch, -1]), axis=1, reduction="add"
+    )
+    squares = b.Expand(window * window, [batch, frames, size])
+    weight = b.ScatterElements(zeros, at, b.Reshape(squares, [batch, -1]), axis=1, reduction="add")
+    tiny = weight < 1e-10
+    y = b.Where(tiny, added, added / weight)
     first = size // 2 if center else 0
     if length >= 0:
-        y = fitted(b, b.op("Slice", y, [first], [total], [1]), 1, length)
+        y = fitted(b, b.Slice(y, [first], [total], [1]), 1, length)
     elif first:
-        y = b.op("Slice", y, [first], [total - first], [1])
-    return b.op("Squeeze", y, [0]) if alone else y
+        y = b.Slice(y, [first], [total - first], [1])
+    return b.Squeeze(y, [0]) if alone else y

@@ -1,7 +1,9 @@
-"""Single-shot detection: boxes decoded, grouped by class, suppressed. Boxes are y1, x1, y2, x2 unless said otherwise.
+"""Single-shot detection: boxes decoded, grouped by class, suppressed.
 
-Groups are lists of fixed size with boxes of one class behind the other, in the order of classes; beside them stand the
-classes that occur and how many boxes each has.
+Boxes are y1, x1, y2, x2 unless said otherwise.
+
+Groups are lists of fixed size with boxes of one class behind the other, in the order of classes;
+beside them stand the classes that occur and how many boxes each has.
 """
 
 from __future__ import annotations
@@ -9,192 +11,310 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.graph.build import Builder
-from converter.graph.catalogue.selection import FLOAT, INT64, front, static, take, total
+from converter.graph.build import Builder, Value, writing
+from converter.graph.catalogue.compact import FLOAT, INT64, front, static, take, total
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
-Groups = tuple[ir.Value, ir.Value, ir.Value, ir.Value, ir.Value]
+Groups = tuple[Value, Value, Value, Value, Value]
 
 
-def refined(b: Builder, anchors: list[ir.Value], deltas: ir.Value, divisors: Sequence[float]) -> list[ir.Value]:
-    """Centre y, x, height, width of anchors moved by deltas[..., 4] (y, x, log h, log w) / divisors -> y1, x1, y2, x2."""
+def refined(
+    b: Builder,
+    anchors: list[Value],
+    deltas: Value,
+    divisors: Sequence[float],
+    largest: float = float("inf"),
+) -> list[Value]:
+    """Centre y, x, height, width of anchors moved by deltas[..., 4] (y, x, log h, log w) / divisors
+    -> y1, x1, y2, x2. Heights and widths are at most `largest`.
+    """
     ay, ax, ah, aw = anchors
-    dy, dx, dh, dw = (b.op("Mul", b.op("Gather", deltas, np.array(i), axis=-1), 1.0 / d) for i, d in enumerate(divisors))
-    cy, cx = b.op("Add", b.op("Mul", dy, ah), ay), b.op("Add", b.op("Mul", dx, aw), ax)
-    h, w = (b.op("Mul", b.op("Mul", b.op("Exp", d), a), 0.5) for d, a in ((dh, ah), (dw, aw)))
-    return [b.op("Sub", cy, h), b.op("Sub", cx, w), b.op("Add", cy, h), b.op("Add", cx, w)]
+    dy, dx, dh, dw = (
+        b.Gather(deltas, np.array(i), axis=-1) * (1.0 / d) for i, d in enumerate(divisors)
+    )
+    cy, cx = dy * ah + ay, dx * aw + ax
+    h, w = (b.Exp(d) * a for d, a in ((dh, ah), (dw, aw)))
+    if largest < float("inf"):
+        h, w = b.Min(h, b.like(h, largest)), b.Min(w, b.like(w, largest))
+    h, w = h * 0.5, w * 0.5
+    return [cy - h, cx - w, cy + h, cx + w]
 
 
-def stacked(b: Builder, parts: list[ir.Value], clip: bool) -> ir.Value:
-    boxes = b.op("Concat", *[b.op("Unsqueeze", p, [-1]) for p in parts], axis=-1)
-    return b.op("Clip", boxes, 0.0, 1.0) if clip else boxes
+def stacked(b: Builder, parts: list[Value], clip: bool) -> Value:
+    boxes = b.Concat(*[b.Unsqueeze(p, [-1]) for p in parts], axis=-1)
+    return b.Clip(boxes, 0.0, 1.0) if clip else boxes
 
 
-def corners(b: Builder, boxes: ir.Value) -> list[ir.Value]:
+def corners(b: Builder, boxes: Value) -> list[Value]:
     """y1, x1, y2, x2 -> centre y, x, height, width."""
-    y1, x1, y2, x2 = (b.op("Gather", boxes, np.array(i), axis=-1) for i in range(4))
-    return [b.op("Mul", b.op("Add", y1, y2), 0.5), b.op("Mul", b.op("Add", x1, x2), 0.5), b.op("Sub", y2, y1), b.op("Sub", x2, x1)]
+    y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=-1) for i in range(4))
+    return [(y1 + y2) * 0.5, (x1 + x2) * 0.5, y2 - y1, x2 - x1]
 
 
-def grouped(b: Builder, scores: ir.Value, boxes: ir.Value, threshold: float, size: int, classes: int) -> Groups:
-    """scores[b, C, N] above the threshold with their boxes[b, N, 4]: boxes, counts, number of classes, scores, classes."""
+def grouped(
+    b: Builder, scores: Value, boxes: Value, threshold: float, size: int, classes: int
+) -> Groups:
+    """scores[b, C, N] above the threshold with their boxes[b, N, 4]: boxes, counts, number of
+    classes, scores, classes.
+    """
     batch, c, n = static(scores)
-    mask = b.op("Greater", scores, b.like(scores, threshold))
-    flat = b.op("Reshape", mask, [batch, c * n])
+    mask = scores > threshold
+    flat = b.Reshape(mask, [batch, c * n])
     places, real = front(b, flat, size)
-    kept = take(b, boxes, b.op("Mod", places, b.like(places, n)), real)
-    values = take(b, b.op("Reshape", scores, [batch, c * n]), places, real)
-    counts = b.op("ReduceSum", b.op("Cast", mask, to=FLOAT), [2], keepdims=0)
+    kept = take(b, boxes, places % n, real)
+    values = take(b, b.Reshape(scores, [batch, c * n]), places, real)
+    counts = b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0)
     return kept, *present(b, counts, classes), values, labels_of(b, counts, classes)
 
 
-def present(b: Builder, counts: ir.Value, size: int) -> tuple[ir.Value, ir.Value]:
+@writing
+def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
     """The counts that are not 0, in front, and how many these are [b, 1]; float."""
-    mask = b.op("Greater", counts, 0.0)
+    mask = counts > 0.0
     places, real = front(b, mask, size)
-    return take(b, counts, places, real), b.op("Cast", total(b, mask, size, keepdims=1), to=FLOAT)
+    return take(b, counts, places, real), b.Cast(total(b, mask, size, keepdims=1), to=FLOAT)
 
 
-def labels_of(b: Builder, counts: ir.Value, size: int) -> ir.Value:
-    places, real = front(b, b.op("Greater", counts, 0.0), size)
-    return b.op("Cast", b.op("Where", real, places, b.const(np.array(0, np.int64))), to=FLOAT)
+@writing
+def labels_of(b: Builder, counts: Value, size: int) -> Value:
+    places, real = front(b, counts > 0.0, size)
+    return b.Cast(b.Where(real, places, b.const(np.array(0, np.int64))), to=FLOAT)
 
 
 @extension
-def RefineBoxes(b: Builder, boxes: ir.Value, deltas: ir.Value, *, divisors: Sequence[float] = (10.0, 10.0, 5.0, 5.0)) -> ir.Value:
+def RefineBoxes(
+    b: Builder, boxes: Value, deltas: Value, *, divisors: Sequence[float] = (10.0, 10.0, 5.0, 5.0)
+) -> Value:
     """boxes[b, n, 4] moved by deltas[b, n, 4] (y, x, log h, log w), cut to 0..1."""
     return stacked(b, refined(b, corners(b, boxes), deltas, divisors), clip=True)
 
 
 @extension
 def DecodeBoxes(
-    b: Builder, scores: ir.Value, deltas: ir.Value, anchors: ir.Value, *, class_num: int, threshold: float, size: int, classes: int,
-    variance: Sequence[float] = (10.0, 10.0, 5.0, 5.0), clip: int = 1,
-) -> Groups:  # fmt: skip
-    """scores[b, N, C] (the last class_num count), deltas[b, N, 4], anchors[N, 4] (centre y, x, h, w) -> groups.
+    b: Builder,
+    scores: Value,
+    deltas: Value,
+    anchors: Value,
+    *,
+    class_num: int,
+    threshold: float,
+    size: int,
+    classes: int,
+    variance: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
+    clip: int = 1,
+) -> Groups:
+    """scores[b, N, C] (the last class_num count), deltas[b, N, 4], anchors[N, 4] (centre y, x, h,
+    w) -> groups. Boxes are at most as high and wide as the image.
 
-    Results: boxes[b, size, 4], counts[b, classes], number of classes[b, 1], scores[b, size], classes[b, classes]; all float.
+    Results: boxes[b, size, 4], counts[b, classes], number of classes[b, 1], scores[b, size],
+    classes[b, classes]; all float.
     """
     wide = static(scores)[2]
-    own = b.op("Slice", scores, [wide - class_num], [wide], [2])
-    centres = [b.op("Gather", anchors, np.array(i), axis=1) for i in range(4)]
-    boxes = stacked(b, refined(b, centres, deltas, variance), clip=bool(clip))
-    return grouped(b, b.op("Transpose", own, perm=[0, 2, 1]), boxes, threshold, size, classes)
+    own = b.Slice(scores, [wide - class_num], [wide], [2])
+    centres = [b.Gather(anchors, np.array(i), axis=1) for i in range(4)]
+    moved = refined(b, centres, deltas, variance, largest=1.0)
+    boxes = stacked(b, moved, clip=bool(clip))
+    return grouped(b, b.Transpose(own, perm=[0, 2, 1]), boxes, threshold, size, classes)
 
 
 @extension
-def RegionGroups(b: Builder, x: ir.Value, *, anchors: Sequence[float], threshold: float, size: int, compensate: int = 1) -> Groups:
-    """YOLO v2: x[b, gh, gw, A, 5 + C] (x, y, log w, log h, confidence, classes), anchors w, h in cells -> scores, boxes, counts, classes, number of classes."""
+def RegionGroups(
+    b: Builder,
+    x: Value,
+    *,
+    anchors: Sequence[float],
+    threshold: float,
+    size: int,
+    compensate: int = 1,
+) -> Groups:
+    """YOLO v2: x[b, gh, gw, A, 5 + C] (x, y, log w, log h, confidence, classes), anchors w, h in
+    cells -> scores, boxes, counts, classes, number of classes.
+    """
     batch, gh, gw, a, depth = static(x)
     shift = 0.5 if compensate and gh % 2 == 0 and gw % 2 == 0 else 0.0
-    part = [b.op("Gather", x, np.array(i), axis=4) for i in range(5)]
+    part = [b.Gather(x, np.array(i), axis=4) for i in range(5)]
     sizes = np.asarray(anchors, np.float32).reshape(a, 2)
-    at_y, at_x = arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift, arange(gw, dtype=np.float32).reshape(1, gw, 1) - shift
-    cx = b.op("Mul", b.op("Add", b.op("Sigmoid", part[0]), b.const(at_x)), 1.0 / gw)
-    cy = b.op("Mul", b.op("Add", b.op("Sigmoid", part[1]), b.const(at_y)), 1.0 / gh)
-    w = b.op("Mul", b.op("Exp", part[2]), b.const(sizes[:, 0] * np.float32(0.5 / gw)))
-    h = b.op("Mul", b.op("Exp", part[3]), b.const(sizes[:, 1] * np.float32(0.5 / gh)))
-    boxes = stacked(b, [b.op("Sub", cy, h), b.op("Sub", cx, w), b.op("Add", cy, h), b.op("Add", cx, w)], clip=True)
-    own = b.op("Softmax", b.op("Slice", x, [5], [depth], [4]), axis=4)
-    scores = b.op("Mul", own, b.op("Unsqueeze", b.op("Sigmoid", part[4]), [4]))
-    flat = b.op("Transpose", b.op("Reshape", scores, [batch, gh * gw * a, depth - 5]), perm=[0, 2, 1])
-    kept, counts, number, values, labels = grouped(b, flat, b.op("Reshape", boxes, [batch, gh * gw * a, 4]), threshold, size, depth - 5)
+    at_y, at_x = (
+        arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift,
+        arange(gw, dtype=np.float32).reshape(1, gw, 1) - shift,
+    )
+    cx = (b.Sigmoid(part[0]) + b.const(at_x)) * (1.0 / gw)
+    cy = (b.Sigmoid(part[1]) + b.const(at_y)) * (1.0 / gh)
+    w = b.Exp(part[2]) * b.const(sizes[:, 0] * np.float32(0.5 / gw))
+    h = b.Exp(part[3]) * b.const(sizes[:, 1] * np.float32(0.5 / gh))
+    boxes = stacked(b, [cy - h, cx - w, cy + h, cx + w], clip=True)
+    own = b.Softmax(b.Slice(x, [5], [depth], [4]), axis=4)
+    scores = own * b.Unsqueeze(b.Sigmoid(part[4]), [4])
+    flat = b.Transpose(b.Reshape(scores, [batch, gh * gw * a, depth - 5]), perm=[0, 2, 1])
+    kept, counts, number, values, labels = grouped(
+        b, flat, b.Reshape(boxes, [batch, gh * gw * a, 4]), threshold, size, depth - 5
+    )
     return values, kept, counts, labels, number
 
 
-def class_of(b: Builder, counts: ir.Value, labels: ir.Value | None, number: ir.Value, size: int) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """For each of `size` places of a group: its class (or its position among the classes), whether it is real, and where its class starts."""
+@writing
+def class_of(
+    b: Builder, counts: Value, labels: Value | None, number: Value, size: int
+) -> tuple[Value, Value, Value]:
+    """For each of `size` places of a group: its class (or its position among the classes), whether
+    it is real, and where its class starts.
+    """
     c = static(counts)[1]
-    present = b.op("Less", b.const(arange(c, dtype=np.float32)), number)
-    ends = b.op("CumSum", b.op("Where", present, counts, b.like(counts, 0)), b.const(np.array(1)))
+    present = b.const(arange(c, dtype=np.float32)) < number
+    ends = b.CumSum(b.Where(present, counts, b.like(counts, 0)), b.const(np.array(1)))
     places = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
-    passed = b.op("ReduceSum", b.op("Cast", b.op("LessOrEqual", b.op("Unsqueeze", ends, [1]), places), to=INT64), [2], keepdims=0)
-    index = b.op("Min", passed, b.like(passed, c - 1))
-    real = b.op("Less", passed, b.like(passed, c))
-    starts = b.op("GatherElements", b.op("Sub", ends, b.op("Where", present, counts, b.like(counts, 0))), index, axis=1)
-    named = b.op("Cast", index, to=FLOAT) if labels is None else b.op("GatherElements", labels, index, axis=1)
+    passed = b.ReduceSum(b.Cast(b.Unsqueeze(ends, [1]) <= places, to=INT64), [2], keepdims=0)
+    index = b.Min(passed, b.like(passed, c - 1))
+    real = passed < c
+    starts = b.GatherElements(ends - b.Where(present, counts, b.like(counts, 0)), index, axis=1)
+    named = b.Cast(index, to=FLOAT) if labels is None else b.GatherElements(labels, index, axis=1)
     return named, real, starts
 
 
-def _members(b: Builder, label: ir.Value, real: ir.Value, classes: int) -> ir.Value:
+def _members(b: Builder, label: Value, real: Value, classes: int) -> Value:
     """[b, classes, n]: whether the real place n is of the class."""
-    same = b.op("Equal", b.op("Unsqueeze", label, [1]), b.const(arange(classes, dtype=np.float32).reshape(classes, 1)))
-    return b.op("And", same, b.op("Unsqueeze", real, [1]))
+    same = b.Equal(
+        b.Unsqueeze(label, [1]), b.const(arange(classes, dtype=np.float32).reshape(classes, 1))
+    )
+    return same & b.Unsqueeze(real, [1])
 
 
 @extension
 def FuseRegions(
-    b: Builder, s0: ir.Value, s1: ir.Value, b0: ir.Value, b1: ir.Value, n0: ir.Value, n1: ir.Value, l0: ir.Value, l1: ir.Value, t0: ir.Value, t1: ir.Value,
-    *, size: int, classes: int,
-) -> Groups:  # fmt: skip
-    """Two groups (scores, boxes, counts, classes, number of classes) -> one; of each class the boxes of the first come before those of the second."""
+    b: Builder,
+    s0: Value,
+    s1: Value,
+    b0: Value,
+    b1: Value,
+    n0: Value,
+    n1: Value,
+    l0: Value,
+    l1: Value,
+    t0: Value,
+    t1: Value,
+    *,
+    size: int,
+    classes: int,
+) -> Groups:
+    """Two groups (scores, boxes, counts, classes, number of classes) -> one; of each class the
+    boxes of the first come before those of the second.
+    """
     first, second = class_of(b, n0, l0, t0, static(s0)[1]), class_of(b, n1, l1, t1, static(s1)[1])
-    label, real = (b.op("Concat", first[i], second[i], axis=1) for i in (0, 1))
-    scores, boxes = b.op("Concat", s0, s1, axis=1), b.op("Concat", b0, b1, axis=1)
+    label, real = (b.Concat(first[i], second[i], axis=1) for i in (0, 1))
+    scores, boxes = b.Concat(s0, s1, axis=1), b.Concat(b0, b1, axis=1)
     batch, n = static(scores)
     member = _members(b, label, real, classes)
-    places, kept = front(b, b.op("Reshape", member, [batch, classes * n]), size)
-    at = b.op("Mod", places, b.like(places, n))
-    counts = b.op("ReduceSum", b.op("Cast", member, to=FLOAT), [2], keepdims=0)
+    places, kept = front(b, b.Reshape(member, [batch, classes * n]), size)
+    at = places % n
+    counts = b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0)
     per_class, number = present(b, counts, classes)
-    return take(b, scores, at, kept), take(b, boxes, at, kept), per_class, labels_of(b, counts, classes), number
+    return (
+        take(b, scores, at, kept),
+        take(b, boxes, at, kept),
+        per_class,
+        labels_of(b, counts, classes),
+        number,
+    )
 
 
 @extension
 def GroupedNMS(
-    b: Builder, boxes: ir.Value, counts: ir.Value, number: ir.Value, scores: ir.Value, *, size: int, per_class: int, iou_threshold: float,
-    score_threshold: float = float("-inf"), center_point_box: int = 0,
-) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:  # fmt: skip
+    b: Builder,
+    boxes: Value,
+    counts: Value,
+    number: Value,
+    scores: Value,
+    *,
+    size: int,
+    per_class: int,
+    iou_threshold: float,
+    score_threshold: float = float("-inf"),
+    center_point_box: int = 0,
+) -> tuple[Value, Value, Value, Value]:
     """Greedy suppression within each class of a group, at most `per_class` of each.
 
-    Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers within the class[b, size]; float, filled with 0.
+    Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers within the class[b, size];
+    float, filled with 0.
     """
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)
     member = _members(b, label, real, c)
-    each = b.op("Where", member, b.op("Unsqueeze", scores, [1]), b.like(scores, -np.inf))
-    limits = (b.const(np.array([v], np.float32)) for v in (iou_threshold, max(score_threshold, -3e38)))
-    chosen = b.op("NonMaxSuppression", boxes, each, [per_class], *limits, center_point_box=center_point_box)
-    image, box = (b.op("Reshape", b.op("Slice", chosen, [i], [i + 1], [1]), [-1]) for i in (0, 2))
+    each = b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf))
+    limits = (
+        b.const(np.array([v], np.float32)) for v in (iou_threshold, max(score_threshold, -3e38))
+    )
+    chosen = b.NonMaxSuppression(
+        boxes, each, [per_class], *limits, center_point_box=center_point_box
+    )
+    image, box = (b.Reshape(b.Slice(chosen, [i], [i + 1], [1]), [-1]) for i in (0, 2))
     at = _places(b, image, batch, size)
-    target, source = (b.op("Concat", b.op("Unsqueeze", image, [1]), b.op("Unsqueeze", v, [1]), axis=1) for v in (at, box))
-    inner = b.op("Sub", b.const(arange(n, dtype=np.float32)), starts)
+    target, source = (
+        b.Concat(b.Unsqueeze(image, [1]), b.Unsqueeze(v, [1]), axis=1) for v in (at, box)
+    )
+    inner = b.const(arange(n, dtype=np.float32)) - starts
 
-    def placed(data: ir.Value, shape: list[int]) -> ir.Value:
-        filled = b.op("ScatterND", b.const(np.zeros([batch, size + 1, *shape], np.float32)), target, b.op("GatherND", data, source))
-        return b.op("Slice", filled, [0], [size], [1])
+    def placed(data: Value, shape: list[int]) -> Value:
+        filled = b.ScatterND(
+            b.const(np.zeros([batch, size + 1, *shape], np.float32)),
+            target,
+            b.GatherND(data, source),
+        )
+        return b.Slice(filled, [0], [size], [1])
 
-    shown = b.op("Cast", b.op("Less", at, b.like(at, size)), to=FLOAT)
-    kept = b.op("ScatterND", b.const(np.zeros([batch, c], np.float32)), b.op("Slice", chosen, [0], [2], [1]), shown, reduction="add")
+    shown = b.Cast(at < size, to=FLOAT)
+    kept = b.ScatterND(
+        b.const(np.zeros([batch, c], np.float32)),
+        b.Slice(chosen, [0], [2], [1]),
+        shown,
+        reduction="add",
+    )
     return placed(boxes, [4]), kept, placed(scores, []), placed(inner, [])
 
 
-def _places(b: Builder, image: ir.Value, batch: int, size: int) -> ir.Value:
-    """The running number of each row within its image; what is too much gets the place `size`, which is cut off later."""
-    ones = b.op("Cast", b.op("Equal", image, image), to=INT64)
-    counts = b.op("ScatterElements", b.const(np.zeros(batch, np.int64)), image, ones, axis=0, reduction="add")
-    before = b.op("CumSum", counts, b.const(np.array(0)), exclusive=1)
-    at = b.op("Sub", b.op("Sub", b.op("CumSum", ones, b.const(np.array(0))), ones), b.op("Gather", before, image))
-    return b.op("Min", at, b.like(at, size))
+def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
+    """The running number of each row within its image; what is too much gets the place `size`,
+    which is cut off later.
+    """
+    ones = b.Cast(b.Equal(image, image), to=INT64)
+    counts = b.ScatterElements(
+        b.const(np.zeros(batch, np.int64)), image, ones, axis=0, reduction="add"
+    )
+    before = b.CumSum(counts, b.const(np.array(0)), exclusive=1)
+    at = b.CumSum(ones, b.const(np.array(0))) - ones - b.Gather(before, image)
+    return b.Min(at, b.like(at, size))
 
 
 @extension
 def MultiboxDecode(
-    b: Builder, scores: ir.Value, deltas: ir.Value, anchors: ir.Value, *, threshold: float, variances: Sequence[float]
-) -> tuple[ir.Value, ir.Value]:
-    """scores[b, C, A] (class 0 is background), deltas[b, A*4], anchors[1, A, 4] (x1, y1, x2, y2) -> rows (class, score, x1, y1, x2, y2) and how many.
+    b: Builder,
+    scores: Value,
+    deltas: Value,
+    anchors: Value,
+    *,
+    threshold: float,
+    variances: Sequence[float],
+) -> tuple[Value, Value]:
+    """scores[b, C, A] (class 0 is background), deltas[b, A*4], anchors[1, A, 4] (x1, y1, x2, y2) ->
+    rows (class, score, x1, y1, x2, y2) and how many.
 
-    Rows above the threshold come first, -1 behind; boxes are cut to 0..1. deltas are x, y, log w, log h, times variances.
+    Rows above the threshold come first, -1 behind; boxes are cut to 0..1. deltas are x, y, log w,
+    log h, times variances.
     """
     batch, c, a = static(scores)
-    own = b.op("Slice", scores, [1], [c], [1])
-    best, label = b.op("ReduceMax", own, [1], keepdims=0), b.op("Cast", b.op("ArgMax", own, axis=1, keepdims=0), to=FLOAT)
-    moved = refined(b, corners(b, anchors), b.op("Reshape", deltas, [batch, a, 4]), [1.0 / v for v in variances])
-    rows = b.op("Concat", b.op("Unsqueeze", label, [2]), b.op("Unsqueeze", best, [2]), stacked(b, moved, clip=True), axis=2)
-    mask = b.op("Greater", best, b.like(best, threshold))
+    own = b.Slice(scores, [1], [c], [1])
+    best, label = (
+        b.ReduceMax(own, [1], keepdims=0),
+        b.Cast(b.ArgMax(own, axis=1, keepdims=0), to=FLOAT),
+    )
+    moved = refined(
+        b, corners(b, anchors), b.Reshape(deltas, [batch, a, 4]), [1.0 / v for v in variances]
+    )
+    rows = b.Concat(
+        b.Unsqueeze(label, [2]), b.Unsqueeze(best, [2]), stacked(b, moved, clip=True), axis=2
+    )
+    mask = best > threshold
     places, real = front(b, mask, a)
     return take(b, rows, places, real, -1.0), total(b, mask, a)

@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange, demand_small
-from converter.mapping.node import MappingError
 
 
-def _static(x: ir.Value, what: str) -> tuple[int, ...]:
+def _static(x: Value, what: str) -> tuple[int, ...]:
     shape = shape_of(x)
     if shape is None:
-        raise MappingError(f"the shape of {what} must be static", "X203", "fix the shapes with --inputs")
+        raise MappingError(
+            f"the shape of {what} must be static", "X203", "fix the shapes with --inputs"
+        )
     return shape
 
 
@@ -27,8 +29,12 @@ def _bins(size: int, out: int) -> list[tuple[int, int]]:
 
 
 @extension
-def AdaptiveAveragePool(b: Builder, x: ir.Value, *, output_size: list[int]) -> ir.Value:
-    """x [N, C, spatial...] averaged into `output_size` bins per spatial axis; bins may overlap."""
+def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Value:
+    """x [N, C, spatial...] averaged into `output_size` bins per spatial axis; bins may overlap.
+
+    Bin i of n along an axis of S elements covers floor(i*S/n) up to ceil((i+1)*S/n). Source:
+    OpenVINO, AdaptiveAvgPool-8.
+    """
     shape = _static(x, "the input")
     for i, out in enumerate(output_size):
         axis, size = i + 2, shape[i + 2]
@@ -37,15 +43,19 @@ def AdaptiveAveragePool(b: Builder, x: ir.Value, *, output_size: list[int]) -> i
             weights[start:end, j] = 1 / (end - start)
         perm = list(range(len(shape)))
         perm[axis], perm[-1] = perm[-1], perm[axis]
-        moved = b.op("Transpose", x, perm=perm) if axis != len(shape) - 1 else x
-        moved = b.op("MatMul", moved, b.const(weights))
-        x = b.op("Transpose", moved, perm=perm) if axis != len(shape) - 1 else moved
+        moved = b.Transpose(x, perm=perm) if axis != len(shape) - 1 else x
+        moved = moved @ b.const(weights)
+        x = b.Transpose(moved, perm=perm) if axis != len(shape) - 1 else moved
     return x
 
 
 @extension
-def AdaptiveMaxPool(b: Builder, x: ir.Value, *, output_size: list[int]) -> tuple[ir.Value, ir.Value]:
-    """The largest of each bin and its position among the H*W... elements of its channel (int64)."""
+def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Value, Value]:
+    """The largest of each bin and its position among the H*W... elements of its channel (int64).
+
+    x [N, C, spatial...] -> two results [N, C, *output_size]; bins as in AdaptiveAveragePool.
+    Source: OpenVINO, AdaptiveMaxPool-8.
+    """
     shape = _static(x, "the input")
     spatial = shape[2:]
     index = arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
@@ -56,22 +66,22 @@ def AdaptiveMaxPool(b: Builder, x: ir.Value, *, output_size: list[int]) -> tuple
     for row, place in enumerate(np.ndindex(*output_size)):
         found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(place))].reshape(-1)
         table[row] = np.concatenate([found, np.full(widest - len(found), found[-1])])
-    values = b.op("Gather", b.op("Reshape", x, [shape[0], shape[1], -1]), b.const(table), axis=2)
+    values = b.Gather(b.Reshape(x, [shape[0], shape[1], -1]), b.const(table), axis=2)
     size = [shape[0], shape[1], *output_size]
-    largest = b.op("ReduceMax", values, [3], keepdims=0)
-    local = b.op("ArgMax", values, axis=3, keepdims=1)
-    tables = b.op("Expand", b.const(table[None, None]), [shape[0], shape[1], *table.shape])
-    places = b.op("GatherElements", tables, local, axis=3)
-    return b.op("Reshape", largest, size), b.op("Reshape", places, size)
+    largest = b.ReduceMax(values, [3], keepdims=0)
+    local = b.ArgMax(values, axis=3, keepdims=1)
+    tables = b.Expand(b.const(table[None, None]), [shape[0], shape[1], *table.shape])
+    places = b.GatherElements(tables, local, axis=3)
+    return b.Reshape(largest, size), b.Reshape(places, size)
 
 
 @extension
 def DeformableConvolution(
     b: Builder,
-    x: ir.Value,
-    offset: ir.Value,
-    w: ir.Value,
-    mask: ir.Value | None = None,
+    x: Value,
+    offset: Value,
+    w: Value,
+    mask: Value | None = None,
     *,
     strides: list[int],
     pads: list[int],
@@ -79,69 +89,83 @@ def DeformableConvolution(
     group: int = 1,
     deformable_group: int = 1,
     bilinear_pad: int = 0,
-) -> ir.Value:
-    """Convolution of x [N,C,H,W] whose taps are moved by offset [N, 2*DG*KH*KW, OH, OW] (y, x pairs) and weighted by mask.
+) -> Value:
+    """Convolution of x [N,C,H,W] whose taps are moved by offset [N, 2*DG*KH*KW, OH, OW] (y, x
+    pairs) and weighted by mask.
 
-    Samples are bilinear. A tap that lies outside of the image is zero; a neighbour outside is left out with `bilinear_pad`,
-    and otherwise the neighbour is clamped to the image (the tap itself must lie in [0, H) x [0, W)).
+    Samples are bilinear. A tap that lies outside of the image is zero; a neighbour outside is left
+    out with `bilinear_pad`, and otherwise the neighbour is clamped to the image (the tap itself
+    must lie in [0, H) x [0, W)). Source: OpenVINO, DeformableConvolution-8.
     """
     n, c, h, wd = _static(x, "the input")
     o, _, kh, kw = _static(w, "the weights")
     oh, ow = _static(offset, "the offsets")[2:]
     dg, taps = deformable_group, kh * kw
-    split = b.op("Reshape", offset, [n, dg, taps, 2, oh, ow])
+    split = b.Reshape(offset, [n, dg, taps, 2, oh, ow])
     ky, kx = np.divmod(arange(taps), kw)
     shape = (1, 1, taps, oh, ow)
-    rows = np.broadcast_to((arange(oh) * strides[0] - pads[0])[:, None] + (ky * dilations[0])[:, None, None], (taps, oh, ow)).reshape(shape)
-    columns = np.broadcast_to((arange(ow) * strides[1] - pads[1])[None, :] + (kx * dilations[1])[:, None, None], (taps, oh, ow)).reshape(shape)
+    rows = np.broadcast_to(
+        (arange(oh) * strides[0] - pads[0])[:, None] + (ky * dilations[0])[:, None, None],
+        (taps, oh, ow),
+    ).reshape(shape)
+    columns = np.broadcast_to(
+        (arange(ow) * strides[1] - pads[1])[None, :] + (kx * dilations[1])[:, None, None],
+        (taps, oh, ow),
+    ).reshape(shape)
     dtype = (x.dtype or ir.DataType.FLOAT).numpy()
-    py = b.op("Add", b.op("Gather", split, b.const(np.int64(0)), axis=3), b.const(rows.astype(dtype)))
-    px = b.op("Add", b.op("Gather", split, b.const(np.int64(1)), axis=3), b.const(columns.astype(dtype)))
-    flat = b.op("Reshape", x, [n, dg, c // dg, h * wd])
-    sampled = _bilinear(b, flat, py, px, (h, wd), (n, dg, c // dg, taps * oh * ow), bool(bilinear_pad))
+    py = b.Gather(split, b.const(np.int64(0)), axis=3) + b.const(rows.astype(dtype))
+    px = b.Gather(split, b.const(np.int64(1)), axis=3) + b.const(columns.astype(dtype))
+    flat = b.Reshape(x, [n, dg, c // dg, h * wd])
+    sampled = _bilinear(
+        b, flat, py, px, (h, wd), (n, dg, c // dg, taps * oh * ow), bool(bilinear_pad)
+    )
     if mask is not None:
-        sampled = b.op("Mul", sampled, b.op("Reshape", mask, [n, dg, 1, taps * oh * ow]))
-    columns_ = b.op("Reshape", sampled, [n, group, (c // group) * taps, oh * ow])
-    filters = b.op("Reshape", w, [1, group, o // group, (c // group) * taps])
-    return b.op("Reshape", b.op("MatMul", filters, columns_), [n, o, oh, ow])
+        sampled = sampled * b.Reshape(mask, [n, dg, 1, taps * oh * ow])
+    columns_ = b.Reshape(sampled, [n, group, (c // group) * taps, oh * ow])
+    filters = b.Reshape(w, [1, group, o // group, (c // group) * taps])
+    return b.Reshape(filters @ columns_, [n, o, oh, ow])
 
 
-def _bilinear(b: Builder, flat: ir.Value, py: ir.Value, px: ir.Value, size: tuple[int, int], shape: Any, pad: bool) -> ir.Value:
+def _bilinear(
+    b: Builder, flat: Value, py: Value, px: Value, size: tuple[int, int], shape: Any, pad: bool
+) -> Value:
     """flat [N, DG, C/DG, H*W] at positions [N, DG, taps, OH, OW] -> [N, DG, C/DG, taps*OH*OW]."""
     h, w = size
     n, dg, c, count = shape
 
-    def row(v: ir.Value) -> ir.Value:
-        return b.op("Reshape", v, [n, dg, 1, count])
+    def row(v: Value) -> Value:
+        return b.Reshape(v, [n, dg, 1, count])
 
     py, px = row(py), row(px)
     zero = b.like(flat, 0)
     lower = b.like(flat, -1) if pad else zero
     inside = _all(
-        b, [b.op("Greater" if pad else "GreaterOrEqual", v, lower) for v in (py, px)] + [b.op("Less", v, b.like(flat, m)) for v, m in ((py, h), (px, w))]
+        b,
+        [b.operator("Greater" if pad else "GreaterOrEqual")(v, lower) for v in (py, px)]
+        + [v < m for v, m in ((py, h), (px, w))],
     )
-    y0, x0 = b.op("Floor", py), b.op("Floor", px)
-    fy, fx = b.op("Sub", py, y0), b.op("Sub", px, x0)
-    total: ir.Value | None = None
+    y0, x0 = b.Floor(py), b.Floor(px)
+    fy, fx = py - y0, px - x0
+    total: Value | None = None
     for dy in (0, 1):
         for dx in (0, 1):
-            wy = fy if dy else b.op("Sub", b.like(flat, 1), fy)
-            wx = fx if dx else b.op("Sub", b.like(flat, 1), fx)
-            yy, xx = b.op("Add", y0, b.like(flat, dy)), b.op("Add", x0, b.like(flat, dx))
-            cy, cx = b.op("Clip", yy, zero, b.like(flat, h - 1)), b.op("Clip", xx, zero, b.like(flat, w - 1))
-            index = b.op("Cast", b.op("Add", b.op("Mul", cy, b.like(flat, w)), cx), to=int(ir.DataType.INT64))
-            value = b.op("GatherElements", flat, b.op("Expand", index, [n, dg, c, count]), axis=3)
-            weight = b.op("Mul", wy, wx)
+            wy = fy if dy else 1 - fy
+            wx = fx if dx else 1 - fx
+            yy, xx = y0 + dy, x0 + dx
+            cy, cx = (b.Clip(yy, zero, b.like(flat, h - 1)), b.Clip(xx, zero, b.like(flat, w - 1)))
+            index = b.Cast(cy * w + cx, to=int(ir.DataType.INT64))
+            value = b.GatherElements(flat, b.Expand(index, [n, dg, c, count]), axis=3)
+            weight = wy * wx
             if pad:
-                weight = b.op("Where", _all(b, [b.op("Equal", cy, yy), b.op("Equal", cx, xx)]), weight, zero)
-            part = b.op("Mul", value, weight)
-            total = part if total is None else b.op("Add", total, part)
+                weight = b.Where(_all(b, [b.Equal(cy, yy), b.Equal(cx, xx)]), weight, zero)
+            part = value * weight
+            total = part if total is None else total + part
     assert total is not None
-    return b.op("Where", inside, total, zero)
+    return b.Where(inside, total, zero)
 
 
-def _all(b: Builder, conditions: list[ir.Value]) -> ir.Value:
+def _all(b: Builder, conditions: list[Value]) -> Value:
     result = conditions[0]
     for v in conditions[1:]:
-        result = b.op("And", result, v)
+        result = result & v
     return result

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of, shape_of
-from converter.mapping.node import MappingError
 
 
 @extension
 def RegionYolo(
     b: Builder,
-    x: ir.Value,
+    x: Value,
     *,
     coords: int = 4,
     classes: int,
@@ -25,64 +25,85 @@ def RegionYolo(
     mask: Sequence[int] = (),
     axis: int = 1,
     end_axis: int = 3,
-) -> ir.Value:
+) -> Value:
     """YOLO's last activation on x[N, regions*(coords+1+classes), H, W].
 
-    The first two coordinates and the objectness get a sigmoid; the classes a softmax (do_softmax, `num` regions, result flattened from
-    `axis` to `end_axis`) or sigmoids (as many regions as `mask` names, result [N, regions*(coords+1+classes), H, W]).
+    The first two coordinates and the objectness get a sigmoid; the classes a softmax (do_softmax,
+    `num` regions, result flattened from `axis` to `end_axis`) or sigmoids (as many regions as
+    `mask` names, result [N, regions*(coords+1+classes), H, W]). Source: OpenVINO, RegionYolo-1.
     """
     regions = num if do_softmax else len(mask)
-    split = b.op("Reshape", x, b.op("Concat", b.op("Slice", b.op("Shape", x), [0], [1]), [regions, coords + 1 + classes], _spatial(b, x), axis=0))
-    xy, rest, obj, cls = b.ops("Split", split, [2, coords - 2, 1, classes], outputs=4, axis=2)
-    scores = b.op("Softmax", cls, axis=2) if do_softmax else b.op("Sigmoid", cls)
-    joined = b.op("Concat", b.op("Sigmoid", xy), rest, b.op("Sigmoid", obj), scores, axis=2)
-    result = b.op("Reshape", joined, b.op("Concat", b.op("Slice", b.op("Shape", x), [0], [1]), [-1], _spatial(b, x), axis=0))
+    split = b.Reshape(
+        x,
+        b.Concat(
+            b.Slice(b.Shape(x), [0], [1]), [regions, coords + 1 + classes], _spatial(b, x), axis=0
+        ),
+    )
+    xy, rest, obj, cls = b.Split(split, [2, coords - 2, 1, classes], outputs=4, axis=2)
+    scores = b.Softmax(cls, axis=2) if do_softmax else b.Sigmoid(cls)
+    joined = b.Concat(b.Sigmoid(xy), rest, b.Sigmoid(obj), scores, axis=2)
+    result = b.Reshape(
+        joined, b.Concat(b.Slice(b.Shape(x), [0], [1]), [-1], _spatial(b, x), axis=0)
+    )
     if not do_softmax:
         return result
     end = end_axis % 4 + 1
-    shape = b.op("Shape", result)
-    return b.op("Reshape", result, b.op("Concat", b.op("Slice", shape, [0], [axis % 4]), [-1], b.op("Slice", shape, [end], [4]), axis=0))
+    shape = b.Shape(result)
+    return b.Reshape(
+        result, b.Concat(b.Slice(shape, [0], [axis % 4]), [-1], b.Slice(shape, [end], [4]), axis=0)
+    )
 
 
-def _spatial(b: Builder, x: ir.Value) -> ir.Value:
-    return b.op("Slice", b.op("Shape", x), [2], [4])
+def _spatial(b: Builder, x: Value) -> Value:
+    return b.Slice(b.Shape(x), [2], [4])
 
 
 @extension
-def ReorgYolo(b: Builder, x: ir.Value, *, stride: int) -> ir.Value:
+def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     """Darknet's reorg: [N, C, H, W] -> [N, C*s*s, H/s, W/s].
 
-    The buffer of x is read as [N, C/(s*s), H*s, W*s] and cut into s x s blocks; that is Darknet's arithmetic, not a space-to-depth of x.
+    The buffer of x is read as [N, C/(s*s), H*s, W*s] and cut into s x s blocks; that is Darknet's
+    arithmetic, not a space-to-depth of x. Source: OpenVINO, ReorgYolo-1.
     """
     shape = shape_of(x)
     if shape is None or rank_of(x) != 4:
         raise MappingError("ReorgYolo needs a static shape", "X203")
     n, c, h, w = shape
-    blocks = b.op("Reshape", x, [n, c // (stride * stride), h, stride, w, stride])
-    return b.op("Reshape", b.op("Transpose", blocks, perm=[0, 3, 5, 1, 2, 4]), [n, c * stride * stride, h // stride, w // stride])
+    blocks = b.Reshape(x, [n, c // (stride * stride), h, stride, w, stride])
+    return b.Reshape(
+        b.Transpose(blocks, perm=[0, 3, 5, 1, 2, 4]),
+        [n, c * stride * stride, h // stride, w // stride],
+    )
 
 
 @extension
-def CTCGreedyDecoder(b: Builder, logits: ir.Value, mask: ir.Value, *, ctc_merge_repeated: int = 1) -> ir.Value:
-    """Best path of logits[T, N, C]: the labels without blanks (C-1) and, when merged, without repetitions: [N, T, 1, 1], filled up with -1.
+def CTCGreedyDecoder(
+    b: Builder, logits: Value, mask: Value, *, ctc_merge_repeated: int = 1
+) -> Value:
+    """Best path of logits[T, N, C]: the labels without blanks (C-1) and, when merged, without
+    repetitions: [N, T, 1, 1], filled up with -1.
 
-    `mask`[T, N]: a sequence ends in front of its first 0.
+    `mask`[T, N]: a sequence ends in front of its first 0. Source: OpenVINO, CTCGreedyDecoder-1.
     """
     shape = logits.shape
     if shape is None or not isinstance(shape[2], int):
         raise MappingError("CTCGreedyDecoder needs the number of classes", "X203")
-    label = b.op("Transpose", b.op("ArgMax", logits, axis=2, keepdims=0), perm=[1, 0])  # [N, T]
-    ended = b.op("Cast", b.op("Equal", b.op("Transpose", mask, perm=[1, 0]), b.like(mask, 0)), to=int(ir.DataType.FLOAT))
-    keep = b.op("And", b.op("Equal", b.op("CumSum", ended, 1), 0.0), b.op("Less", label, shape[2] - 1))
+    label = b.Transpose(b.ArgMax(logits, axis=2, keepdims=0), perm=[1, 0])  # [N, T]
+    ended = b.Cast(
+        b.Equal(b.Transpose(mask, perm=[1, 0]), b.like(mask, 0)), to=int(ir.DataType.FLOAT)
+    )
+    keep = b.Equal(b.CumSum(ended, 1), 0.0) & (label < shape[2] - 1)
     if ctc_merge_repeated:
-        previous = b.op("Slice", b.op("Pad", label, [0, 1, 0, 0], -1), [0], [-1], [1])
-        keep = b.op("And", keep, b.op("Not", b.op("Equal", label, previous)))
-    place = b.op("Sub", b.op("CumSum", b.op("Cast", keep, to=int(ir.DataType.FLOAT)), 1), 1.0)
-    length = b.op("Gather", b.op("Shape", label), 1)
-    column = b.op("Where", keep, b.op("Cast", place, to=int(ir.DataType.INT64)), length)  # what is dropped goes to column T
-    room = b.op("Add", b.op("Shape", label), np.array([0, 1], np.int64))
-    empty = b.op("Expand", b.const(np.float32(-1)), room)
-    filled = b.op("ScatterElements", empty, column, b.op("Cast", label, to=int(ir.DataType.FLOAT)), axis=1)
-    kept = b.op("Slice", filled, [0], b.op("Unsqueeze", length, [0]), [1])
-    result = b.op("Unsqueeze", kept, [2, 3])
-    return result if logits.dtype in (None, ir.DataType.FLOAT) else b.op("CastLike", result, logits)
+        previous = b.Slice(b.Pad(label, [0, 1, 0, 0], -1), [0], [-1], [1])
+        keep = keep & ~b.Equal(label, previous)
+    place = b.CumSum(b.Cast(keep, to=int(ir.DataType.FLOAT)), 1) - 1.0
+    length = b.Gather(b.Shape(label), 1)
+    column = b.Where(
+        keep, b.Cast(place, to=int(ir.DataType.INT64)), length
+    )  # what is dropped goes to column T
+    room = b.Shape(label) + np.array([0, 1], np.int64)
+    empty = b.Expand(b.const(np.float32(-1)), room)
+    filled = b.ScatterElements(empty, column, b.Cast(label, to=int(ir.DataType.FLOAT)), axis=1)
+    kept = b.Slice(filled, [0], b.Unsqueeze(length, [0]), [1])
+    result = b.Unsqueeze(kept, [2, 3])
+    return result if logits.dtype in (None, ir.DataType.FLOAT) else b.CastLike(result, logits)

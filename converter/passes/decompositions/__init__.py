@@ -1,13 +1,15 @@
-"""Canonical operators written with simpler canonical operators, by theme. Importing this package enters all of them.
+"""Canonical operators written with simpler canonical operators, by theme: ways out that every
+target may use.
 
-No rewrite leads back to its own operator: activations end in Relu, Exp, Log and arithmetic, reductions in ReduceSum and
-ReduceMax, movements of data in Reshape, Transpose, Slice and Concat.
+No rewrite leads back to its own operator: activations end in Relu, Exp, Log and arithmetic,
+reductions in ReduceSum and ReduceMax, movements of data in Reshape, Transpose, Slice and Concat.
 """
 
 from __future__ import annotations
 
 from converter.passes.decompositions import (
     activations,
+    arithmetic,
     bitwise,
     classical,
     computed,
@@ -26,24 +28,26 @@ from converter.passes.decompositions import (
     sequences,
     windows,
 )
+from converter.passes.decompositions.table import merged
 
-__all__ = [
-    "activations",
-    "bitwise",
-    "classical",
-    "computed",
-    "einsum",
-    "fourier",
-    "indexing",
-    "linear",
-    "movement",
-    "normalisation",
-    "quantisation",
-    "recurrent",
-    "reductions",
-    "resizing",
-    "sampling",
-    "scattering",
-    "sequences",
-    "windows",
-]
+DECOMPOSITIONS = merged(
+    activations.TABLE,
+    arithmetic.TABLE,
+    bitwise.TABLE,
+    classical.TABLE,
+    computed.TABLE,
+    einsum.TABLE,
+    fourier.TABLE,
+    indexing.TABLE,
+    linear.TABLE,
+    movement.TABLE,
+    normalisation.TABLE,
+    quantisation.TABLE,
+    recurrent.TABLE,
+    reductions.TABLE,
+    resizing.TABLE,
+    sampling.TABLE,
+    scattering.TABLE,
+    sequences.TABLE,
+    windows.TABLE,
+)

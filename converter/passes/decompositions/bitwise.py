@@ -7,74 +7,84 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 _T = ir.DataType
 _UNSIGNED = {_T.INT8: _T.UINT8, _T.INT16: _T.UINT16, _T.INT32: _T.UINT32, _T.INT64: _T.UINT64}
 
 
-@decomposes("BitwiseAnd", "BitwiseOr", "BitwiseXor")
-def bitwise(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The bits of either side as numbers 0 and 1 on a new last axis; joined, and summed with their weights."""
+def bitwise(node: ir.Node, b: Builder) -> Value | None:
+    """The bits of either side as numbers 0 and 1 on a new last axis; joined, and summed with their
+    weights.
+    """
     first, second = x_of(node), x_of(node, 1)
     if first.dtype is None or first.dtype.bitwidth < 8:
         return None
     left, right = _bits(b, first), _bits(b, second)
     if node.op_type == "BitwiseAnd":
-        joined = b.op("Mul", left, right)
+        joined = left * right
     elif node.op_type == "BitwiseOr":
-        joined = b.op("Max", left, right)
+        joined = b.Max(left, right)
     else:
-        joined = b.op("Abs", b.op("Sub", left, right))
-    return b.op("Cast", _number(b, joined, first.dtype.bitwidth), to=int(first.dtype))
+        joined = b.Abs(left - right)
+    return b.Cast(_number(b, joined, first.dtype.bitwidth), to=int(first.dtype))
 
 
-def _number(b: Builder, bits: ir.Value, width: int) -> ir.Value:
-    """The number with these bits, the lowest first; of 64 bits each half by itself, since engines add up in doubles."""
+def _number(b: Builder, bits: Value, width: int) -> Value:
+    """The number with these bits, the lowest first; of 64 bits each half by itself, since engines
+    add up in doubles.
+    """
     if width < 64:
-        return b.op("ReduceSum", b.op("Mul", bits, np.int64(1) << arange(width)), [-1], keepdims=0)
+        return b.ReduceSum(bits * (np.int64(1) << arange(width)), [-1], keepdims=0)
     half = np.int64(1) << arange(32)
-    low = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [0], [32], [-1]), half), [-1], keepdims=0)
+    low = b.ReduceSum(b.Slice(bits, [0], [32], [-1]) * half, [-1], keepdims=0)
     top = np.where(arange(32) == 31, -half, half)  # the top one is the sign
-    high = b.op("ReduceSum", b.op("Mul", b.op("Slice", bits, [32], [64], [-1]), top), [-1], keepdims=0)
-    return b.op("Add", low, b.op("Mul", high, b.const(np.int64(1 << 32))))
+    high = b.ReduceSum(b.Slice(bits, [32], [64], [-1]) * top, [-1], keepdims=0)
+    return low + high * (1 << 32)
 
 
-def _bits(b: Builder, x: ir.Value) -> ir.Value:
+def _bits(b: Builder, x: Value) -> Value:
     assert x.dtype is not None
-    word = b.op("Cast", b.op("Unsqueeze", x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
-    word = b.op("Cast", word, to=int(_T.UINT64))
-    shifted = b.op("BitShift", word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
-    return b.op("Cast", b.op("Mod", shifted, np.array(2, np.uint64)), to=int(_T.INT64))
+    word = b.Cast(b.Unsqueeze(x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
+    word = b.Cast(word, to=int(_T.UINT64))
+    shifted = b.BitShift(word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
+    return b.Cast(shifted % np.array(2, np.uint64), to=int(_T.INT64))
 
 
-BITS: dict[str, Any] = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
+BITS: dict[str, Any] = {
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+}
 
 
-def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31) -> ir.Value | None:
-    """For targets whose whole numbers have `4 * count` bits at most: four bits of either side at a time pick their result from a table.
+def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31) -> Value | None:
+    """For targets whose whole numbers have `4 * count` bits at most: four bits of either side at a
+    time pick their result from a table.
 
-    The results are already at their places; the uppermost four bits are signed. No size in the tables is above `largest`, which no
-    result of such a target can be.
+    The results are already at their places; the uppermost four bits are signed. No size in the
+    tables is above `largest`, which no result of such a target can be.
     """
     x, y = x_of(node), x_of(node, 1)
     if x.dtype not in (_T.INT32, _T.INT64) or any(_longer(constant(v), 4 * count) for v in (x, y)):
         return None
     total = None
     digits_of_both = list(zip(_digits(b, x, count), _digits(b, y, count), strict=True))
-    for i, (first, second) in reversed(list(enumerate(digits_of_both))):  # from the top: small numbers below 0 come from large ones at once
+    for i, (first, second) in reversed(
+        list(enumerate(digits_of_both))
+    ):  # from the top: small numbers below 0 come from large ones at once
         lowest = -8 if i == count - 1 else 0
         digits = np.arange(lowest, lowest + 16, dtype=np.int64)
         table = BITS[node.op_type](digits[:, None], digits[None, :]) * 16**i
         table[np.abs(table) > largest] = 0
-        index = b.op("Add", b.op("Mul", first, b.like(x, 16)), second)
-        index = b.op("Add", index, b.like(x, -17 * lowest)) if lowest else index
-        part = b.op("Gather", b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
-        total = part if total is None else b.op("Add", total, part)
+        index = first * 16 + second
+        index = index + -17 * lowest if lowest else index
+        part = b.Gather(b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
+        total = part if total is None else total + part
     return total
 
 
@@ -84,29 +94,41 @@ def _longer(numbers: Array | None, bits: int) -> bool:
     return numbers is not None and bool(np.any((numbers < -most) | (numbers >= most)))
 
 
-def _digits(b: Builder, x: ir.Value, count: int) -> list[ir.Value]:
+def _digits(b: Builder, x: Value, count: int) -> list[Value]:
     """The lowest first; the last one has the sign."""
     found, array, sixteen = [], constant(x), b.like(x, 16)
     for _ in range(count - 1):
-        rest = b.ext("FloorDiv", x, sixteen) if array is None else b.const(array // 16)
-        found.append(b.op("Sub", x, b.op("Mul", rest, sixteen)) if array is None else b.const(array % 16))
+        rest = b.FloorDiv(x, sixteen) if array is None else b.const(array // 16)
+        found.append(x - rest * sixteen if array is None else b.const(array % 16))
         x, array = rest, None if array is None else array // 16
     return [*found, x]
 
 
-@decomposes("BitwiseNot")
-def bitwise_not(node: ir.Node, b: Builder) -> ir.Value | None:
+def bitwise_not(node: ir.Node, b: Builder) -> Value | None:
     """-1 - x, or the largest number less x."""
     x = x_of(node)
     if x.dtype is None or x.dtype.bitwidth < 8:
         return None
-    return b.op("Sub", b.like(x, -1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)), x)
+    return (-1 if x.dtype.is_signed() else int(np.iinfo(x.dtype.numpy()).max)) - x
 
 
-@decomposes("BitShift")
-def shifted_right(node: ir.Node, b: Builder) -> ir.Value | None:
+def shifted_right(node: ir.Node, b: Builder) -> Value | None:
     """To the right by known amounts: divided by powers of two."""
     x, amount = x_of(node), constant(node.inputs[1])
-    if x.dtype is None or amount is None or attrs_of(node).get("direction") != "RIGHT" or np.any(amount >= x.dtype.bitwidth):
+    if (
+        x.dtype is None
+        or amount is None
+        or attrs_of(node).get("direction") != "RIGHT"
+        or np.any(amount >= x.dtype.bitwidth)
+    ):
         return None
-    return b.op("Div", x, b.const((np.uint64(1) << amount.astype(np.uint64)).astype(x.dtype.numpy()), "powers"))
+    return x / b.const((np.uint64(1) << amount.astype(np.uint64)).astype(x.dtype.numpy()), "powers")
+
+
+TABLE: Table = {
+    ("", "BitwiseAnd"): bitwise,
+    ("", "BitwiseOr"): bitwise,
+    ("", "BitwiseXor"): bitwise,
+    ("", "BitwiseNot"): bitwise_not,
+    ("", "BitShift"): shifted_right,
+}

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml in matrix products: linear models, support vectors, ensembles of trees."""
+"""Operators of ai.onnx.ml in matrix products: linear models, support vectors, tree ensembles."""
 
 from __future__ import annotations
 
@@ -8,35 +8,41 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import rank_of
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 DOMAIN = "ai.onnx.ml"
 LARGEST = 1 << 24  # elements of the paths of all trees
 _FLOAT = ir.DataType.FLOAT
 _AFTER = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
-_MODES = {"BRANCH_LEQ": "LessOrEqual", "BRANCH_LT": "Less", "BRANCH_GTE": "GreaterOrEqual", "BRANCH_GT": "Greater", "BRANCH_EQ": "Equal"}
+_MODES = {
+    "BRANCH_LEQ": "LessOrEqual",
+    "BRANCH_LT": "Less",
+    "BRANCH_GTE": "GreaterOrEqual",
+    "BRANCH_GT": "Greater",
+    "BRANCH_EQ": "Equal",
+}
 
 
-def _rows(node: ir.Node, b: Builder) -> ir.Value | None:
+def _rows(node: ir.Node, b: Builder) -> Value | None:
     """The input as floats, one row for each sample."""
     x = x_of(node)
     if rank_of(x) != 2 or x.dtype not in (_FLOAT, ir.DataType.INT32, ir.DataType.INT64):
         return None
-    return x if x.dtype == _FLOAT else b.op("Cast", x, to=int(_FLOAT))
+    return x if x.dtype == _FLOAT else b.Cast(x, to=int(_FLOAT))
 
 
 def _numbers(attrs: dict[str, Any], name: str) -> np.ndarray:
     return np.array(attrs.get(name) or [], np.float32)
 
 
-def _after(b: Builder, scores: ir.Value, attrs: dict[str, Any]) -> ir.Value:
+def _after(b: Builder, scores: Value, attrs: dict[str, Any]) -> Value:
     kind = _AFTER[attrs.get("post_transform", "NONE")]
     if kind == "Softmax":
-        return b.op("Softmax", scores, axis=1)
-    return b.op(kind, scores) if kind else scores
+        return b.Softmax(scores, axis=1)
+    return b.operator(kind)(scores) if kind else scores
 
 
 def _labels(attrs: dict[str, Any], *names: str) -> np.ndarray:
@@ -44,63 +50,88 @@ def _labels(attrs: dict[str, Any], *names: str) -> np.ndarray:
     return np.array(strings, object) if strings else np.array(whole or [], np.int64)
 
 
-def _named(b: Builder, index: ir.Value, labels: np.ndarray) -> ir.Value:
+def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
     """The label of each index."""
     if labels.dtype == object:
-        return b.op("Gather", b.const(ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels")), index, axis=0)
-    return index if np.array_equal(labels, np.arange(len(labels))) else b.op("Gather", labels, index, axis=0)
+        return b.Gather(
+            b.const(ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels")),
+            index,
+            axis=0,
+        )
+    return (
+        index if np.array_equal(labels, np.arange(len(labels))) else b.Gather(labels, index, axis=0)
+    )
 
 
-@decomposes("LinearClassifier", domain=DOMAIN)
-def linear_classifier(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     """One row of coefficients for each label; the largest score wins."""
     x, attrs = _rows(node, b), attrs_of(node)
-    labels, bias = _labels(attrs, "classlabels_strings", "classlabels_ints"), _numbers(attrs, "intercepts")
+    labels, bias = (
+        _labels(attrs, "classlabels_strings", "classlabels_ints"),
+        _numbers(attrs, "intercepts"),
+    )
     weights = _numbers(attrs, "coefficients")
-    if x is None or len(labels) < 2 or weights.size % len(labels) or bias.size not in (0, len(labels)) or attrs.get("post_transform", "NONE") not in _AFTER:
+    if (
+        x is None
+        or len(labels) < 2
+        or weights.size % len(labels)
+        or bias.size not in (0, len(labels))
+        or attrs.get("post_transform", "NONE") not in _AFTER
+    ):
         return None
-    scores = b.op("MatMul", x, np.ascontiguousarray(weights.reshape(len(labels), -1).T))
-    scores = b.op("Add", scores, bias) if bias.size else scores
-    return [_named(b, b.op("ArgMax", scores, axis=1, keepdims=0), labels), _after(b, scores, attrs)]
+    scores = x @ np.ascontiguousarray(weights.reshape(len(labels), -1).T)
+    scores = scores + bias if bias.size else scores
+    return [_named(b, b.ArgMax(scores, axis=1, keepdims=0), labels), _after(b, scores, attrs)]
 
 
-@decomposes("Normalizer", domain=DOMAIN)
-def normalizer(node: ir.Node, b: Builder) -> ir.Value | None:
+def normalizer(node: ir.Node, b: Builder) -> Value | None:
     """Each row over its norm; a row whose norm is 0 stays."""
     x, kind = _rows(node, b), attrs_of(node).get("norm", "MAX")
     if x is None:
         return None
-    norm = b.op({"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}[kind], x, [1], keepdims=1)
-    return b.op("Div", x, b.op("Where", b.op("Equal", norm, b.like(norm, 0)), b.like(norm, 1), norm))
+    norm = b.operator({"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}[kind])(
+        x, [1], keepdims=1
+    )
+    return x / b.Where(b.Equal(norm, b.like(norm, 0)), b.like(norm, 1), norm)
 
 
-@decomposes("SVMRegressor", domain=DOMAIN)
-def svm_regressor(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Coefficients times how near the row is to each support vector; without these, coefficients times the row."""
+def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
+    """Coefficients times how near the row is to each support vector; without these, coefficients
+    times the row.
+    """
     x, attrs = _rows(node, b), attrs_of(node)
-    weights, rho, count = _numbers(attrs, "coefficients"), _numbers(attrs, "rho"), int(attrs.get("n_supports", 0))
+    weights, rho, count = (
+        _numbers(attrs, "coefficients"),
+        _numbers(attrs, "rho"),
+        int(attrs.get("n_supports", 0)),
+    )
     if x is None or attrs.get("post_transform", "NONE") != "NONE" or rho.size != 1:
         return None
-    near = _kernel(b, x, _numbers(attrs, "support_vectors").reshape(count, -1), attrs) if count else x
+    near = (
+        _kernel(b, x, _numbers(attrs, "support_vectors").reshape(count, -1), attrs) if count else x
+    )
     if near is None:
         return None
-    y = b.op("Add", b.op("MatMul", near, weights.reshape(-1, 1)), rho)
+    y = near @ weights.reshape(-1, 1) + rho
     if not attrs.get("one_class", 0):
         return y
-    return b.op("Where", b.op("Greater", y, b.like(y, 0)), b.like(y, 1), b.like(y, -1))
+    return b.Where(y > 0, b.like(y, 1), b.like(y, -1))
 
 
-def _kernel(b: Builder, x: ir.Value, vectors: np.ndarray, attrs: dict[str, Any]) -> ir.Value | None:
-    kind, (gamma, constant, degree) = attrs.get("kernel_type", "LINEAR"), (*map(float, attrs.get("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
+def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) -> Value | None:
+    kind, (gamma, constant, degree) = (
+        attrs.get("kernel_type", "LINEAR"),
+        (*map(float, attrs.get("kernel_params") or ()), 0.0, 0.0, 0.0)[:3],
+    )
     if kind == "RBF":
-        apart = b.op("Sub", b.op("Unsqueeze", x, [1]), vectors[None])
-        far = b.op("ReduceSum", b.op("Mul", apart, apart), [2], keepdims=0)
-        return b.op("Exp", b.op("Mul", far, b.like(far, -gamma)))
-    product = b.op("MatMul", x, np.ascontiguousarray(vectors.T))
+        apart = b.Unsqueeze(x, [1]) - vectors[None]
+        far = b.ReduceSum(apart * apart, [2], keepdims=0)
+        return b.Exp(far * -gamma)
+    product = x @ np.ascontiguousarray(vectors.T)
     if kind == "LINEAR":
         return product
-    bent = b.op("Add", b.op("Mul", product, b.like(product, gamma)), b.like(product, constant))
-    return b.op("Tanh", bent) if kind == "SIGMOID" else b.op("Pow", bent, b.like(bent, degree)) if kind == "POLY" else None
+    bent = product * gamma + constant
+    return b.Tanh(bent) if kind == "SIGMOID" else bent**degree if kind == "POLY" else None
 
 
 Path = list[tuple[int, bool]]
@@ -108,10 +139,12 @@ Path = list[tuple[int, bool]]
 
 @dataclass(frozen=True)
 class Forest:
-    """All trees, filled up to one size: per decision a feature, a threshold and whether NaN passes; per leaf its path and its weights.
+    """All trees, filled up to one size: per decision a feature, a threshold and whether NaN passes;
+    per leaf its path and its weights.
 
-    `paths` [trees, decisions, leaves] is 1 where a leaf lies behind a decision that holds, -1 behind one that does not; the number of
-    the former is in `lengths` [trees, 1, leaves]: a leaf is reached when the decisions that hold, times its path, sum up to it.
+    `paths` [trees, decisions, leaves] is 1 where a leaf lies behind a decision that holds, -1
+    behind one that does not; the number of the former is in `lengths` [trees, 1, leaves]: a leaf is
+    reached when the decisions that hold, times its path, sum up to it.
     """
 
     mode: str
@@ -123,67 +156,82 @@ class Forest:
     weights: np.ndarray
 
 
-@decomposes("TreeEnsembleRegressor", domain=DOMAIN)
-def tree_regressor(node: ir.Node, b: Builder) -> ir.Value | None:
+def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
     attrs = attrs_of(node)
     count, kind = int(attrs.get("n_targets", 1)), attrs.get("aggregate_function", "SUM")
     found = _votes(node, b, attrs, "target", count) if kind in ("SUM", "AVERAGE") else None
     base = _numbers(attrs, "base_values")
-    if found is None or base.size not in (0, count) or attrs.get("post_transform", "NONE") != "NONE":
+    if (
+        found is None
+        or base.size not in (0, count)
+        or attrs.get("post_transform", "NONE") != "NONE"
+    ):
         return None
     votes, trees = found
-    votes = b.op("Mul", votes, b.like(votes, 1 / trees)) if kind == "AVERAGE" else votes
-    return b.op("Add", votes, base) if base.size else votes
+    votes = votes * (1 / trees) if kind == "AVERAGE" else votes
+    return votes + base if base.size else votes
 
 
-@decomposes("TreeEnsembleClassifier", domain=DOMAIN)
-def tree_classifier(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """Each class has its votes; of two only the first of the numbers has any, which are those of the second label.
+def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
+    """Each class has its votes; of two only the first of the numbers has any, which are those of
+    the second label.
 
     What two classes with votes of their own mean, runtimes do not agree about.
     """
     attrs = attrs_of(node)
-    labels, base = _labels(attrs, "classlabels_strings", "classlabels_int64s"), _numbers(attrs, "base_values")
+    labels, base = (
+        _labels(attrs, "classlabels_strings", "classlabels_int64s"),
+        _numbers(attrs, "base_values"),
+    )
     alone = len(labels) == 2 and set(attrs.get("class_ids") or ()) == {0}
-    if attrs.get("post_transform", "NONE") not in _AFTER or len(labels) < (2 if alone else 3) or base.size not in ((0, 1) if alone else (0, len(labels))):
+    if (
+        attrs.get("post_transform", "NONE") not in _AFTER
+        or len(labels) < (2 if alone else 3)
+        or base.size not in ((0, 1) if alone else (0, len(labels)))
+    ):
         return None
     found = _votes(node, b, attrs, "class", 1 if alone else len(labels))
     if found is None:
         return None
-    votes = b.op("Add", found[0], base) if base.size else found[0]
+    votes = found[0] + base if base.size else found[0]
     if not alone:
-        return [_named(b, b.op("ArgMax", votes, axis=1, keepdims=0), labels), _after(b, votes, attrs)]
+        return [_named(b, b.ArgMax(votes, axis=1, keepdims=0), labels), _after(b, votes, attrs)]
     return _one_of_two(b, votes, attrs, labels)
 
 
-def _one_of_two(b: Builder, votes: ir.Value, attrs: dict[str, Any], labels: np.ndarray) -> list[ir.Value] | None:
+def _one_of_two(
+    b: Builder, votes: Value, attrs: dict[str, Any], labels: np.ndarray
+) -> list[Value] | None:
     """Weights that are all positive are a probability, of which the other class has the rest."""
     positive = min(attrs["class_weights"]) >= 0
     after = attrs.get("post_transform", "NONE")
     if after == "SOFTMAX":
         return None
-    second = b.op("Cast", b.op("Greater", votes, b.like(votes, 0.5 if positive else 0)), to=int(ir.DataType.INT64))
-    if positive and after == "NONE":
-        scores = b.op("Concat", b.op("Sub", b.like(votes, 1), votes), votes, axis=1)
-    else:
-        scores = _after(b, b.op("Concat", b.op("Neg", votes), votes, axis=1), attrs)
-    return [_named(b, b.op("Reshape", second, [-1]), labels), scores]
+    second = b.Cast(votes > (0.5 if positive else 0), to=int(ir.DataType.INT64))
+    certain = positive and after == "NONE"
+    both = b.Concat(1 - votes if certain else -votes, votes, axis=1)
+    scores = both if certain else _after(b, both, attrs)
+    return [_named(b, b.Reshape(second, [-1]), labels), scores]
 
 
-def _votes(node: ir.Node, b: Builder, attrs: dict[str, Any], kind: str, count: int) -> tuple[ir.Value, int] | None:
-    """What the reached leaves of all trees give for each target, [samples, count], and the number of trees."""
+def _votes(
+    node: ir.Node, b: Builder, attrs: dict[str, Any], kind: str, count: int
+) -> tuple[Value, int] | None:
+    """What the reached leaves of all trees give for each target, [samples, count], and the number
+    of trees.
+    """
     x, forest = _rows(node, b), _forest(attrs, kind, count)
     if x is None or forest is None:
         return None
     trees, decisions = forest.features.shape
-    chosen = b.op("Gather", x, forest.features.reshape(-1), axis=1)
-    holds = b.op(_MODES[forest.mode], chosen, forest.thresholds.reshape(-1))
+    chosen = b.Gather(x, forest.features.reshape(-1), axis=1)
+    holds = b.operator(_MODES[forest.mode])(chosen, forest.thresholds.reshape(-1))
     if forest.missing.any():
-        holds = b.op("Or", holds, b.op("And", b.op("IsNaN", chosen), forest.missing.reshape(-1)))
-    facts = b.op("Cast", holds, to=int(_FLOAT))
-    facts = b.op("Transpose", b.op("Reshape", facts, [-1, trees, decisions]), perm=[1, 0, 2])
-    reached = b.op("Cast", b.op("Equal", b.op("MatMul", facts, forest.paths), forest.lengths), to=int(_FLOAT))
-    return b.op("ReduceSum", b.op("MatMul", reached, forest.weights), [0], keepdims=0), trees
+        holds = holds | b.IsNaN(chosen) & forest.missing.reshape(-1)
+    facts = b.Cast(holds, to=int(_FLOAT))
+    facts = b.Transpose(b.Reshape(facts, [-1, trees, decisions]), perm=[1, 0, 2])
+    reached = b.Cast(b.Equal(facts @ forest.paths, forest.lengths), to=int(_FLOAT))
+    return b.ReduceSum(reached @ forest.weights, [0], keepdims=0), trees
 
 
 def _forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
@@ -192,7 +240,12 @@ def _forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
     columns = [attrs.get(f"nodes_{n}") or [] for n in names]
     missing = attrs.get("nodes_missing_value_tracks_true") or [0] * len(columns[0])
     modes = {m for m in columns[3] if m != "LEAF"} or {"BRANCH_LEQ"}
-    if len(modes) > 1 or not modes <= set(_MODES) or len({len(c) for c in (*columns, missing)}) > 1 or not columns[0]:
+    if (
+        len(modes) > 1
+        or not modes <= set(_MODES)
+        or len({len(c) for c in (*columns, missing)}) > 1
+        or not columns[0]
+    ):
         return None
     trees: dict[int, dict[int, Any]] = {}
     for tree, index, *rest in zip(*columns, missing, strict=True):
@@ -206,30 +259,51 @@ def _forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
         return None
     shape = (len(trees), decisions)
     forest = Forest(
-        modes.pop(), np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.zeros(shape, bool), np.zeros((*shape, leaves), np.float32),
-        np.full((len(trees), 1, leaves), -1, np.float32), np.zeros((len(trees), leaves, count), np.float32),
-    )  # fmt: skip
+        modes.pop(),
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.float32),
+        np.zeros(shape, bool),
+        np.zeros((*shape, leaves), np.float32),
+        np.full((len(trees), 1, leaves), -1, np.float32),
+        np.zeros((len(trees), leaves, count), np.float32),
+    )
     places = {}
-    for t, (tree, nodes, (order, found)) in enumerate(zip(trees, trees.values(), pairs, strict=True)):
+    for t, (tree, nodes, (order, found)) in enumerate(
+        zip(trees, trees.values(), pairs, strict=True)
+    ):
         _write(forest, t, nodes, order, found)
         places.update({(tree, leaf): (t, k) for k, leaf in enumerate(found)})
-    rows = list(zip(*(attrs.get(f"{kind}_{n}") or [] for n in ("treeids", "nodeids", "ids", "weights")), strict=True))
+    rows = list(
+        zip(
+            *(attrs.get(f"{kind}_{n}") or [] for n in ("treeids", "nodeids", "ids", "weights")),
+            strict=True,
+        )
+    )
     return forest if _weighted(forest, places, rows) else None
 
 
-def _write(forest: Forest, t: int, nodes: dict[int, Any], order: dict[int, int], found: dict[int, Path]) -> None:
+def _write(
+    forest: Forest, t: int, nodes: dict[int, Any], order: dict[int, int], found: dict[int, Path]
+) -> None:
     for i, index in enumerate(order):
-        forest.features[t, i], forest.thresholds[t, i], forest.missing[t, i] = nodes[index][0], nodes[index][2], nodes[index][5]
+        forest.features[t, i], forest.thresholds[t, i], forest.missing[t, i] = (
+            nodes[index][0],
+            nodes[index][2],
+            nodes[index][5],
+        )
     for k, path in enumerate(found.values()):
         forest.lengths[t, 0, k] = sum(holds for _, holds in path)
         for index, holds in path:
             forest.paths[t, order[index], k] = 1 if holds else -1
 
 
-def _weighted(forest: Forest, places: dict[tuple[int, int], tuple[int, int]], rows: list[Any]) -> bool:
+def _weighted(
+    forest: Forest, places: dict[tuple[int, int], tuple[int, int]], rows: list[Any]
+) -> bool:
     """Enters the weights; False where they belong to no leaf, or where a target may get none.
 
-    A target that no reached leaf has a weight for has no score, which is not the same as 0: some tree has one for it in every leaf.
+    A target that no reached leaf has a weight for has no score, which is not the same as 0: some
+    tree has one for it in every leaf.
     """
     given = np.zeros(forest.weights.shape, bool)
     for tree, leaf, target, weight in rows:
@@ -242,7 +316,9 @@ def _weighted(forest: Forest, places: dict[tuple[int, int], tuple[int, int]], ro
 
 
 def _paths(nodes: dict[int, Any]) -> tuple[dict[int, int], dict[int, Path]] | None:
-    """The decisions of one tree, numbered, and the decisions on the way to each leaf with their outcomes; None for what is no tree."""
+    """The decisions of one tree, numbered, and the decisions on the way to each leaf with their
+    outcomes; None for what is no tree.
+    """
     order: dict[int, int] = {}
     found: dict[int, Path] = {}
     waiting: list[tuple[int, Path]] = [(next(iter(nodes)), [])]
@@ -254,5 +330,17 @@ def _paths(nodes: dict[int, Any]) -> tuple[dict[int, int], dict[int, Path]] | No
             found[index] = path
             continue
         order[index] = len(order)
-        waiting += [(nodes[index][4], [*path, (index, False)]), (nodes[index][3], [*path, (index, True)])]
+        waiting += [
+            (nodes[index][4], [*path, (index, False)]),
+            (nodes[index][3], [*path, (index, True)]),
+        ]
     return order, found
+
+
+TABLE: Table = {
+    (DOMAIN, "LinearClassifier"): linear_classifier,
+    (DOMAIN, "Normalizer"): normalizer,
+    (DOMAIN, "SVMRegressor"): svm_regressor,
+    (DOMAIN, "TreeEnsembleRegressor"): tree_regressor,
+    (DOMAIN, "TreeEnsembleClassifier"): tree_classifier,
+}

@@ -5,33 +5,42 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 
-def computed_axis(node: ir.Node, b: Builder) -> ir.Value | None:
+def computed_axis(node: ir.Node, b: Builder) -> Value | None:
     """CumSum along an axis that is data: along every axis, and the one that is meant is chosen."""
     shape, source = shape_of(x_of(node)), node.inputs[1]
     if shape is None or source is None or constant(source) is not None or not 0 < len(shape) <= 6:
         return None
-    axis = b.op("Reshape", source, [1] * len(shape))
-    result: ir.Value | None = None
+    axis = b.Reshape(source, [1] * len(shape))
+    result: Value | None = None
     for i in range(len(shape)):
-        one = b.op("CumSum", x_of(node), b.const(np.array(i)), **attrs_of(node))
-        chosen = b.op("Or", b.op("Equal", axis, b.like(axis, i)), b.op("Equal", axis, b.like(axis, i - len(shape))))
-        result = one if result is None else b.op("Where", chosen, one, result)
+        one = b.CumSum(x_of(node), b.const(np.array(i)), **attrs_of(node))
+        chosen = b.Equal(axis, b.like(axis, i)) | b.Equal(axis, b.like(axis, i - len(shape)))
+        result = one if result is None else b.Where(chosen, one, result)
     return result
 
 
-@decomposes("Slice")
-def computed_start(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Computed bounds with results of known size are look-ups: the rows start, start + step ..., the start counted from behind where it is negative."""
+def computed_start(node: ir.Node, b: Builder) -> Value | None:
+    """Computed bounds with results of known size are look-ups: the rows start, start + step ...,
+    the start counted from behind where it is negative.
+    """
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
-    starts, axes, steps = node.inputs[1], *(node.inputs[i] if i < len(node.inputs) else None for i in (3, 4))
-    if shape is None or out is None or starts is None or (constant(starts) is not None and constant(node.inputs[2]) is not None):
+    starts, axes, steps = (
+        node.inputs[1],
+        *(node.inputs[i] if i < len(node.inputs) else None for i in (3, 4)),
+    )
+    if (
+        shape is None
+        or out is None
+        or starts is None
+        or (constant(starts) is not None and constant(node.inputs[2]) is not None)
+    ):
         return None
     chosen = list(range(len(shape))) if axes is None else known(axes)
     strides = np.ones(len(shape), np.int64) if steps is None else known(steps)
@@ -41,9 +50,18 @@ def computed_start(node: ir.Node, b: Builder) -> ir.Value | None:
         place = int(axis) % len(shape)
         if out[place] == shape[place]:
             continue
-        start = b.op("Gather", starts, np.array([i]))
-        behind = b.op("Add", start, b.like(start, shape[place]))
-        first = b.op("Max", b.op("Where", b.op("Less", start, b.like(start, 0)), behind, start), b.like(start, 0))
-        rows = b.const((arange(out[place]) * int(step)).astype(start.dtype.numpy() if start.dtype else np.int64))
-        x = b.op("Gather", x, b.op("Add", first, rows), axis=place)
+        start = b.Gather(starts, np.array([i]))
+        behind = start + shape[place]
+        first = b.Max(b.Where(start < 0, behind, start), b.like(start, 0))
+        rows = b.const(
+            (arange(out[place]) * int(step)).astype(
+                start.dtype.numpy() if start.dtype else np.int64
+            )
+        )
+        x = b.Gather(x, first + rows, axis=place)
     return x
+
+
+TABLE: Table = {
+    ("", "Slice"): computed_start,
+}

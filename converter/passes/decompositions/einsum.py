@@ -1,4 +1,7 @@
-"""Einsum as Transpose, Reshape, MatMul and ReduceSum. Of the sizes that are not known, no more are needed than Reshape finds out by itself."""
+"""Einsum as Transpose, Reshape, MatMul and ReduceSum.
+
+Of the sizes that are not known, no more are needed than Reshape finds out by itself.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
-from converter.mapping.node import MappingError
-from converter.passes.decompose import decomposes
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.value import with_operators
+from converter.passes.decompositions.table import Table
 
-Labelled = tuple[ir.Value, str]
+Labelled = tuple[Value, str]
 Size = int | str  # the name where the number is not known
 
 
-@decomposes("Einsum")
-def einsum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Operands are joined from the left. A label twice in one operand takes the diagonal; an ellipsis is as long as its operand has axes left."""
+def einsum(node: ir.Node, b: Builder) -> Value | None:
+    """Operands are joined from the left.
+
+    A label twice in one operand takes the diagonal; an ellipsis is as long as its operand has axes
+    left.
+    """
     parsed = _parse(node)
     if parsed is None:
         return None
@@ -33,13 +40,17 @@ def einsum(node: ir.Node, b: Builder) -> ir.Value | None:
 def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, Size]] | None:
     equation = str(attrs_of(node)["equation"]).replace(" ", "")
     left, arrow, output = equation.partition("->")
-    values = [v for v in node.inputs if v is not None]
+    values = [with_operators(v) for v in node.inputs if v is not None]
     shapes = [_sizes(v) for v in values]
     terms = left.split(",")
     if len(terms) != len(values) or any(s is None for s in shapes):
         return None
     spare = [c for c in map(chr, range(0x3B1, 0x3C9)) if c not in equation]
-    ranks = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True) if s is not None and "..." in t]
+    ranks = [
+        len(s) - len(t.replace("...", ""))
+        for t, s in zip(terms, shapes, strict=True)
+        if s is not None and "..." in t
+    ]
     if min(ranks, default=0) < 0 or max(ranks, default=0) > len(spare):
         return None
     dots = "".join(spare[: max(ranks, default=0)])
@@ -50,13 +61,24 @@ def _parse(node: ir.Node) -> tuple[list[Labelled], str, dict[str, Size]] | None:
         output = dots + "".join(sorted(c for c in set(labels) - set(dots) if labels.count(c) == 1))
     sizes: dict[str, Size] = {}
     for term, shape in zip(terms, shapes, strict=True):
-        if shape is None or len(term) != len(shape) or any(not _agree(sizes, c, n, c in dots) for c, n in zip(term, shape, strict=True)):
+        if (
+            shape is None
+            or len(term) != len(shape)
+            or any(not _agree(sizes, c, n, c in dots) for c, n in zip(term, shape, strict=True))
+        ):
             return None
     return list(zip(values, terms, strict=True)), output.replace("...", dots), sizes
 
 
-def _sizes(value: ir.Value) -> list[Size] | None:
-    return None if value.shape is None else [d if isinstance(d, int) else d.value or f"{i} of {value.name}" for i, d in enumerate(value.shape)]
+def _sizes(value: Value) -> list[Size] | None:
+    return (
+        None
+        if value.shape is None
+        else [
+            d if isinstance(d, int) else d.value or f"{i} of {value.name}"
+            for i, d in enumerate(value.shape)
+        ]
+    )
 
 
 def _agree(sizes: dict[str, Size], label: str, n: Size, broadcasts: bool) -> bool:
@@ -77,8 +99,10 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
             n, rank = (_sizes(value) or ())[first], len(labels)
             if isinstance(n, str):
                 raise MappingError("the diagonal of axes of unknown length")
-            eye = np.eye(n, dtype=bool).reshape([n if i in (first, second) else 1 for i in range(rank)])
-            value = b.op("ReduceSum", b.op("Where", eye, value, b.like(value, 0)), [second], keepdims=0)
+            eye = np.eye(n, dtype=bool).reshape(
+                [n if i in (first, second) else 1 for i in range(rank)]
+            )
+            value = b.ReduceSum(b.Where(eye, value, b.like(value, 0)), [second], keepdims=0)
             labels = labels[:second] + labels[second + 1 :]
     return value, labels
 
@@ -86,42 +110,73 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
 def _thin(b: Builder, operand: Labelled, sizes: dict[str, Size]) -> Labelled:
     """Axes of an ellipsis that are 1 here and longer elsewhere are left out: they broadcast."""
     value, labels = operand
-    axes = [i for i, (c, n) in enumerate(zip(labels, _sizes(value) or (), strict=True)) if n == 1 != sizes[c]]
+    axes = [
+        i
+        for i, (c, n) in enumerate(zip(labels, _sizes(value) or (), strict=True))
+        if n == 1 != sizes[c]
+    ]
     kept = "".join(c for i, c in enumerate(labels) if i not in axes)
-    return (b.op("Squeeze", value, axes) if axes else value), kept
+    return (b.Squeeze(value, axes) if axes else value), kept
 
 
 def _reduced(b: Builder, operand: Labelled, kept: set[str]) -> Labelled:
     value, labels = operand
     axes = [i for i, c in enumerate(labels) if c not in kept]
-    return (b.op("ReduceSum", value, axes, keepdims=0) if axes else value), "".join(c for c in labels if c in kept)
+    return (b.ReduceSum(value, axes, keepdims=0) if axes else value), "".join(
+        c for c in labels if c in kept
+    )
 
 
-def _ordered(b: Builder, operand: Labelled, labels: str) -> ir.Value:
+def _ordered(b: Builder, operand: Labelled, labels: str) -> Value:
     value, own = operand
-    return value if own == labels else b.op("Transpose", value, perm=[own.index(c) for c in labels])
+    return value if own == labels else b.Transpose(value, perm=[own.index(c) for c in labels])
 
 
-def _join(b: Builder, first: Labelled, second: Labelled, needed: set[str], sizes: dict[str, Size]) -> Labelled:
-    """Batch labels, free labels of either, and the labels summed over, as one batched product of matrices."""
+def _join(
+    b: Builder, first: Labelled, second: Labelled, needed: set[str], sizes: dict[str, Size]
+) -> Labelled:
+    """Batch labels, free labels of either, and the labels summed over, as one batched product of
+    matrices.
+    """
     first = _reduced(b, first, needed | set(second[1]))
     second = _reduced(b, second, needed | set(first[1]))
     common = [c for c in first[1] if c in second[1]]
-    batch, inner = "".join(c for c in common if c in needed), "".join(c for c in common if c not in needed)
-    rows, columns = "".join(c for c in first[1] if c not in common), "".join(c for c in second[1] if c not in common)
-    left, right, labels = _ordered(b, first, batch + rows + inner), _ordered(b, second, batch + inner + columns), batch + rows + columns
-    if len(rows) == len(inner) == len(columns) == 1 and any(isinstance(sizes[c], str) for c in batch + rows + inner + columns):
-        return b.op("MatMul", left, right), labels  # matrices as they are
+    batch, inner = (
+        "".join(c for c in common if c in needed),
+        "".join(c for c in common if c not in needed),
+    )
+    rows, columns = (
+        "".join(c for c in first[1] if c not in common),
+        "".join(c for c in second[1] if c not in common),
+    )
+    left, right, labels = (
+        _ordered(b, first, batch + rows + inner),
+        _ordered(b, second, batch + inner + columns),
+        batch + rows + columns,
+    )
+    if len(rows) == len(inner) == len(columns) == 1 and any(
+        isinstance(sizes[c], str) for c in batch + rows + inner + columns
+    ):
+        return left @ right, labels  # matrices as they are
 
     def extent(labels: str) -> int:
-        return -1 if any(isinstance(sizes[c], str) for c in labels) else math.prod(int(sizes[c]) for c in labels)
+        return (
+            -1
+            if any(isinstance(sizes[c], str) for c in labels)
+            else math.prod(int(sizes[c]) for c in labels)
+        )
 
     left = _in_shape(b, left, [extent(batch), extent(rows), extent(inner)])
     right = _in_shape(b, right, [extent(batch), extent(inner), extent(columns)])
-    return _in_shape(b, b.op("MatMul", left, right), [extent(c) for c in labels]), labels
+    return _in_shape(b, left @ right, [extent(c) for c in labels]), labels
 
 
-def _in_shape(b: Builder, value: ir.Value, shape: list[int]) -> ir.Value:
+def _in_shape(b: Builder, value: Value, shape: list[int]) -> Value:
     if shape.count(-1) > 1:
         raise MappingError("several axes of unknown length")
-    return b.op("Reshape", value, shape)
+    return b.Reshape(value, shape)
+
+
+TABLE: Table = {
+    ("", "Einsum"): einsum,
+}

@@ -1,31 +1,37 @@
 """Look-ups by many coordinates as one Gather from the flat tensor, where the shapes are known.
 
-before:  GatherND(x[2,3,4], index[5,2])     after:  Gather(Reshape(x, [6,4]), index[:,0] * 3 + index[:,1])
+before:  GatherND(x[2,3,4], index[5,2])     after:  Gather(Reshape(x, [6,4]), index[:,0] * 3 +
+index[:,1])
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, known, shape_of
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
+from converter.graph.value import with_operators
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 
-def _counted(index: ir.Value, extents: list[int], b: Builder) -> ir.Value:
-    """Indices that count from the front: the negative ones count from the end of their axis, `extents` against the last axis of `index`."""
+def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
+    """Indices that count from the front: the negative ones count from the end of their axis,
+    `extents` against the last axis of `index`.
+    """
     values = known(index)
     if values is not None:
         return b.const(np.where(values < 0, values + np.array(extents), values).astype(np.int64))
-    index = index if index.dtype == ir.DataType.INT64 else b.op("Cast", index, to=ir.DataType.INT64)
-    return b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(extents)), index)
+    place = with_operators(index)
+    if place.dtype != ir.DataType.INT64:
+        place = b.Cast(place, to=ir.DataType.INT64)
+    return b.Where(place < 0, place + np.array(extents), place)
 
 
 def strides_of(extents: Sequence[int]) -> list[int]:
@@ -34,13 +40,18 @@ def strides_of(extents: Sequence[int]) -> list[int]:
 
 
 def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
-    """The flat index of each place by its own coordinates, but for that along `axis`, which has one entry."""
-    own = [arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(places))]) * strides[i] for i, n in enumerate(places)]
+    """The flat index of each place by its own coordinates, but for that along `axis`, which has one
+    entry.
+    """
+    own = [
+        arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(places))])
+        * strides[i]
+        for i, n in enumerate(places)
+    ]
     return sum(own[1:], own[0])
 
 
-@decomposes("GatherND")
-def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
+def gather_nd(node: ir.Node, b: Builder) -> Value | None:
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
     places = None if index is None else shape_of(index)
     if shape is None or index is None or out is None or not places:
@@ -50,37 +61,50 @@ def gather_nd(node: ir.Node, b: Builder) -> ir.Value | None:
     if not depth or not row or not all(looked_up):
         return None
     flat = _counted(index, list(looked_up[batch:]), b)
-    steps = zip(b.ops("Split", flat, outputs=depth, axis=-1, num_outputs=depth), strides_of(looked_up)[batch:], strict=True)
-    flat = reduce(partial(b.op, "Add"), [b.op("Squeeze", b.op("Mul", one, np.array(step)) if step > 1 else one, [-1]) for one, step in steps])
+    steps = zip(
+        b.Split(flat, outputs=depth, axis=-1, num_outputs=depth),
+        strides_of(looked_up)[batch:],
+        strict=True,
+    )
+    flat = reduce(
+        b.Add,
+        [b.Squeeze(one * np.array(step) if step > 1 else one, [-1]) for one, step in steps],
+    )
     if batch:
-        first = arange(math.prod(looked_up[:batch])).reshape(*looked_up[:batch], *[1] * (len(places) - 1 - batch))
-        flat = b.op("Add", flat, first * math.prod(looked_up[batch:]))
-    rows = b.op("Reshape", x_of(node), [math.prod(looked_up), row])
-    return b.op("Reshape", b.op("Gather", rows, b.op("Reshape", flat, [-1])), list(out))
+        first = arange(math.prod(looked_up[:batch])).reshape(
+            *looked_up[:batch], *[1] * (len(places) - 1 - batch)
+        )
+        flat = flat + first * math.prod(looked_up[batch:])
+    rows = b.Reshape(x_of(node), [math.prod(looked_up), row])
+    return b.Reshape(b.Gather(rows, b.Reshape(flat, [-1])), list(out))
 
 
-@decomposes("ReverseSequence")
-def reverse_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Rows of (time, batch): at a time before the end of its sequence the one as far from the end is looked up."""
+def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
+    """Rows of (time, batch): at a time before the end of its sequence the one as far from the end
+    is looked up.
+    """
     shape, lengths, a = shape_of(x_of(node)), node.inputs[1], attrs_of(node)
     if shape is None or lengths is None or lengths.dtype is None or 0 in shape:
         return None
     batch_first = int(a.get("batch_axis", 1)) == 0
     times, count = (shape[1], shape[0]) if batch_first else shape[:2]
     dtype = lengths.dtype.numpy()
-    time, batch = (arange(n).astype(dtype).reshape(s) for n, s in ((times, (1, -1)), (count, (-1, 1))))
+    time, batch = (
+        arange(n).astype(dtype).reshape(s) for n, s in ((times, (1, -1)), (count, (-1, 1)))
+    )
     if not batch_first:
         time, batch = time.T, batch.T
-    end = b.op("Reshape", lengths, list(batch.shape))
-    mirrored = b.op("Sub", b.op("Sub", end, np.ones(1, dtype)), time)
-    source = b.op("Where", b.op("Greater", end, time), mirrored, time)
-    flat = b.op("Add", source, batch * times) if batch_first else b.op("Add", b.op("Mul", source, np.array(count, dtype)), batch)
-    rows = b.op("Gather", b.op("Reshape", x_of(node), [times * count, math.prod(shape[2:])]), b.op("Reshape", flat, [-1]))
-    return b.op("Reshape", rows, list(shape))
+    end = b.Reshape(lengths, list(batch.shape))
+    mirrored = end - np.ones(1, dtype) - time
+    source = b.Where(end > time, mirrored, time)
+    flat = source + batch * times if batch_first else source * np.array(count, dtype) + batch
+    rows = b.Gather(
+        b.Reshape(x_of(node), [times * count, math.prod(shape[2:])]), b.Reshape(flat, [-1])
+    )
+    return b.Reshape(rows, list(shape))
 
 
-@decomposes("GatherElements")
-def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
+def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     """The flat index of an element: its own coordinates, but for the axis that is looked up."""
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
     if not shape or index is None or out is None or not all(shape):
@@ -88,7 +112,14 @@ def gather_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     axis = int(attrs_of(node).get("axis", 0)) % len(shape)
     strides = strides_of(shape)
     flat = _counted(index, [shape[axis]], b)
-    flat = flat if strides[axis] == 1 else b.op("Mul", flat, np.array(strides[axis]))
+    flat = flat if strides[axis] == 1 else flat * np.array(strides[axis])
     own = own_places(out, strides, axis)
-    flat = b.op("Add", flat, own) if np.any(own) else flat
-    return b.op("Reshape", b.op("Gather", b.op("Reshape", x_of(node), [-1]), b.op("Reshape", flat, [-1])), list(out))
+    flat = flat + own if np.any(own) else flat
+    return b.Reshape(b.Gather(b.Reshape(x_of(node), [-1]), b.Reshape(flat, [-1])), list(out))
+
+
+TABLE: Table = {
+    ("", "GatherND"): gather_nd,
+    ("", "ReverseSequence"): reverse_sequence,
+    ("", "GatherElements"): gather_elements,
+}

@@ -5,56 +5,72 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder
+from converter.graph.build import Builder, Value
 from converter.graph.infer import rank_of, shape_of
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 MOST_ROWS = 4  # of a matrix whose determinant is written out: 24 products
 
 
-@decomposes("MatMul")
-def matmul(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Vectors become matrices; tensor times matrix runs over all rows at once; tensors of batches have equal rank."""
+def matmul(node: ir.Node, b: Builder) -> Value | None:
+    """Vectors become matrices; tensor times matrix runs over all rows at once; tensors of batches
+    have equal rank.
+    """
     x, w, ranks = x_of(node), x_of(node, 1), (rank_of(x_of(node)), rank_of(x_of(node, 1)))
     out = shape_of(node.outputs[0])
     if None in ranks or out is None or ranks == (2, 2):
         return None
     if 1 in ranks:
-        left = b.op("Unsqueeze", x, [0]) if ranks[0] == 1 else x
-        right = b.op("Unsqueeze", w, [1]) if ranks[1] == 1 else w
-        return b.op("Reshape", b.op("MatMul", left, right), list(out))
+        left = b.Unsqueeze(x, [0]) if ranks[0] == 1 else x
+        right = b.Unsqueeze(w, [1]) if ranks[1] == 1 else w
+        return b.Reshape(left @ right, list(out))
     if ranks[1] == 2:
         rows = shape_of(x)
-        return None if rows is None else b.op("Reshape", b.op("MatMul", b.op("Reshape", x, [int(np.prod(rows[:-1])), rows[-1]]), w), list(out))
+        return (
+            None
+            if rows is None
+            else b.Reshape(b.Reshape(x, [int(np.prod(rows[:-1])), rows[-1]]) @ w, list(out))
+        )
     return _batches(b, x, w, out)
 
 
-def _batches(b: Builder, x: ir.Value, w: ir.Value, out: tuple[int, ...]) -> ir.Value | None:
+def _batches(b: Builder, x: Value, w: Value, out: tuple[int, ...]) -> Value | None:
     """Batch axes that differ are written out: onnx broadcasts them, others do not."""
     shapes = shape_of(x), shape_of(w)
     if shapes[0] is None or shapes[1] is None or shapes[0][:-2] == shapes[1][:-2]:
         return None
-    operands = [b.op("Expand", v, [*out[:-2], *s[-2:]]) if s[:-2] != out[:-2] else v for v, s in ((x, shapes[0]), (w, shapes[1]))]
-    return b.op("MatMul", *operands)
+    operands = [
+        b.Expand(v, [*out[:-2], *s[-2:]]) if s[:-2] != out[:-2] else v
+        for v, s in ((x, shapes[0]), (w, shapes[1]))
+    ]
+    return b.MatMul(*operands)
 
 
-@decomposes("Det")
-def determinant(node: ir.Node, b: Builder) -> ir.Value | None:
+def determinant(node: ir.Node, b: Builder) -> Value | None:
     """Small matrices by expansion along the first row."""
     x, shape = x_of(node), shape_of(x_of(node))
     if shape is None or not 1 <= shape[-1] <= MOST_ROWS:
         return None
-    rows = [b.op("Squeeze", b.op("Slice", x, [i], [i + 1], [-2]), [-2]) for i in range(shape[-1])]
-    cells = [[b.op("Squeeze", b.op("Slice", row, [j], [j + 1], [-1]), [-1]) for j in range(shape[-1])] for row in rows]
+    rows = [b.Squeeze(b.Slice(x, [i], [i + 1], [-2]), [-2]) for i in range(shape[-1])]
+    cells = [
+        [b.Squeeze(b.Slice(row, [j], [j + 1], [-1]), [-1]) for j in range(shape[-1])]
+        for row in rows
+    ]
     return _expanded(b, cells)
 
 
-def _expanded(b: Builder, cells: list[list[ir.Value]]) -> ir.Value:
+def _expanded(b: Builder, cells: list[list[Value]]) -> Value:
     total = None
     for j, cell in enumerate(cells[0]):
         rest = [[*row[:j], *row[j + 1 :]] for row in cells[1:]]
-        part = b.op("Mul", cell, _expanded(b, rest)) if rest else cell
-        total = part if total is None else b.op("Sub" if j % 2 else "Add", total, part)
+        part = cell * _expanded(b, rest) if rest else cell
+        total = part if total is None else b.operator("Sub" if j % 2 else "Add")(total, part)
     assert total is not None
     return total
+
+
+TABLE: Table = {
+    ("", "MatMul"): matmul,
+    ("", "Det"): determinant,
+}

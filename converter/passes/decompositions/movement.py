@@ -7,62 +7,63 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 
-@decomposes("Split")
-def split(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     """One Slice for each part."""
     x, axis = x_of(node), int(attrs_of(node).get("axis", 0))
     sizes = [o.shape[axis] if o.shape is not None else None for o in node.outputs]
     if not all(isinstance(s, int) for s in sizes):
         return None
     ends = np.cumsum([int(s) for s in sizes if isinstance(s, int)])
-    return [b.op("Slice", x, [int(e - s)], [int(e)], [axis]) for s, e in zip(sizes, ends, strict=True) if isinstance(s, int)]
+    return [
+        b.Slice(x, [int(e - s)], [int(e)], [axis])
+        for s, e in zip(sizes, ends, strict=True)
+        if isinstance(s, int)
+    ]
 
 
-@decomposes("DepthToSpace")
-def depth_to_space(node: ir.Node, b: Builder) -> ir.Value | None:
+def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
     shape, attrs = shape_of(x_of(node)), attrs_of(node)
     if shape is None:
         return None
     (n, c, h, w), s = shape, int(attrs["blocksize"])
     first = attrs.get("mode", "DCR") == "DCR"
-    split = b.op("Reshape", x_of(node), [n, s, s, c // s**2, h, w] if first else [n, c // s**2, s, s, h, w])
-    turned = b.op("Transpose", split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
-    return b.op("Reshape", turned, [n, c // s**2, h * s, w * s])
+    split = b.Reshape(
+        x_of(node), [n, s, s, c // s**2, h, w] if first else [n, c // s**2, s, s, h, w]
+    )
+    turned = b.Transpose(split, perm=[0, 3, 4, 1, 5, 2] if first else [0, 1, 4, 2, 5, 3])
+    return b.Reshape(turned, [n, c // s**2, h * s, w * s])
 
 
-@decomposes("SpaceToDepth")
-def space_to_depth(node: ir.Node, b: Builder) -> ir.Value | None:
+def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
     shape, s = shape_of(x_of(node)), int(attrs_of(node)["blocksize"])
     if shape is None:
         return None
     n, c, h, w = shape
-    split = b.op("Reshape", x_of(node), [n, c, h // s, s, w // s, s])
-    return b.op("Reshape", b.op("Transpose", split, perm=[0, 3, 5, 1, 2, 4]), [n, c * s * s, h // s, w // s])
+    split = b.Reshape(x_of(node), [n, c, h // s, s, w // s, s])
+    return b.Reshape(b.Transpose(split, perm=[0, 3, 5, 1, 2, 4]), [n, c * s * s, h // s, w // s])
 
 
-@decomposes("Expand")
-def expand(node: ir.Node, b: Builder) -> ir.Value | None:
+def expand(node: ir.Node, b: Builder) -> Value | None:
     """Leading axes of one, then Tile."""
     before, after = shape_of(x_of(node)), shape_of(node.outputs[0])
     if before is None or after is None:
         return None
     ones = (1,) * (len(after) - len(before)) + before
-    x = x_of(node) if ones == before else b.op("Reshape", x_of(node), list(ones))
+    x = x_of(node) if ones == before else b.Reshape(x_of(node), list(ones))
     repeats = [a // o if o else 1 for o, a in zip(ones, after, strict=True)]
     if any(a % o for o, a in zip(ones, after, strict=True) if o):
         return None
-    return b.op("Tile", x, repeats) if any(r != 1 for r in repeats) else b.op("Identity", x)
+    return b.Tile(x, repeats) if any(r != 1 for r in repeats) else b.Identity(x)
 
 
-@decomposes("Tile")
-def tile(node: ir.Node, b: Builder) -> ir.Value | None:
+def tile(node: ir.Node, b: Builder) -> Value | None:
     """The tensor beside itself, axis after axis."""
     repeats = known(node.inputs[1])
     if repeats is None or repeats.max(initial=0) > 64 or repeats.min(initial=1) < 1:
@@ -70,82 +71,127 @@ def tile(node: ir.Node, b: Builder) -> ir.Value | None:
     x = x_of(node)
     for axis, count in enumerate(repeats.tolist()):
         if count > 1:
-            x = b.op("Concat", *[x] * count, axis=axis)
-    return x if x is not node.inputs[0] else b.op("Identity", x)
+            x = b.Concat(*[x] * count, axis=axis)
+    return x if x is not node.inputs[0] else b.Identity(x)
 
 
-@decomposes("Trilu")
-def trilu(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A mask chooses between the data and zeros; it is a constant, or compares each place with an offset of run time."""
-    shape, upper = shape_of(x_of(node)), bool(attrs_of(node).get("upper", 1))
+def trilu(node: ir.Node, b: Builder) -> Value | None:
+    """Where column - row reaches k (upper), or does not pass it (lower), the data, else zeros."""
+    x, upper = x_of(node), bool(attrs_of(node).get("upper", 1))
     given = node.inputs[1] if len(node.inputs) > 1 else None
-    offset = constant(given) if given is not None else np.array(0)
-    if shape is None:
-        return None
-    places = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]
-    if offset is not None:
-        k = int(offset.reshape(()))
-        mask = b.const(places >= k if upper else places <= k, "mask")
+    shape, offset = shape_of(x), constant(given) if given is not None else np.array(0)
+    if shape is not None and offset is not None:
+        places = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]
+        mask = b.const(places >= offset if upper else places <= offset, "mask")
     else:
-        mask = b.op("GreaterOrEqual" if upper else "LessOrEqual", places, b.op("Reshape", given, [1, 1]))
-    return b.op("Where", mask, x_of(node), b.like(x_of(node), 0))
+        rows, columns = (_count(b, x, axis) for axis in (-2, -1))
+        limit = b.Reshape(given, [1, 1]) if offset is None else offset.reshape(1, 1)
+        compare = b.operator("GreaterOrEqual" if upper else "LessOrEqual")
+        mask = compare(columns - b.Unsqueeze(rows, [1]), limit)
+    return b.Where(mask, x, b.like(x, 0))
 
 
-@decomposes("EyeLike")
-def eye_like(node: ir.Node, b: Builder) -> ir.Value | None:
+def _count(b: Builder, x: Value, axis: int) -> Value:
+    """The places along an axis, whose length may be known at run time only."""
+    shape = shape_of(x)
+    if shape is not None:
+        return b.const(arange(shape[axis]))
+    size = b.Gather(b.Shape(x), np.int64(axis), axis=0)
+    return b.Range(np.int64(0), size, np.int64(1))
+
+
+def eye_like(node: ir.Node, b: Builder) -> Value | None:
     shape, dtype = shape_of(x_of(node)), node.outputs[0].dtype
     if shape is None or dtype is None:
         return None
-    return b.op("Identity", b.const(np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy())))
+    return b.Identity(
+        b.const(np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy()))
+    )
 
 
-@decomposes("Pad")
-def pad(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Constant padding: blocks of the value before and behind, a Slice where the amount is negative. Other modes: look-ups along each axis."""
-    return _blocks(node, b) if attrs_of(node).get("mode", "constant") == "constant" else _looked_up(node, b)
+def pad(node: ir.Node, b: Builder) -> Value | None:
+    """Constant padding: blocks of the value before and behind, a Slice where the amount is
+    negative. Other modes: look-ups along each axis.
+    """
+    return (
+        _blocks(node, b)
+        if attrs_of(node).get("mode", "constant") == "constant"
+        else _looked_up(node, b)
+    )
 
 
-def _looked_up(node: ir.Node, b: Builder) -> ir.Value | None:
+def _looked_up(node: ir.Node, b: Builder) -> Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
     chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or amounts is None or (len(node.inputs) > 3 and chosen is None):
         return None
-    axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
+    axes = [
+        int(a) % len(shape)
+        for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))
+    ]
     for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
         rows = arange(max(-before, 0), shape[axis] - max(-after, 0))
         if before or after:
-            x = b.op("Gather", x, np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])), axis=axis)  # type: ignore[call-overload]
-    return x if x is not node.inputs[0] else b.op("Identity", x)
+            x = b.Gather(
+                x,
+                np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])),  # type: ignore[call-overload]
+                axis=axis,
+            )
+    return x if x is not node.inputs[0] else b.Identity(x)
 
 
-def _blocks(node: ir.Node, b: Builder) -> ir.Value | None:
+def _blocks(node: ir.Node, b: Builder) -> Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
-    value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.array(0)
+    value = (
+        constant(node.inputs[2])
+        if len(node.inputs) > 2 and node.inputs[2] is not None
+        else np.array(0)
+    )
     chosen = known(node.inputs[3]) if len(node.inputs) > 3 else None
     if shape is None or amounts is None or value is None or x.dtype is None:
         return None
-    axes = [int(a) % len(shape) for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))]
+    axes = [
+        int(a) % len(shape)
+        for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))
+    ]
     extents, dtype = list(shape), x.dtype.numpy()
     for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
         if before < 0 or after < 0:
-            x = b.op("Slice", x, [max(-before, 0)], [extents[axis] - max(-after, 0)], [axis])
-        blocks = [np.full([*extents[:axis], n, *extents[axis + 1 :]], value.reshape(()), dtype) if n > 0 else None for n in (before, after)]
+            x = b.Slice(x, [max(-before, 0)], [extents[axis] - max(-after, 0)], [axis])
+        blocks = [
+            np.full([*extents[:axis], n, *extents[axis + 1 :]], value.reshape(()), dtype)
+            if n > 0
+            else None
+            for n in (before, after)
+        ]
         if any(block is not None for block in blocks):
-            x = b.op("Concat", *[v for v in (blocks[0], x, blocks[1]) if v is not None], axis=axis)
+            x = b.Concat(*[v for v in (blocks[0], x, blocks[1]) if v is not None], axis=axis)
         extents[axis] += before + after
-    return x if x is not node.inputs[0] else b.op("Identity", x)
+    return x if x is not node.inputs[0] else b.Identity(x)
 
 
-@decomposes("Concat")
-def concat(node: ir.Node, b: Builder) -> ir.Value | None:
-    return b.op("Identity", x_of(node)) if len(node.inputs) == 1 else None
+def concat(node: ir.Node, b: Builder) -> Value | None:
+    return b.Identity(x_of(node)) if len(node.inputs) == 1 else None
 
 
-@decomposes("Compress")
-def compress(node: ir.Node, b: Builder) -> ir.Value | None:
+def compress(node: ir.Node, b: Builder) -> Value | None:
     """A known condition is a look-up; what is behind its end is left away."""
     condition, axis = constant(node.inputs[1]), attrs_of(node).get("axis")
     if condition is None:
         return None
-    x = x_of(node) if axis is not None else b.op("Reshape", x_of(node), [-1])
-    return b.op("Gather", x, np.flatnonzero(condition), axis=axis or 0)
+    x = x_of(node) if axis is not None else b.Reshape(x_of(node), [-1])
+    return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
+
+
+TABLE: Table = {
+    ("", "Split"): split,
+    ("", "DepthToSpace"): depth_to_space,
+    ("", "SpaceToDepth"): space_to_depth,
+    ("", "Expand"): expand,
+    ("", "Tile"): tile,
+    ("", "Trilu"): trilu,
+    ("", "EyeLike"): eye_like,
+    ("", "Pad"): pad,
+    ("", "Concat"): concat,
+    ("", "Compress"): compress,
+}

@@ -1,4 +1,7 @@
-"""Normalisations in means, squares and roots. Statistics are computed in float where the input is narrower."""
+"""Normalisations in means, squares and roots.
+
+Statistics are computed in float where the input is narrower.
+"""
 
 from __future__ import annotations
 
@@ -8,117 +11,136 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import rank_of
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import back, scaled, wide, x_of
+from converter.passes.decompositions.table import Table
 
 
-def _centred(b: Builder, x: ir.Value, axes: Sequence[int], epsilon: float) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _centred(
+    b: Builder, x: Value, axes: Sequence[int], epsilon: float
+) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + epsilon), the mean, and the factor"""
-    mean = b.op("ReduceMean", x, list(axes))
-    distance = b.op("Sub", x, mean)
-    variance = b.op("ReduceMean", b.op("Mul", distance, distance), list(axes))
-    factor = b.op("Reciprocal", b.op("Sqrt", b.op("Add", variance, b.like(x, epsilon))))
-    return b.op("Mul", distance, factor), mean, factor
+    mean = b.ReduceMean(x, list(axes))
+    distance = x - mean
+    variance = b.ReduceMean(distance * distance, list(axes))
+    factor = b.Reciprocal(b.Sqrt(variance + epsilon))
+    return distance * factor, mean, factor
 
 
 def _per_channel(b: Builder, value: ir.Value | None, rank: int) -> Any:
-    return None if value is None else b.op("Reshape", value, [1, -1, *[1] * (rank - 2)])
+    return None if value is None else b.Reshape(value, [1, -1, *[1] * (rank - 2)])
 
 
-def _affine(b: Builder, y: ir.Value, scale: Any, bias: Any) -> ir.Value:
-    y = y if scale is None else b.op("Mul", y, scale)
-    return y if bias is None else b.op("Add", y, bias)
+def _affine(b: Builder, y: Value, scale: Any, bias: Any) -> Value:
+    y = y if scale is None else y * scale
+    return y if bias is None else y + bias
 
 
-@decomposes("InstanceNormalization")
-def instance_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
+def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None
     y, _, _ = _centred(b, wide(b, x), range(2, rank), attrs_of(node).get("epsilon", 1e-5))
-    return _affine(b, back(b, y, x), _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank))
+    return _affine(
+        b,
+        back(b, y, x),
+        _per_channel(b, node.inputs[1], rank),
+        _per_channel(b, node.inputs[2], rank),
+    )
 
 
-@decomposes("LayerNormalization")
-def layer_normalization(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
     if rank is None or attrs.get("stash_type", 1) != 1 or x.dtype == ir.DataType.DOUBLE:
         return None
     axis = int(attrs.get("axis", -1)) % rank
     y, mean, factor = _centred(b, wide(b, x), range(axis, rank), attrs.get("epsilon", 1e-5))
-    return [_affine(b, back(b, y, x), node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None), mean, factor]
+    return [
+        _affine(b, back(b, y, x), node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None),
+        mean,
+        factor,
+    ]
 
 
-@decomposes("GroupNormalization")
-def group_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
+def group_normalization(node: ir.Node, b: Builder) -> Value | None:
     """The channels of each group, and all of space, become one axis."""
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
     if rank is None:
         return None
-    grouped = b.op("Reshape", wide(b, x), [0, int(attrs["num_groups"]), -1])
+    grouped = b.Reshape(wide(b, x), [0, int(attrs["num_groups"]), -1])
     y, _, _ = _centred(b, grouped, [2], attrs.get("epsilon", 1e-5))
-    y = back(b, b.op("Reshape", y, b.op("Shape", x)), x)
-    return _affine(b, y, _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank))
+    y = back(b, b.Reshape(y, b.Shape(x)), x)
+    return _affine(
+        b, y, _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank)
+    )
 
 
-@decomposes("MeanVarianceNormalization")
-def mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
+def mean_variance_normalization(node: ir.Node, b: Builder) -> Value:
     """The deviation is raised by 1e-9, as the operator's own definition does."""
     x, axes = x_of(node), list(attrs_of(node).get("axes", [0, 2, 3]))
-    distance = b.op("Sub", x, b.op("ReduceMean", x, axes))
-    deviation = b.op("Sqrt", b.op("ReduceMean", b.op("Mul", distance, distance), axes))
-    return b.op("Div", distance, b.op("Add", deviation, b.like(x, 1e-9)))
+    distance = x - b.ReduceMean(x, axes)
+    deviation = b.Sqrt(b.ReduceMean(distance * distance, axes))
+    return distance / (deviation + 1e-9)
 
 
-@decomposes("LpNormalization")
-def lp_normalization(node: ir.Node, b: Builder) -> ir.Value:
+def lp_normalization(node: ir.Node, b: Builder) -> Value:
     """A norm of zero leaves zeros."""
     x, attrs = x_of(node), attrs_of(node)
-    norm = b.op(f"ReduceL{int(attrs.get('p', 2))}", x, [int(attrs.get("axis", -1))])
+    norm = b.operator(f"ReduceL{int(attrs.get('p', 2))}")(x, [int(attrs.get("axis", -1))])
     least = float(np.finfo(np.float16 if x.dtype == ir.DataType.FLOAT16 else np.float32).tiny)
-    return b.op("Div", x, b.op("Max", norm, b.like(x, least)))
+    return x / b.Max(norm, b.like(x, least))
 
 
-@decomposes("GlobalLpPool")
-def global_lp_pool(node: ir.Node, b: Builder) -> ir.Value | None:
+def global_lp_pool(node: ir.Node, b: Builder) -> Value | None:
     rank, p = rank_of(x_of(node)), int(attrs_of(node).get("p", 2))
     if rank is None:
         return None
     axes = list(range(2, rank))
     if p in (1, 2):
-        return b.op(f"ReduceL{p}", x_of(node), axes)
-    total = b.op("ReduceSum", b.op("Pow", b.op("Abs", x_of(node)), b.like(x_of(node), p)), axes)
-    return b.op("Pow", total, b.like(x_of(node), 1 / p))
+        return b.operator(f"ReduceL{p}")(x_of(node), axes)
+    total = b.ReduceSum(b.Abs(x_of(node)) ** p, axes)
+    return total ** (1 / p)
 
 
-@decomposes("LpPool")
-def lp_pool(node: ir.Node, b: Builder) -> ir.Value | None:
+def lp_pool(node: ir.Node, b: Builder) -> Value | None:
     """The mean of |x|^p over the whole window, times its size, to the power of 1/p."""
     attrs = attrs_of(node)
     p, x = int(attrs.pop("p", 2)), x_of(node)
     if attrs.get("ceil_mode", 0):
         return None
-    size = b.op("Abs", x)
-    powers = b.op("Mul", x, x) if p == 2 else size if p == 1 else b.op("Pow", size, b.like(x, p))
-    mean = b.op("AveragePool", powers, **attrs, count_include_pad=1)
+    size = b.Abs(x)
+    powers = x * x if p == 2 else size if p == 1 else size**p
+    mean = b.AveragePool(powers, **attrs, count_include_pad=1)
     total = scaled(b, mean, float(np.prod(attrs["kernel_shape"])))
-    return total if p == 1 else b.op("Sqrt", total) if p == 2 else b.op("Pow", total, b.like(x, 1 / p))
+    return total if p == 1 else b.Sqrt(total) if p == 2 else total ** (1 / p)
 
 
-@decomposes("LRN")
-def lrn(node: ir.Node, b: Builder) -> ir.Value:
+def lrn(node: ir.Node, b: Builder) -> Value:
     return local_response(node, b)
 
 
-def local_response(node: ir.Node, b: Builder) -> ir.Value:
-    """x / (bias + alpha * mean of squares over a window of channels)^beta, the window a pool that counts its padding."""
+def local_response(node: ir.Node, b: Builder) -> Value:
+    """x / (bias + alpha * mean of squares over a window of channels)^beta, the window a pool that
+    counts its padding.
+    """
     attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
     x, size = x_of(node), int(attrs["size"])
     before = (size - 1) // 2
-    flat = b.op("Reshape", b.op("Mul", x, x), b.op("Concat", [0, 1], b.op("Slice", b.op("Shape", x), [1], [2]), [-1], axis=0))
-    padded = b.op("Pad", flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
-    mean = b.op("Reshape", b.op("AveragePool", padded, kernel_shape=[size, 1]), b.op("Shape", x))
-    total = b.op("Add", b.op("Mul", mean, b.like(x, attrs["alpha"])), b.like(x, attrs["bias"]))
-    return b.op("Div", x, b.op("Pow", total, b.like(x, attrs["beta"])))
+    flat = b.Reshape(x * x, b.Concat([0, 1], b.Slice(b.Shape(x), [1], [2]), [-1], axis=0))
+    padded = b.Pad(flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
+    mean = b.Reshape(b.AveragePool(padded, kernel_shape=[size, 1]), b.Shape(x))
+    total = mean * float(attrs["alpha"]) + float(attrs["bias"])
+    return x / total ** float(attrs["beta"])
+
+
+TABLE: Table = {
+    ("", "InstanceNormalization"): instance_normalization,
+    ("", "LayerNormalization"): layer_normalization,
+    ("", "GroupNormalization"): group_normalization,
+    ("", "MeanVarianceNormalization"): mean_variance_normalization,
+    ("", "LpNormalization"): lp_normalization,
+    ("", "GlobalLpPool"): global_lp_pool,
+    ("", "LpPool"): lp_pool,
+    ("", "LRN"): lrn,
+}

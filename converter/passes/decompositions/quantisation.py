@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.passes.decompose import decomposes
+from converter.graph.value import with_operators
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 _T = ir.DataType
 _EXACT = 1 << 24  # whole numbers below it are exact in float32
 _WHOLE = "netconv.whole"  # of a Cast: what goes in are whole numbers within the type's bounds
-_RANGES = {_T.INT4: (-8, 7), _T.UINT4: (0, 15), _T.INT8: (-128, 127), _T.UINT8: (0, 255), _T.INT16: (-32768, 32767), _T.UINT16: (0, 65535)}
+_RANGES = {
+    _T.INT4: (-8, 7),
+    _T.UINT4: (0, 15),
+    _T.INT8: (-128, 127),
+    _T.UINT8: (0, 255),
+    _T.INT16: (-32768, 32767),
+    _T.UINT16: (0, 65535),
+}
 
 
-def _along(b: Builder, node: ir.Node, value: ir.Value, x: ir.Value) -> ir.Value | None:
-    """Scale or zero point in a shape that broadcasts against x: one number, one for each place of an axis, or blocks."""
+def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
+    """Scale or zero point in a shape that broadcasts against x: one number, one for each place of
+    an axis, or blocks.
+    """
     rank, own, attrs = rank_of(x), shape_of(value), attrs_of(node)
     if own is None or rank is None:
         return None
@@ -29,14 +39,16 @@ def _along(b: Builder, node: ir.Node, value: ir.Value, x: ir.Value) -> ir.Value 
         return value
     axis, block = int(attrs.get("axis", 1)) % max(rank, 1), int(attrs.get("block_size", 0))
     if not block:
-        return b.op("Reshape", value, [-1 if i == axis else 1 for i in range(rank)])
+        return b.Reshape(value, [-1 if i == axis else 1 for i in range(rank)])
     shape = shape_of(x)
     if shape is None:
         return None
-    apart = b.op("Unsqueeze", value, [axis + 1])
-    wide = b.op("Expand", apart, [*own[: axis + 1], block, *own[axis + 1 :]])
-    joined = b.op("Reshape", wide, [*own[:axis], own[axis] * block, *own[axis + 1 :]])
-    return joined if own[axis] * block == shape[axis] else b.op("Slice", joined, [0], [shape[axis]], [axis])
+    apart = b.Unsqueeze(value, [axis + 1])
+    wide = b.Expand(apart, [*own[: axis + 1], block, *own[axis + 1 :]])
+    joined = b.Reshape(wide, [*own[:axis], own[axis] * block, *own[axis + 1 :]])
+    return (
+        joined if own[axis] * block == shape[axis] else b.Slice(joined, [0], [shape[axis]], [axis])
+    )
 
 
 def whole_floats(x: ir.Value) -> ir.Value | None:
@@ -45,110 +57,149 @@ def whole_floats(x: ir.Value) -> ir.Value | None:
     return cast.inputs[0] if cast is not None and cast.meta.get(_WHOLE) else None
 
 
-@decomposes("DequantizeLinear")
-def dequantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
+def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     """(x - zero point) * scale"""
     x, scale = x_of(node), _along(b, node, x_of(node, 1), x_of(node))
     if scale is None or scale.dtype is None:
         return None
     whole = whole_floats(x)
-    real = whole if whole is not None and whole.dtype == scale.dtype else b.op("Cast", x, to=int(scale.dtype))
+    real = (
+        whole
+        if whole is not None and whole.dtype == scale.dtype
+        else b.Cast(x, to=int(scale.dtype))
+    )
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        zero = _along(b, node, b.op("Cast", node.inputs[2], to=int(scale.dtype)), x)
+        zero = _along(b, node, b.Cast(node.inputs[2], to=int(scale.dtype)), x)
         if zero is None:
             return None
-        real = b.op("Sub", real, zero)
-    return b.op("Mul", real, scale)
+        real = real - zero
+    return real * scale
 
 
-@decomposes("QuantizeLinear")
-def quantize_linear(node: ir.Node, b: Builder) -> ir.Value | None:
-    """round(clip(x / scale)) + zero point, the bounds less the zero point: what is infinite is clipped before anything is done with it."""
+def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
+    """round(clip(x / scale)) + zero point, the bounds less the zero point: what is infinite is
+    clipped before anything is done with it.
+    """
     x, scale, to = x_of(node), _along(b, node, x_of(node, 1), x_of(node)), node.outputs[0].dtype
-    if scale is None or to not in _RANGES or x.dtype != scale.dtype or scale.dtype != _T.FLOAT:
+    if scale is None or to not in _RANGES or x.dtype != scale.dtype:
+        return None
+    if x.dtype not in (_T.FLOAT, _T.FLOAT16):
         return None
     low, high = _RANGES[to]
     zero = node.inputs[2] if len(node.inputs) > 2 else None
     point = np.array(0) if zero is None else constant(zero)
-    quotient = b.op("Div", x, scale)
+    quotient = x / scale
     if point is not None and point.size == 1:
         first = float(point.reshape(-1)[0])
-        whole = b.op("Round", b.op("Clip", quotient, b.like(x, low - first), b.like(x, high - first)))
-        stored = whole if first == 0 else b.op("Add", whole, b.like(x, first))
+        whole = b.Round(b.Clip(quotient, b.like(x, low - first), b.like(x, high - first)))
+        stored = whole if first == 0 else whole + first
     else:
-        each = None if zero is None else _along(b, node, zero, x)
+        each = None if zero is None else _along(b, node, with_operators(zero), x)
         if each is None:
             return None
-        shifted = b.op("Add", b.op("Round", quotient), b.op("Cast", each, to=_T.FLOAT))
-        stored = b.op("Clip", shifted, b.like(x, low), b.like(x, high))
-    cast = b.op("Cast", stored, to=int(to))
+        shifted = b.Round(quotient) + b.Cast(each, to=x.dtype)
+        stored = b.Clip(shifted, b.like(x, low), b.like(x, high))
+    cast = b.Cast(stored, to=int(to))
     cast.producer().meta[_WHOLE] = True  # type: ignore[union-attr]
     return cast
 
 
-@decomposes("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[ir.Value]:
-    """255 steps from the least to the greatest number, 0 among them; what is nothing but zeros has steps of 1, as in onnxruntime."""
+def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[Value]:
+    """255 steps from the least to the greatest number, 0 among them; what is nothing but zeros has
+    steps of 1, as in onnxruntime.
+    """
     x = x_of(node)
-    low, high = (b.op(two, b.op(f"Reduce{two}", x, keepdims=0), b.like(x, 0)) for two in ("Min", "Max"))
-    steps = b.op("Div", b.op("Sub", high, low), b.like(x, 255))
-    scale = b.op("Where", b.op("Equal", steps, b.like(x, 0)), b.like(x, 1), steps)
-    place = b.op("Round", b.op("Clip", b.op("Div", b.op("Neg", low), scale), b.like(x, 0), b.like(x, 255)))
-    zero = b.op("Cast", place, to=int(_T.UINT8))
-    return [b.op("QuantizeLinear", x, scale, zero), scale, zero]
+    low, high = (
+        b.operator(two)(b.operator(f"Reduce{two}")(x, keepdims=0), b.like(x, 0))
+        for two in ("Min", "Max")
+    )
+    steps = (high - low) / 255
+    scale = b.Where(b.Equal(steps, b.like(x, 0)), b.like(x, 1), steps)
+    place = b.Round(b.Clip(-low / scale, b.like(x, 0), b.like(x, 255)))
+    zero = b.Cast(place, to=int(_T.UINT8))
+    return [b.QuantizeLinear(x, scale, zero), scale, zero]
 
 
-def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> ir.Value:
+def _weight(b: Builder, node: ir.Node, index: int, axis: int) -> Value:
     scale, zero = x_of(node, index + 1), node.inputs[index + 2]
-    return b.op("DequantizeLinear", x_of(node, index), scale, zero, axis=axis if shape_of(scale) not in ((), (1,)) else None)
+    return b.DequantizeLinear(
+        x_of(node, index), scale, zero, axis=axis if shape_of(scale) not in ((), (1,)) else None
+    )
 
 
-@decomposes("QLinearMatMul")
-def qlinear_matmul(node: ir.Node, b: Builder) -> ir.Value | None:
+def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
     rank = rank_of(x_of(node, 3))
-    if rank is None or any((rank_of(x_of(node, i)) or 0) > 1 for i in (1, 4)) or shape_of(x_of(node, 1)) not in ((), (1,)):
+    if (
+        rank is None
+        or any((rank_of(x_of(node, i)) or 0) > 1 for i in (1, 4))
+        or shape_of(x_of(node, 1)) not in ((), (1,))
+    ):
         return None
-    y = b.op("MatMul", _weight(b, node, 0, 0), _weight(b, node, 3, rank - 1))
-    return b.op("QuantizeLinear", y, node.inputs[6], node.inputs[7])
+    y = _weight(b, node, 0, 0) @ _weight(b, node, 3, rank - 1)
+    return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
 
-@decomposes("QLinearConv")
-def qlinear_conv(node: ir.Node, b: Builder) -> ir.Value:
+def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     """The bias is in units of the input's scale times the weight's."""
     bias: Any = None
     if len(node.inputs) > 8 and node.inputs[8] is not None:
-        unit = b.op("Mul", x_of(node, 1), x_of(node, 4))
-        bias = b.op("Mul", b.op("Cast", node.inputs[8], to=_T.FLOAT), unit)
-    y = b.op("Conv", _weight(b, node, 0, 1), _weight(b, node, 3, 0), bias, **attrs_of(node))
-    return b.op("QuantizeLinear", y, node.inputs[6], node.inputs[7])
+        unit = x_of(node, 1) * x_of(node, 4)
+        bias = b.Cast(node.inputs[8], to=_T.FLOAT) * unit
+    y = b.Conv(_weight(b, node, 0, 1), _weight(b, node, 3, 0), bias, **attrs_of(node))
+    return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
 
-def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> ir.Value:
+def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> Value:
     """An integer operand without its zero point, as floats."""
     zero = node.inputs[index + 2] if len(node.inputs) > index + 2 else None
-    each = list(shape) if zero is not None and shape is not None and shape_of(zero) not in ((), (1,)) else None
+    each = (
+        list(shape)
+        if zero is not None and shape is not None and shape_of(zero) not in ((), (1,))
+        else None
+    )
     array, point = constant(x_of(node, index)), constant(zero)
     if array is not None and (zero is None or point is not None):
-        less = 0 if point is None else point.astype(np.float32).reshape(each if each else point.shape)
+        less = (
+            0 if point is None else point.astype(np.float32).reshape(each if each else point.shape)
+        )
         return b.const(array.astype(np.float32) - less)
-    real = b.op("Cast", x_of(node, index), to=_T.FLOAT)
+    real = b.Cast(x_of(node, index), to=_T.FLOAT)
     if zero is None:
         return real
-    taken = b.op("Cast", zero, to=_T.FLOAT)
-    return b.op("Sub", real, b.op("Reshape", taken, each) if each else taken)
+    taken = b.Cast(zero, to=_T.FLOAT)
+    return real - (b.Reshape(taken, each) if each else taken)
 
 
-def _part(b: Builder, x: ir.Value, start: int, end: int, axis: int) -> ir.Value:
+def _part(b: Builder, x: Value, start: int, end: int, axis: int) -> Value:
     array = constant(x)
-    return b.op("Slice", x, [start], [end], [axis]) if array is None else b.const(np.moveaxis(np.moveaxis(array, axis, 0)[start:end], 0, axis))
+    return (
+        b.Slice(x, [start], [end], [axis])
+        if array is None
+        else b.const(np.moveaxis(np.moveaxis(array, axis, 0)[start:end], 0, axis))
+    )
 
 
 def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
-    """The summed axis of the weight in stretches over which the sum of products is exact in float32, whatever the other operand holds."""
-    w, zero = constant(node.inputs[1]), constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else np.array(0)
-    size = np.full(weight, 255) if w is None or zero is None else np.abs(w.astype(np.int64)) + int(np.abs(zero.astype(np.int64)).max())
+    """The summed axis of the weight in stretches over which the sum of products is exact in
+    float32, whatever the other operand holds.
+    """
+    w, zero = (
+        constant(node.inputs[1]),
+        constant(node.inputs[3])
+        if len(node.inputs) > 3 and node.inputs[3] is not None
+        else np.array(0),
+    )
+    size = (
+        np.full(weight, 255)
+        if w is None or zero is None
+        else np.abs(w.astype(np.int64)) + int(np.abs(zero.astype(np.int64)).max())
+    )
     size = np.moveaxis(size, axis, 0)
-    size = size.sum(axis=tuple(range(2, size.ndim))) if node.op_type == "ConvInteger" else size.reshape(len(size), -1)
+    size = (
+        size.sum(axis=tuple(range(2, size.ndim)))
+        if node.op_type == "ConvInteger"
+        else size.reshape(len(size), -1)
+    )
     found: list[tuple[int, int]] = []
     while not found or found[-1][1] < len(size):
         start = found[-1][1] if found else 0
@@ -159,29 +210,42 @@ def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[
     return found
 
 
-def _sum(b: Builder, parts: Sequence[ir.Value]) -> ir.Value:
-    return reduce(partial(b.op, "Add"), [b.op("Cast", part, to=_T.INT32) for part in parts])
+def _sum(b: Builder, parts: Sequence[Value]) -> Value:
+    return reduce(b.Add, [b.Cast(part, to=_T.INT32) for part in parts])
 
 
-@decomposes("MatMulInteger")
-def matmul_integer(node: ir.Node, b: Builder) -> ir.Value | None:
+def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
     weight = shape_of(x_of(node, 1))
-    cuts = _stretches(node, weight, -2) if weight is not None and len(weight) > 1 and all(weight) else None
+    cuts = (
+        _stretches(node, weight, -2)
+        if weight is not None and len(weight) > 1 and all(weight)
+        else None
+    )
     if cuts is None:
         return None
     x, w = _shifted(b, node, 0, [-1, 1]), _shifted(b, node, 1, None)
     if len(cuts) == 1:
-        return _sum(b, [b.op("MatMul", x, w)])
-    return _sum(b, [b.op("MatMul", _part(b, x, i, j, -1), _part(b, w, i, j, -2)) for i, j in cuts])
+        return _sum(b, [x @ w])
+    return _sum(b, [_part(b, x, i, j, -1) @ _part(b, w, i, j, -2) for i, j in cuts])
 
 
-@decomposes("ConvInteger")
-def conv_integer(node: ir.Node, b: Builder) -> ir.Value | None:
+def conv_integer(node: ir.Node, b: Builder) -> Value | None:
     weight, attrs = shape_of(x_of(node, 1)), attrs_of(node)
     cuts = _stretches(node, weight, 1) if weight is not None and all(weight) else None
     if weight is None or cuts is None or (len(cuts) > 1 and int(attrs.get("group", 1)) > 1):
         return None
     x, w = _shifted(b, node, 0, None), _shifted(b, node, 1, [-1, *[1] * (len(weight) - 1)])
     if len(cuts) == 1:
-        return _sum(b, [b.op("Conv", x, w, **attrs)])
-    return _sum(b, [b.op("Conv", _part(b, x, i, j, 1), _part(b, w, i, j, 1), **attrs) for i, j in cuts])
+        return _sum(b, [b.Conv(x, w, **attrs)])
+    return _sum(b, [b.Conv(_part(b, x, i, j, 1), _part(b, w, i, j, 1), **attrs) for i, j in cuts])
+
+
+TABLE: Table = {
+    ("", "DequantizeLinear"): dequantize_linear,
+    ("", "QuantizeLinear"): quantize_linear,
+    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear,
+    ("", "QLinearMatMul"): qlinear_matmul,
+    ("", "QLinearConv"): qlinear_conv,
+    ("", "MatMulInteger"): matmul_integer,
+    ("", "ConvInteger"): conv_integer,
+}

@@ -1,8 +1,11 @@
-"""Recurrent operators written out: the products with the data at once, then step after step in matrix products and activations.
+"""Recurrent operators written out: the products with the data at once, then step after step in
+matrix products and activations.
 
-before:  Y, Y_h = GRU(X[3,B,I], ..)      after:  P = MatMul(X, W); h1 = step(P[0], h0); h2 = step(P[1], h1); h3 = step(P[2], h2); Y = Concat(h1, h2, h3)
+before:  Y, Y_h = GRU(X[3,B,I], ..)      after:  P = MatMul(X, W); h1 = step(P[0], h0); h2 =
+step(P[1], h1); h3 = step(P[2], h2); Y = Concat(h1, h2, h3)
 
-Source: ONNX operators LSTM, GRU, RNN (opset 14). A sequence that is shorter than others keeps its state behind its end and gives zeros there.
+Source: ONNX operators LSTM, GRU, RNN (opset 14). A sequence that is shorter than others keeps its
+state behind its end and gives zeros there.
 """
 
 from __future__ import annotations
@@ -15,25 +18,34 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of, writing
 from converter.graph.infer import constant, shape_of
-from converter.passes.decompose import decomposes
+from converter.graph.value import with_operators
+from converter.passes.decompositions.table import Table
 
 MOST_STEPS = 1000
-Value = ir.Value
 Function = Callable[[Builder, Value], Value]
 Step = Callable[[Value, list[Value]], list[Value]]
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # alpha and beta of those activations that have them
-_ALPHA = {"Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0, "HardSigmoid": 0.2, "Elu": 1.0}
+_ALPHA = {
+    "Affine": 1.0,
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "ScaledTanh": 1.0,
+    "HardSigmoid": 0.2,
+    "Elu": 1.0,
+}
 _BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 _KNOWN = {"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *_ALPHA}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction: weights turned for products from the left, what is added behind them, and the functions of its gates."""
+    """One direction: weights turned for products from the left, what is added behind them, and the
+    functions of its gates.
+    """
 
     b: Builder
     size: int
@@ -48,16 +60,15 @@ class Cell:
         return gate(self.b, x, self.size, i)
 
     def plus(self, x: Value, y: Value | None) -> Value:
-        return x if y is None else self.b.op("Add", x, y)
+        return x if y is None else self.b.Add(x, y)
 
 
-@decomposes("LSTM", "GRU", "RNN")
 def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     a = attrs_of(node)
     x = node.inputs[0]
     if x is None or x.dtype is None or not x.dtype.is_floating_point():
         return None
-    x = b.op("Transpose", x, perm=[1, 0, 2]) if a.get("layout", 0) else x
+    x = b.Transpose(x, perm=[1, 0, 2]) if a.get("layout", 0) else with_operators(x)
     shape, weights = shape_of(x), None if node.inputs[2] is None else shape_of(node.inputs[2])
     if shape is None or weights is None or not 0 < shape[0] <= MOST_STEPS or 0 in shape:
         return None
@@ -68,26 +79,40 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     for d in range(ways):
         backward = d == 1 or a.get("direction", "forward") == "reverse"
         cell = _cell(node, b, d, weights[2], functions[d])
-        found.append(_direction(node, cell, x, shape, d, backward, bool(a.get("layout", 0)), _step(node.op_type, a, cell)))
-    y = _joined(b, [b.op("Unsqueeze", f[0], [1]) for f in found], 1)
-    ends = [_joined(b, [b.op("Unsqueeze", f[i], [0]) for f in found], 0) for i in range(1, len(found[0]))]
+        found.append(
+            _direction(
+                node,
+                cell,
+                x,
+                shape,
+                d,
+                backward,
+                bool(a.get("layout", 0)),
+                _step(node.op_type, a, cell),
+            )
+        )
+    y = _joined(b, [b.Unsqueeze(f[0], [1]) for f in found], 1)
+    ends = [_joined(b, [b.Unsqueeze(f[i], [0]) for f in found], 0) for i in range(1, len(found[0]))]
     if a.get("layout", 0):
-        y, ends = b.op("Transpose", y, perm=[2, 0, 1, 3]), [b.op("Transpose", v, perm=[1, 0, 2]) for v in ends]
+        y, ends = (
+            b.Transpose(y, perm=[2, 0, 1, 3]),
+            [b.Transpose(v, perm=[1, 0, 2]) for v in ends],
+        )
     return [y, *ends][: len(node.outputs)]
 
 
 def _given(node: ir.Node, index: int) -> Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
+    return with_operators(node.inputs[index]) if index < len(node.inputs) else None
 
 
-def entry(b: Builder, value: Value, d: int, turned: bool = False) -> Value:
+def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
     """Entry `d` of axis 0 without that axis; matrices may be turned."""
     array = constant(value)
     if array is not None:
         return b.const(np.ascontiguousarray(array[d].T if turned else array[d]), str(value.name))
     shape = shape_of(value) or ()
-    part = b.op("Reshape", b.op("Slice", value, [d], [d + 1], [0]), list(shape[1:]))
-    return b.op("Transpose", part, perm=[1, 0]) if turned else part
+    part = b.Reshape(b.Slice(value, [d], [d + 1], [0]), list(shape[1:]))
+    return b.Transpose(part, perm=[1, 0]) if turned else part
 
 
 def _cell(node: ir.Node, b: Builder, d: int, size: int, functions: list[Function]) -> Cell:
@@ -97,29 +122,50 @@ def _cell(node: ir.Node, b: Builder, d: int, size: int, functions: list[Function
     from_data = from_state = peeps = None
     if bias is not None:
         both = entry(b, bias, d)
-        from_data, from_state = (b.op("Slice", both, [i * gates * size], [(i + 1) * gates * size], [0]) for i in (0, 1))
+        from_data, from_state = (
+            b.Slice(both, [i * gates * size], [(i + 1) * gates * size], [0]) for i in (0, 1)
+        )
     if peepholes is not None:
         all_three = entry(b, peepholes, d)
-        peeps = [b.op("Slice", all_three, [i * size], [(i + 1) * size], [0]) for i in range(3)]
-    return Cell(b, size, entry(b, w, d, True), entry(b, r, d, True), from_data, from_state, peeps, functions)
+        peeps = [b.Slice(all_three, [i * size], [(i + 1) * size], [0]) for i in range(3)]
+    return Cell(
+        b, size, entry(b, w, d, True), entry(b, r, d, True), from_data, from_state, peeps, functions
+    )
 
 
-def _direction(node: ir.Node, cell: Cell, x: Value, shape: Sequence[int], d: int, backward: bool, batch_first: bool, step: Step) -> list[Value]:
+def _direction(
+    node: ir.Node,
+    cell: Cell,
+    x: Value,
+    shape: Sequence[int],
+    d: int,
+    backward: bool,
+    batch_first: bool,
+    step: Step,
+) -> list[Value]:
     """Y [time, batch, size], then the states behind the last step, [batch, size] each."""
     b, (steps, batch, features) = cell.b, shape
-    flat = b.op("MatMul", b.op("Reshape", x, [steps * batch, features]), cell.w)
-    rows = b.op("Reshape", cell.plus(flat, cell.from_data), [steps, batch, _GATES[node.op_type] * cell.size])
-    states = [_initial(node, cell, i, d, batch, batch_first) for i in ((5, 6) if node.op_type == "LSTM" else (5,))]
+    flat = b.Reshape(x, [steps * batch, features]) @ cell.w
+    rows = b.Reshape(
+        cell.plus(flat, cell.from_data), [steps, batch, _GATES[node.op_type] * cell.size]
+    )
+    states = [
+        _initial(node, cell, i, d, batch, batch_first)
+        for i in ((5, 6) if node.op_type == "LSTM" else (5,))
+    ]
     lengths, results = _lengths(node, steps), {}
     for t in range(steps - 1, -1, -1) if backward else range(steps):
-        row = b.op("Reshape", b.op("Slice", rows, [t], [t + 1], [0]), [batch, _GATES[node.op_type] * cell.size])
+        row = b.Reshape(b.Slice(rows, [t], [t + 1], [0]), [batch, _GATES[node.op_type] * cell.size])
         new = step(row, states)
         if lengths is None:
             states, y = new, new[0]
         else:
-            here = b.op("Reshape", b.op("Greater", lengths, b.like(lengths, t)), [batch, 1])
-            states, y = [b.op("Where", here, n, old) for n, old in zip(new, states, strict=True)], b.op("Where", here, new[0], b.like(row, 0))
-        results[t] = b.op("Reshape", y, [1, batch, cell.size])
+            here = b.Reshape(lengths > t, [batch, 1])
+            states, y = (
+                [b.Where(here, n, old) for n, old in zip(new, states, strict=True)],
+                b.Where(here, new[0], b.like(row, 0)),
+            )
+        results[t] = b.Reshape(y, [1, batch, cell.size])
     return [_joined(b, [results[t] for t in range(steps)], 0), *states]
 
 
@@ -128,7 +174,7 @@ def _initial(node: ir.Node, cell: Cell, index: int, d: int, batch: int, batch_fi
     if given is None:
         dtype = cell.w.dtype
         return b.const(np.zeros((batch, cell.size), np.float32 if dtype is None else dtype.numpy()))
-    return entry(b, b.op("Transpose", given, perm=[1, 0, 2]) if batch_first else given, d)
+    return entry(b, b.Transpose(given, perm=[1, 0, 2]) if batch_first else given, d)
 
 
 def _lengths(node: ir.Node, steps: int) -> Value | None:
@@ -139,12 +185,14 @@ def _lengths(node: ir.Node, steps: int) -> Value | None:
 
 
 def _joined(b: Builder, parts: list[Value], axis: int) -> Value:
-    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=axis)
+    return parts[0] if len(parts) == 1 else b.Concat(*parts, axis=axis)
 
 
 def _step(kind: str, a: dict[str, Any], cell: Cell) -> Step:
     if kind == "LSTM":
-        return lambda row, states: _lstm(cell, row, states[0], states[1], bool(a.get("input_forget", 0)))
+        return lambda row, states: _lstm(
+            cell, row, states[0], states[1], bool(a.get("input_forget", 0))
+        )
     if kind == "GRU":
         return _gru(cell, bool(a.get("linear_before_reset", 0)))
     return lambda row, states: [cell.functions[0](cell.b, cell.plus(row, _behind(cell, states[0])))]
@@ -152,55 +200,91 @@ def _step(kind: str, a: dict[str, Any], cell: Cell) -> Step:
 
 def _behind(cell: Cell, h: Value) -> Value:
     """The part of the state in all gates."""
-    return cell.plus(cell.b.op("MatMul", h, cell.r), cell.from_state)
+    return cell.plus(cell.b.MatMul(h, cell.r), cell.from_state)
 
 
 def _lstm(cell: Cell, row: Value, h: Value, c: Value, coupled: bool) -> list[Value]:
-    return lstm_gates(cell.b, cell.plus(row, _behind(cell, h)), c, cell.size, cell.functions, cell.peepholes, coupled)
+    return lstm_gates(
+        cell.b,
+        cell.plus(row, _behind(cell, h)),
+        c,
+        cell.size,
+        cell.functions,
+        cell.peepholes,
+        coupled,
+    )
 
 
-def lstm_gates(b: Builder, total: Value, c: Value, size: int, functions: Sequence[Function], peepholes: Sequence[Value] | None, coupled: bool) -> list[Value]:
-    """The next state and cell, [batch, size], from the sums that go into the gates, in the order i, o, f, c; peepholes i, o, f."""
+@writing
+def lstm_gates(
+    b: Builder,
+    total: Value,
+    c: Value,
+    size: int,
+    functions: Sequence[Function],
+    peepholes: Sequence[Value] | None,
+    coupled: bool,
+) -> list[Value]:
+    """The next state and cell, [batch, size], from the sums that go into the gates, in the order i,
+    o, f, c; peepholes i, o, f.
+    """
     f, g, out = functions
     i, o, forget, new = (gate(b, total, size, k) for k in range(4))
     p = peepholes
-    i = f(b, i if p is None else b.op("Add", i, b.op("Mul", p[0], c)))
-    forget = b.op("Sub", b.like(i, 1), i) if coupled else f(b, forget if p is None else b.op("Add", forget, b.op("Mul", p[2], c)))
-    c = b.op("Add", b.op("Mul", forget, c), b.op("Mul", i, g(b, new)))
-    o = f(b, o if p is None else b.op("Add", o, b.op("Mul", p[1], c)))
-    return [b.op("Mul", o, out(b, c)), c]
+    i = f(b, i if p is None else i + p[0] * c)
+    forget = 1 - i if coupled else f(b, forget if p is None else forget + p[2] * c)
+    c = forget * c + i * g(b, new)
+    o = f(b, o if p is None else o + p[1] * c)
+    return [o * out(b, c), c]
 
 
 def gate(b: Builder, x: Value, size: int, i: int) -> Value:
-    return b.op("Slice", x, [i * size], [(i + 1) * size], [1])
+    return b.Slice(x, [i * size], [(i + 1) * size], [1])
 
 
 def _gru(cell: Cell, linear: bool) -> Step:
     """Gates in the order z, r, h. What is cut from weights and biases is cut once for all steps."""
     b, (f, g) = cell.b, cell.functions
-    z_r, last = [b.op("Slice", cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))]
-    first, rest = (None if cell.from_state is None else b.op("Slice", cell.from_state, [k * cell.size], [end * cell.size], [0]) for k, end in ((0, 2), (2, 3)))
+    z_r, last = [
+        b.Slice(cell.r, [k * cell.size], [end * cell.size], [1]) for k, end in ((0, 2), (2, 3))
+    ]
+    first, rest = (
+        None
+        if cell.from_state is None
+        else b.Slice(cell.from_state, [k * cell.size], [end * cell.size], [0])
+        for k, end in ((0, 2), (2, 3))
+    )
 
     def step(row: Value, states: list[Value]) -> list[Value]:
         (h,) = states
-        both = _behind(cell, h) if linear else cell.plus(b.op("MatMul", h, z_r), first)
-        update, reset = (f(b, b.op("Add", cell.gate(row, k), cell.gate(both, k))) for k in (0, 1))
-        inner = b.op("Mul", reset, cell.gate(both, 2)) if linear else cell.plus(b.op("MatMul", b.op("Mul", reset, h), last), rest)
-        candidate = g(b, b.op("Add", cell.gate(row, 2), inner))
-        return [b.op("Add", candidate, b.op("Mul", update, b.op("Sub", h, candidate)))]
+        both = _behind(cell, h) if linear else cell.plus(h @ z_r, first)
+        update, reset = (f(b, cell.gate(row, k) + cell.gate(both, k)) for k in (0, 1))
+        inner = reset * cell.gate(both, 2) if linear else cell.plus(reset * h @ last, rest)
+        candidate = g(b, cell.gate(row, 2) + inner)
+        return [candidate + update * (h - candidate)]
 
     return step
 
 
 def gate_functions(kind: str, a: dict[str, Any], ways: int) -> list[list[Function]] | None:
-    """The activations of each direction. Alphas and betas go to those that have some, in order; what is left out has its default."""
+    """The activations of each direction.
+
+    Alphas and betas go to those that have some, in order; what is left out has its default.
+    """
     names = list(a.get("activations") or _DEFAULTS[kind] * ways)
     if len(names) != len(_DEFAULTS[kind]) * ways or not set(names) <= _KNOWN:
         return None
-    alphas, betas, clip = iter(a.get("activation_alpha") or ()), iter(a.get("activation_beta") or ()), float(a.get("clip") or math.inf)
+    alphas, betas, clip = (
+        iter(a.get("activation_alpha") or ()),
+        iter(a.get("activation_beta") or ()),
+        float(a.get("clip") or math.inf),
+    )
     count = len(_DEFAULTS[kind])
     # what the last function of an LSTM takes is the cell state, which engines do not clip
-    made = [_function(name, _parameters(name, alphas, betas), math.inf if i % count == 2 else clip) for i, name in enumerate(names)]
+    made = [
+        _function(name, _parameters(name, alphas, betas), math.inf if i % count == 2 else clip)
+        for i, name in enumerate(names)
+    ]
     return [made[d * count : (d + 1) * count] for d in range(ways)]
 
 
@@ -213,11 +297,19 @@ def _function(name: str, p: dict[str, Any], clip: float) -> Function:
     """`clip` bounds what goes in."""
 
     def apply(b: Builder, x: Value) -> Value:
-        x = x if math.isinf(clip) else b.op("Clip", x, b.like(x, -clip), b.like(x, clip))
+        x = x if math.isinf(clip) else b.Clip(x, b.like(x, -clip), b.like(x, clip))
         if name == "Affine":
-            return b.op("Add", b.op("Mul", x, b.like(x, p["alpha"])), b.like(x, p["beta"]))
+            return x * float(p["alpha"]) + float(p["beta"])
         if name == "ScaledTanh":
-            return b.op("Mul", b.op("Tanh", b.op("Mul", x, b.like(x, p["beta"]))), b.like(x, p["alpha"]))
-        return b.op(name, x, **p)
+            return b.Tanh(x * float(p["beta"])) * float(p["alpha"])
+        y: Value = b.operator(name)(x, **p)
+        return y
 
     return apply
+
+
+TABLE: Table = {
+    ("", "LSTM"): recurrent,
+    ("", "GRU"): recurrent,
+    ("", "RNN"): recurrent,
+}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis
+from converter.passes.decompositions.table import Table
 
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
@@ -23,133 +23,141 @@ def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
 def reduces_nothing(node: ir.Node) -> bool:
     """Whether the node names no axis and means none by it."""
     axes = node.inputs[1] if len(node.inputs) > 1 else None
-    return bool(attrs_of(node).get("noop_with_empty_axes", 0)) and (axes is None or shape_of(axes) == (0,))
+    return bool(attrs_of(node).get("noop_with_empty_axes", 0)) and (
+        axes is None or shape_of(axes) == (0,)
+    )
 
 
-def each_alone(node: ir.Node, b: Builder) -> ir.Value:
+def each_alone(node: ir.Node, b: Builder) -> Value:
     """A reduction over no axis at all is what it does to each element."""
     x = x_of(node)
-    kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(node.op_type, "Identity")
-    return b.op("Mul", x, x) if node.op_type == "ReduceSumSquare" else b.op(kind, x)
+    kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(
+        node.op_type, "Identity"
+    )
+    return b.Mul(x, x) if node.op_type == "ReduceSumSquare" else b.operator(kind)(x)
 
 
-@decomposes("ReduceMax", "ReduceProd", "ReduceSum")
-def reduce_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+def reduce_nothing(node: ir.Node, b: Builder) -> Value | None:
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
-@decomposes("ReduceL1")
-def reduce_l1(node: ir.Node, b: Builder) -> ir.Value:
+def reduce_l1(node: ir.Node, b: Builder) -> Value:
     if reduces_nothing(node):
         return each_alone(node, b)
     axes, attrs = _over(node)
-    return b.op("ReduceSum", b.op("Abs", x_of(node)), axes, **attrs)
+    y: Value = b.ReduceSum(b.Abs(x_of(node)), axes, **attrs)
+    return y
 
 
-@decomposes("ReduceL2")
-def reduce_l2(node: ir.Node, b: Builder) -> ir.Value | None:
+def reduce_l2(node: ir.Node, b: Builder) -> Value | None:
     if reduces_nothing(node):
         return each_alone(node, b)
     axes, attrs = _over(node)
-    return b.op("Sqrt", b.op("ReduceSumSquare", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+    return b.Sqrt(b.ReduceSumSquare(x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
 
 
-@decomposes("ReduceSumSquare")
-def reduce_sum_square(node: ir.Node, b: Builder) -> ir.Value:
+def reduce_sum_square(node: ir.Node, b: Builder) -> Value:
     if reduces_nothing(node):
         return each_alone(node, b)
     axes, attrs = _over(node)
-    return b.op("ReduceSum", b.op("Mul", x_of(node), x_of(node)), axes, **attrs)
+    y: Value = b.ReduceSum(x_of(node) * x_of(node), axes, **attrs)
+    return y
 
 
-@decomposes("ReduceLogSum")
-def reduce_log_sum(node: ir.Node, b: Builder) -> ir.Value | None:
+def reduce_log_sum(node: ir.Node, b: Builder) -> Value | None:
     if reduces_nothing(node):
         return each_alone(node, b)
     axes, attrs = _over(node)
-    return b.op("Log", b.op("ReduceSum", x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+    return b.Log(b.ReduceSum(x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
 
 
-@decomposes("ReduceLogSumExp")
-def reduce_log_sum_exp(node: ir.Node, b: Builder) -> ir.Value | None:
-    """max + log(sum(exp(x - max))): nothing overflows."""
+def reduce_log_sum_exp(node: ir.Node, b: Builder) -> Value | None:
+    """max + log(sum(exp(x - max))): nothing overflows, and nothing is taken from an infinity."""
     if reduces_nothing(node):
         return each_alone(node, b)
     x, (axes, attrs) = x_of(node), _over(node)
     if not is_float(x):
         return None
-    top = b.op("ReduceMax", x, axes, keepdims=1)
-    total = b.op("ReduceSum", b.op("Exp", b.op("Sub", x, top)), axes, **attrs)
-    return b.op("Add", b.op("Log", total), b.op("ReduceMax", x, axes, **attrs))
+    top = _finite(b, b.ReduceMax(x, axes, keepdims=1))
+    total = b.Log(b.ReduceSum(b.Exp(x - top), axes, **attrs))
+    return total + (top if attrs.get("keepdims", 1) else b.ReduceMax(top, axes, keepdims=0))
 
 
-@decomposes("ReduceMean")
-def reduce_mean(node: ir.Node, b: Builder) -> ir.Value | None:
+def _finite(b: Builder, x: Value) -> Value:
+    """Infinities as the largest numbers of the type."""
+    most = float(np.finfo((x.dtype or ir.DataType.FLOAT).numpy()).max)
+    return b.Clip(x, b.like(x, -most), b.like(x, most))
+
+
+def reduce_mean(node: ir.Node, b: Builder) -> Value | None:
     if reduces_nothing(node):
         return each_alone(node, b)
     x, (axes, attrs), shape = x_of(node), _over(node), shape_of(x_of(node))
     chosen = known(axes) if axes is not None else None
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
-    count = np.prod([shape[int(a)] for a in chosen.reshape(-1)]) if chosen is not None and chosen.size else np.prod(shape)
-    return scaled(b, b.op("ReduceSum", x, axes, **attrs), 1 / float(count)) if count else None
+    count = (
+        np.prod([shape[int(a)] for a in chosen.reshape(-1)])
+        if chosen is not None and chosen.size
+        else np.prod(shape)
+    )
+    return scaled(b, b.ReduceSum(x, axes, **attrs), 1 / float(count)) if count else None
 
 
-@decomposes("ReduceMin")
-def reduce_min(node: ir.Node, b: Builder) -> ir.Value | None:
+def reduce_min(node: ir.Node, b: Builder) -> Value | None:
     if reduces_nothing(node):
         return each_alone(node, b)
     axes, attrs = _over(node)
-    return b.op("Neg", b.op("ReduceMax", b.op("Neg", x_of(node)), axes, **attrs)) if is_float(x_of(node)) else None
+    return -b.ReduceMax(-x_of(node), axes, **attrs) if is_float(x_of(node)) else None
 
 
-@decomposes("ArgMin")
-def arg_min(node: ir.Node, b: Builder) -> ir.Value | None:
-    return b.op("ArgMax", b.op("Neg", x_of(node)), **attrs_of(node)) if is_float(x_of(node)) else None
+def arg_min(node: ir.Node, b: Builder) -> Value | None:
+    return b.ArgMax(-x_of(node), **attrs_of(node)) if is_float(x_of(node)) else None
 
 
-@decomposes("LogSoftmax")
-def log_softmax(node: ir.Node, b: Builder) -> ir.Value:
+def log_softmax(node: ir.Node, b: Builder) -> Value:
     x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
-    shifted = b.op("Sub", x, b.op("ReduceMax", x, [axis]))
-    return b.op("Sub", shifted, b.op("Log", b.op("ReduceSum", b.op("Exp", shifted), [axis])))
+    shifted = x - b.ReduceMax(x, [axis])
+    return shifted - b.Log(b.ReduceSum(b.Exp(shifted), [axis]))
 
 
-@decomposes("Softmax")
-def softmax(node: ir.Node, b: Builder) -> ir.Value:
+def softmax(node: ir.Node, b: Builder) -> Value:
     x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
-    powers = b.op("Exp", b.op("Sub", x, b.op("ReduceMax", x, [axis])))
-    return b.op("Div", powers, b.op("ReduceSum", powers, [axis]))
+    powers = b.Exp(x - b.ReduceMax(x, [axis]))
+    return powers / b.ReduceSum(powers, [axis])
 
 
-@decomposes("Hardmax")
-def hardmax(node: ir.Node, b: Builder) -> ir.Value | None:
+def hardmax(node: ir.Node, b: Builder) -> Value | None:
     """1 at the first maximum of the axis, 0 elsewhere."""
     x, axis, shape = x_of(node), int(attrs_of(node).get("axis", -1)), x_of(node).shape
     if shape is None or not isinstance(shape[axis], int) or x.dtype is None:
         return None
-    place = b.op("ArgMax", x, axis=axis, keepdims=0)
-    return b.op("OneHot", place, [shape[axis]], np.array([0, 1], x.dtype.numpy()), axis=axis)
+    place = b.ArgMax(x, axis=axis, keepdims=0)
+    return b.OneHot(place, [shape[axis]], np.array([0, 1], x.dtype.numpy()), axis=axis)
 
 
-@decomposes("OneHot")
-def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
+def one_hot(node: ir.Node, b: Builder) -> Value | None:
     """(index == place) ? on : off, with negative indices counted from the end."""
     depth, rank = constant(node.inputs[1]), rank_of(x_of(node))
     if depth is None or rank is None:
         return None
     count = int(depth.reshape(-1)[0])
     axis = int(attrs_of(node).get("axis", -1)) % (rank + 1)
-    index = b.op("Cast", x_of(node), to=ir.DataType.INT64) if x_of(node).dtype != ir.DataType.INT64 else x_of(node)
-    index = b.op("Where", b.op("Less", index, np.array(0)), b.op("Add", index, np.array(count)), index)
+    index = (
+        b.Cast(x_of(node), to=ir.DataType.INT64)
+        if x_of(node).dtype != ir.DataType.INT64
+        else x_of(node)
+    )
+    index = b.Where(index < 0, index + np.array(count), index)
     places = arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
-    off, on = b.ops("Split", node.inputs[2], outputs=2, axis=0, num_outputs=2)
-    return b.op("Where", b.op("Equal", b.op("Unsqueeze", index, [axis]), places), on, off)
+    off, on = b.Split(node.inputs[2], outputs=2, axis=0, num_outputs=2)
+    return b.Where(b.Equal(b.Unsqueeze(index, [axis]), places), on, off)
 
 
-@decomposes("CumSum")
-def cum_sum(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Floats: a product with a triangle of ones, the axis turned to the end. Integers: exact sums over 1, 2, 4, ... neighbours.
+def cum_sum(node: ir.Node, b: Builder) -> Value | None:
+    """Floats: a product with a triangle of ones, the axis turned to the end.
+
+    Integers: exact sums over 1, 2, 4, ... neighbours.
 
     Along an axis that is data, see `computed`.
     """
@@ -165,23 +173,51 @@ def cum_sum(node: ir.Node, b: Builder) -> ir.Value | None:
     triangle = (triangle.T if attrs.get("reverse", 0) else triangle).astype(x.dtype.numpy())
     perm = [i for i in range(len(shape)) if i != place] + [place]
     if place == len(shape) - 1:
-        return b.op("MatMul", x, triangle)
-    return b.op("Transpose", b.op("MatMul", b.op("Transpose", x, perm=perm), triangle), perm=[int(i) for i in np.argsort(perm)])
+        return x @ triangle
+    return b.Transpose(
+        b.Transpose(x, perm=perm) @ triangle, perm=[int(i) for i in np.argsort(perm)]
+    )
 
 
-def _running(x: ir.Value, axis: int, count: int, attrs: dict[str, Any], b: Builder) -> ir.Value:
-    """The running sum along `axis` of `count` places in log2(count) additions of a tensor and its shifted self."""
+def _running(x: Value, axis: int, count: int, attrs: dict[str, Any], b: Builder) -> Value:
+    """The running sum along `axis` of `count` places in log2(count) additions of a tensor and its
+    shifted self.
+    """
     back = bool(attrs.get("reverse", 0))
 
-    def shifted(value: ir.Value, by: int) -> ir.Value:
-        kept = b.op("Slice", value, [by], [count], [axis]) if back else b.op("Slice", value, [0], [count - by], [axis])
-        return b.op("Pad", kept, [0, by] if back else [by, 0], b.like(value, 0), [axis])
+    def shifted(value: Value, by: int) -> Value:
+        kept = (
+            b.Slice(value, [by], [count], [axis])
+            if back
+            else b.Slice(value, [0], [count - by], [axis])
+        )
+        return b.Pad(kept, [0, by] if back else [by, 0], b.like(value, 0), [axis])
 
     exclusive = bool(attrs.get("exclusive", 0))
     if exclusive and count == 1:
-        return b.op("Mul", x, b.like(x, 0))
+        return x * 0
     total = shifted(x, 1) if exclusive else x
     by = 1
     while by < count:
-        total, by = b.op("Add", total, shifted(total, by)), 2 * by
-    return total if total is not x else b.op("Identity", x)
+        total, by = total + shifted(total, by), 2 * by
+    return total if total is not x else b.Identity(x)
+
+
+TABLE: Table = {
+    ("", "ReduceMax"): reduce_nothing,
+    ("", "ReduceProd"): reduce_nothing,
+    ("", "ReduceSum"): reduce_nothing,
+    ("", "ReduceL1"): reduce_l1,
+    ("", "ReduceL2"): reduce_l2,
+    ("", "ReduceSumSquare"): reduce_sum_square,
+    ("", "ReduceLogSum"): reduce_log_sum,
+    ("", "ReduceLogSumExp"): reduce_log_sum_exp,
+    ("", "ReduceMean"): reduce_mean,
+    ("", "ReduceMin"): reduce_min,
+    ("", "ArgMin"): arg_min,
+    ("", "LogSoftmax"): log_softmax,
+    ("", "Softmax"): softmax,
+    ("", "Hardmax"): hardmax,
+    ("", "OneHot"): one_hot,
+    ("", "CumSum"): cum_sum,
+}

@@ -1,6 +1,8 @@
-"""Resize as what it is: linear and separable, a product with a matrix of weights along each axis that changes.
+"""Resize as what it is: linear and separable, a product with a matrix of weights along each axis
+that changes.
 
-The weights follow the formulas of the ONNX operator Resize (coordinate_transformation_mode, nearest_mode, cubic_coeff_a, antialias).
+The weights follow the formulas of the ONNX operator Resize (coordinate_transformation_mode,
+nearest_mode, cubic_coeff_a, antialias).
 """
 
 from __future__ import annotations
@@ -11,44 +13,71 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, constant, shape_of
+from converter.graph.interpolation import cubic
 from converter.graph.sizes import arange
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
 
 ROUND: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor, "ceil": np.ceil,
-    "round_prefer_floor": lambda c: np.ceil(c - c.dtype.type(0.5)), "round_prefer_ceil": lambda c: np.floor(c + c.dtype.type(0.5)),
-}  # fmt: skip
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda c: np.ceil(c - c.dtype.type(0.5)),
+    "round_prefer_ceil": lambda c: np.floor(c + c.dtype.type(0.5)),
+}
 
 
-@decomposes("Resize")
-def resize_by_axes(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Axis by axis; elements that are only picked are a Gather. None where sizes or factors are not known."""
+def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
+    """Axis by axis; elements that are only picked are a Gather.
+
+    None where sizes or factors are not known.
+    """
     x, matrices = x_of(node), axis_matrices(node)
-    if matrices is None or x.dtype is None or not (x.dtype.is_floating_point() or all(_picks(m) for m in matrices.values())):
+    if (
+        matrices is None
+        or x.dtype is None
+        or not (x.dtype.is_floating_point() or all(_picks(m) for m in matrices.values()))
+    ):
         return None
     for axis, matrix in matrices.items():
         x = _along(b, x, matrix, axis, len(shape_of(x) or ()))
-    return b.op("Identity", x) if x is x_of(node) else x
+    return b.Identity(x) if x is x_of(node) else x
 
 
 def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
-    """The weights [result, size] of each axis that changes; None when they depend on what is not known, or the result is not linear."""
+    """The weights [result, size] of each axis that changes; None when they depend on what is not
+    known, or the result is not linear.
+    """
     size, result, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
     operands = [node.inputs[i] if i < len(node.inputs) else None for i in range(4)]
-    if size is None or result is None or any(v is not None and constant(v) is None and shape_of(v) != (0,) for v in operands[1:3]):
+    if (
+        size is None
+        or result is None
+        or any(v is not None and constant(v) is None and shape_of(v) != (0,) for v in operands[1:3])
+    ):
         return None
     roi, factors = (None if v is None else constant(v) for v in operands[1:3])
     crop = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    if 0 in size or 0 in result or (crop and (attrs.get("extrapolation_value", 0.0) or roi is None or not roi.size)):
+    if (
+        0 in size
+        or 0 in result
+        or (crop and (attrs.get("extrapolation_value", 0.0) or roi is None or not roi.size))
+    ):
         return None
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
     found = {}
     for k, axis in enumerate(axes):
-        factor = float(factors.reshape(-1)[k]) if factors is not None and factors.size else _factor(attrs, size, result, axes, axis)
-        part = (float(roi.reshape(-1)[k]), float(roi.reshape(-1)[k + len(axes)])) if crop and roi is not None else None
+        factor = (
+            float(factors.reshape(-1)[k])
+            if factors is not None and factors.size
+            else _factor(attrs, size, result, axes, axis)
+        )
+        part = (
+            (float(roi.reshape(-1)[k]), float(roi.reshape(-1)[k + len(axes)]))
+            if crop and roi is not None
+            else None
+        )
         if part is None and factor == 1 and size[axis] == result[axis]:
             continue
         found[axis] = weights(attrs, size[axis], result[axis], factor, part)
@@ -56,30 +85,60 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
 
 
 def _factor(attrs: dict[str, Any], size: Any, result: Any, axes: list[int], axis: int) -> float:
-    """The ratio of the sizes; one for all axes that keep their aspect, which the rounded sizes do not give back exactly."""
+    """The ratio of the sizes; one for all axes that keep their aspect, which the rounded sizes do
+    not give back exactly.
+    """
     if attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch":
         return float(result[axis]) / float(size[axis])
-    exact = [result[a] / size[a] for a in axes if abs(result[a] / size[a] * size[axis] - result[axis]) <= 0.5]
+    exact = [
+        result[a] / size[a]
+        for a in axes
+        if abs(result[a] / size[a] * size[axis] - result[axis]) <= 0.5
+    ]
     return float(exact[0]) if exact else float(result[axis]) / float(size[axis])
 
 
-def weights(attrs: dict[str, Any], size: int, result: int, factor: float, part: tuple[float, float] | None = None) -> Array:
+def weights(
+    attrs: dict[str, Any],
+    size: int,
+    result: int,
+    factor: float,
+    part: tuple[float, float] | None = None,
+) -> Array:
     """[result, size], float64: what each source element gives to each element of the result."""
-    mode, at = attrs.get("mode", "nearest"), coordinates(attrs.get("coordinate_transformation_mode", "half_pixel"), size, result, factor, part)
+    mode, at = (
+        attrs.get("mode", "nearest"),
+        coordinates(
+            attrs.get("coordinate_transformation_mode", "half_pixel"), size, result, factor, part
+        ),
+    )
     matrix = np.zeros((result, size))
     rows = arange(result)
     if mode == "nearest":
-        matrix[rows, np.clip(ROUND[attrs.get("nearest_mode", "round_prefer_floor")](at), 0, size - 1).astype(int)] = 1
+        matrix[
+            rows,
+            np.clip(ROUND[attrs.get("nearest_mode", "round_prefer_floor")](at), 0, size - 1).astype(
+                int
+            ),
+        ] = 1
     else:
-        inside = np.clip(at, 0, size - 1) if mode == "linear" and not (attrs.get("antialias", 0) and factor < 1) else at
+        inside = (
+            np.clip(at, 0, size - 1)
+            if mode == "linear" and not (attrs.get("antialias", 0) and factor < 1)
+            else at
+        )
         _taps(matrix, attrs, inside.astype(np.float64), factor)
     if part is not None:
         matrix[(at < 0) | (at > size - 1)] = 0  # outside: extrapolation_value, which is 0
     return matrix
 
 
-def coordinates(rule: str, size: int, result: int, factor: float, part: tuple[float, float] | None = None) -> Array:
-    """Where each element of the result lies in the source; in float32, so that ties fall as they do in the engines."""
+def coordinates(
+    rule: str, size: int, result: int, factor: float, part: tuple[float, float] | None = None
+) -> Array:
+    """Where each element of the result lies in the source; in float32, so that ties fall as they do
+    in the engines.
+    """
     i, one = arange(result, dtype=np.float32), np.float32
     scale = one(factor)
     if rule == "align_corners":
@@ -90,16 +149,26 @@ def coordinates(rule: str, size: int, result: int, factor: float, part: tuple[fl
         return i * 0
     if rule == "tf_crop_and_resize" and part is not None:
         start, end = (one(p) for p in part)
-        return start * one(size - 1) + i * ((end - start) * one(size - 1) / one(result - 1)) if result > 1 else i + one(0.5) * (start + end) * one(size - 1)
-    offset = one(size) / one(2) * (one(1) - one(result) / (scale * one(size))) if rule == "half_pixel_symmetric" else one(0)
+        return (
+            start * one(size - 1) + i * ((end - start) * one(size - 1) / one(result - 1))
+            if result > 1
+            else i + one(0.5) * (start + end) * one(size - 1)
+        )
+    offset = (
+        one(size) / one(2) * (one(1) - one(result) / (scale * one(size)))
+        if rule == "half_pixel_symmetric"
+        else one(0)
+    )
     return offset + (i + one(0.5)) / scale - one(0.5)
 
 
 def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> None:
-    """The neighbours of each coordinate, as many as the filter covers; those outside are the border, or nothing."""
+    """The neighbours of each coordinate, as many as the filter covers; those outside are the
+    border, or nothing.
+    """
     reach = 1 if attrs.get("mode") == "linear" else 2
     pace = min(factor, 1.0) if attrs.get("antialias", 0) else 1.0
-    shape = _hat if reach == 1 else lambda d: _cubic(d, attrs.get("cubic_coeff_a", -0.75))
+    shape = _hat if reach == 1 else lambda d: cubic(d, attrs.get("cubic_coeff_a", -0.75))
     first = int(np.floor(-reach / pace) + 1)
     offsets = arange(first, 2 - first)
     size = matrix.shape[1]
@@ -119,25 +188,24 @@ def _hat(distance: Array) -> Array:
     return np.asarray(np.clip(1 - np.abs(distance), 0, 1))
 
 
-def _cubic(distance: Array, a: float) -> Array:
-    d = np.abs(distance)
-    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
 def _picks(matrix: Array) -> bool:
     return bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
 
 
-def _along(b: Builder, x: ir.Value, matrix: Array, axis: int, rank: int) -> ir.Value:
+def _along(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
     """Elements that are picked are a Gather, weighted ones a matrix product on that axis."""
     if _picks(matrix):
-        return b.op("Gather", x, b.const(matrix.argmax(1).astype(np.int64)), axis=axis)
+        return b.Gather(x, b.const(matrix.argmax(1).astype(np.int64)), axis=axis)
     table = matrix.astype(x.dtype.numpy() if x.dtype is not None else np.float32)
     if axis == rank - 1:
-        return b.op("MatMul", x, b.const(np.ascontiguousarray(table.T)))
+        return x @ b.const(np.ascontiguousarray(table.T))
     if axis == rank - 2:
-        return b.op("MatMul", b.const(table), x)
+        return b.const(table) @ x
     order = [*(i for i in range(rank) if i != axis), axis]
-    y = b.op("MatMul", b.op("Transpose", x, perm=order), b.const(np.ascontiguousarray(table.T)))
-    return b.op("Transpose", y, perm=[order.index(i) for i in range(rank)])
+    y = b.Transpose(x, perm=order) @ b.const(np.ascontiguousarray(table.T))
+    return b.Transpose(y, perm=[order.index(i) for i in range(rank)])
+
+
+TABLE: Table = {
+    ("", "Resize"): resize_by_axes,
+}

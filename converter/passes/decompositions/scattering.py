@@ -1,4 +1,6 @@
-"""Scatters as a table of which update belongs to which place: what meets in a place is added, or the largest or least remains."""
+"""Scatters as a table of which update belongs to which place: what meets in a place is added, or
+the largest or least remains.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +10,64 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange
-from converter.mapping.node import MappingError
-from converter.passes.decompose import decomposes
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.indexing import own_places, strides_of
+from converter.passes.decompositions.table import Table
 
 LARGEST = 1 << 22  # elements of the table
 _KINDS = {"add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"}
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 
-@decomposes("ScatterND")
-def scatter_nd(node: ir.Node, b: Builder) -> ir.Value | None:
+def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
     """Rows of the flattened operand; indices of several axes become one."""
     x, index, updates = x_of(node), node.inputs[1], node.inputs[2]
-    shape, places, reduction = shape_of(x), None if index is None else shape_of(index), attrs_of(node).get("reduction", "none")
-    if shape is None or places is None or index is None or updates is None or not _takes(x, reduction) or 0 in (*shape, *places):
+    shape, places, reduction = (
+        shape_of(x),
+        None if index is None else shape_of(index),
+        attrs_of(node).get("reduction", "none"),
+    )
+    if (
+        shape is None
+        or places is None
+        or index is None
+        or updates is None
+        or not _takes(x, reduction)
+        or 0 in (*shape, *places)
+    ):
         return None
     depth, count = places[-1], int(np.prod(places[:-1]))
     rows, width = int(np.prod(shape[:depth])), int(np.prod(shape[depth:]))
     flat = _one_index(index, list(shape[:depth]), count, b)
-    y = _scattered(b, b.op("Reshape", x, [rows, width]), flat, b.op("Reshape", updates, [count, width]), reduction)
-    return b.op("Reshape", y, list(shape))
+    y = _scattered(
+        b, b.Reshape(x, [rows, width]), flat, b.Reshape(updates, [count, width]), reduction
+    )
+    return b.Reshape(y, list(shape))
 
 
-@decomposes("ScatterElements")
-def scatter_elements(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Each update has one place in the flattened operand: its own coordinates, but for the axis that is indexed."""
-    x, index, updates, reduction = x_of(node), node.inputs[1], node.inputs[2], attrs_of(node).get("reduction", "none")
+def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
+    """Each update has one place in the flattened operand: its own coordinates, but for the axis
+    that is indexed.
+    """
+    x, index, updates, reduction = (
+        x_of(node),
+        node.inputs[1],
+        node.inputs[2],
+        attrs_of(node).get("reduction", "none"),
+    )
     shape, places = shape_of(x), None if index is None else shape_of(index)
-    if not shape or not places or index is None or updates is None or not _takes(x, reduction) or 0 in (*shape, *places):
+    if (
+        not shape
+        or not places
+        or index is None
+        or updates is None
+        or not _takes(x, reduction)
+        or 0 in (*shape, *places)
+    ):
         return None
     axis, count = int(attrs_of(node).get("axis", 0)) % len(shape), math.prod(places)
     if count > LARGEST:
@@ -48,20 +75,24 @@ def scatter_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     strides = strides_of(shape)
     own = np.broadcast_to(own_places(places, strides, axis), places).reshape(-1)
     flat: Any = _one_index(index, [shape[axis]], count, b)
-    flat = flat * strides[axis] + own if not isinstance(flat, ir.Value) else _moved(b, flat, strides[axis], own)
-    operands = b.op("Reshape", x, [math.prod(shape), 1]), flat, b.op("Reshape", updates, [count, 1])
-    return b.op("Reshape", _scattered(b, *operands, reduction), list(shape))
+    flat = (
+        flat * strides[axis] + own
+        if not isinstance(flat, Value)
+        else _moved(b, flat, strides[axis], own)
+    )
+    operands = b.Reshape(x, [math.prod(shape), 1]), flat, b.Reshape(updates, [count, 1])
+    return b.Reshape(_scattered(b, *operands, reduction), list(shape))
 
 
-def _takes(x: ir.Value, reduction: str) -> bool:
+def _takes(x: Value, reduction: str) -> bool:
     """Whole numbers are only replaced: few targets add them up."""
     return is_float(x) or reduction == "none"
 
 
-def _moved(b: Builder, index: ir.Value, stride: int, own: np.ndarray) -> ir.Value:
+def _moved(b: Builder, index: Value, stride: int, own: np.ndarray) -> Value:
     dtype = index.dtype.numpy() if index.dtype is not None else np.int64
-    index = index if stride == 1 else b.op("Mul", index, b.like(index, stride))
-    return b.op("Add", index, b.const(own.astype(dtype))) if own.any() else index
+    index = index if stride == 1 else index * stride
+    return index + b.const(own.astype(dtype)) if own.any() else index
 
 
 def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any:
@@ -73,16 +104,16 @@ def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any
         return (np.where(array < 0, array + np.array(sizes), array) * strides).sum(-1)
     total = None
     for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        part = b.op("Reshape", b.op("Slice", b.op("Reshape", index, [count, len(sizes)]), [i], [i + 1], [1]), [count])
-        part = b.op("Where", b.op("Less", part, b.like(part, 0)), b.op("Add", part, b.like(part, size)), part)
-        part = b.op("Mul", part, b.like(part, int(stride)))
-        total = part if total is None else b.op("Add", total, part)
+        part = b.Reshape(b.Slice(b.Reshape(index, [count, len(sizes)]), [i], [i + 1], [1]), [count])
+        part = b.Where(part < 0, part + size, part)
+        part = part * int(stride)
+        total = part if total is None else total + part
     return total
 
 
-def _scattered(b: Builder, x: ir.Value, index: Any, updates: ir.Value, reduction: str) -> ir.Value:
+def _scattered(b: Builder, x: Value, index: Any, updates: Value, reduction: str) -> Value:
     """x [rows, width] with updates [count, width] in the rows `index` [count]."""
-    if reduction == "none" and not isinstance(index, ir.Value):
+    if reduction == "none" and not isinstance(index, Value):
         return _picked(b, x, index, updates)
     rows, width = shape_of(x) or (0, 0)
     count = (shape_of(updates) or (0,))[0]
@@ -91,32 +122,44 @@ def _scattered(b: Builder, x: ir.Value, index: Any, updates: ir.Value, reduction
     hit: Any = _hits(b, index, rows, count)
     if reduction == "none":
         return _last(b, x, hit, updates, rows, count)
-    rest = b.op("Reshape", updates, [count, 1, width])
-    table = b.op("Where", hit, rest, b.like(x, _NEUTRAL[reduction]))
-    found = b.op(f"Reduce{_KINDS[reduction]}", table, [0], keepdims=0)
-    return b.op({"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction], x, found)
+    rest = b.Reshape(updates, [count, 1, width])
+    table = b.Where(hit, rest, b.like(x, _NEUTRAL[reduction]))
+    found = b.operator(f"Reduce{_KINDS[reduction]}")(table, [0], keepdims=0)
+    return b.operator({"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction])(x, found)
 
 
-def _last(b: Builder, x: ir.Value, hit: ir.Value, updates: ir.Value, rows: int, count: int) -> ir.Value:
-    """Of several updates for one row the last one stays, as the engines have it: rows are numbered through x and the updates, and picked."""
-    number = b.const(arange(rows, rows + count).astype(np.float32).reshape(count, 1, 1))  # LARGEST is below where floats skip numbers
+def _last(b: Builder, x: Value, hit: Value, updates: Value, rows: int, count: int) -> Value:
+    """Of several updates for one row the last one stays, as the engines have it: rows are numbered
+    through x and the updates, and picked.
+    """
+    number = b.const(
+        arange(rows, rows + count).astype(np.float32).reshape(count, 1, 1)
+    )  # LARGEST is below where floats skip numbers
     own = b.const(arange(rows).astype(np.float32).reshape(1, rows, 1))
-    source = b.op("ReduceMax", b.op("Where", hit, number, own), [0], keepdims=0)
-    index = b.op("Cast", b.op("Reshape", source, [rows]), to=ir.DataType.INT64)
-    return b.op("Gather", b.op("Concat", x, updates, axis=0), index, axis=0)
+    source = b.ReduceMax(b.Where(hit, number, own), [0], keepdims=0)
+    index = b.Cast(b.Reshape(source, [rows]), to=ir.DataType.INT64)
+    return b.Gather(b.Concat(x, updates, axis=0), index, axis=0)
 
 
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
     """[count, rows, 1]: whether update i goes to row j."""
-    if not isinstance(index, ir.Value):
+    if not isinstance(index, Value):
         return index[:, None, None] == arange(rows)[:, None]
     dtype = index.dtype.numpy() if index.dtype is not None else np.int64
-    return b.op("Equal", b.op("Reshape", index, [count, 1, 1]), b.const(arange(rows).astype(dtype).reshape(1, rows, 1)))
+    return b.Equal(
+        b.Reshape(index, [count, 1, 1]), b.const(arange(rows).astype(dtype).reshape(1, rows, 1))
+    )
 
 
-def _picked(b: Builder, x: ir.Value, index: Any, updates: ir.Value) -> ir.Value:
+def _picked(b: Builder, x: Value, index: Any, updates: Value) -> Value:
     """Known places: each row is taken from the operand or from the last update that it gets."""
     rows = (shape_of(x) or (0,))[0]
     source = arange(rows)
     source[index] = rows + arange(index.size)
-    return b.op("Gather", b.op("Concat", x, updates, axis=0), source, axis=0)
+    return b.Gather(b.Concat(x, updates, axis=0), source, axis=0)
+
+
+TABLE: Table = {
+    ("", "ScatterND"): scatter_nd,
+    ("", "ScatterElements"): scatter_elements,
+}

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
 from converter.graph.infer_sizes import sizes_of_parts
-from converter.passes.decompose import decomposes
+from converter.passes.decompositions.table import Table
 
 MOST = 1024
 
@@ -49,26 +49,25 @@ def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     if x is None or not counts or len(counts) > MOST:
         return None
     ends = np.cumsum(counts)
-    parts = [b.op("Slice", x, [int(e - n)], [int(e)], [axis]) for n, e in zip(counts, ends, strict=True)]
+    parts: list[ir.Value] = [
+        b.Slice(x, [int(e - n)], [int(e)], [axis]) for n, e in zip(counts, ends, strict=True)
+    ]
     if given is None and not attrs_of(node).get("keepdims", 1):
-        return [b.op("Squeeze", p, [axis]) for p in parts]
+        return [b.Squeeze(p, [axis]) for p in parts]
     return parts
 
 
-@decomposes("SequenceAt")
 def sequence_at(node: ir.Node, b: Builder) -> ir.Value | None:
     place = known(node.inputs[1])
     members = _members(node.inputs[0], b) if place is not None else None
-    return None if members is None or place is None else b.op("Identity", members[int(place.reshape(()))])
+    return None if members is None or place is None else b.Identity(members[int(place.reshape(()))])
 
 
-@decomposes("SequenceLength")
 def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
     members = _members(node.inputs[0], b)
-    return None if members is None else b.op("Identity", b.const(np.array(len(members), np.int64)))
+    return None if members is None else b.Identity(b.const(np.array(len(members), np.int64)))
 
 
-@decomposes("ConcatFromSequence")
 def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
     """`new_axis`: the members are stacked."""
     members, attrs = _members(node.inputs[0], b), attrs_of(node)
@@ -80,5 +79,12 @@ def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
         if rank is None:
             return None
         axis %= rank + 1
-        members = [b.op("Unsqueeze", v, [axis]) for v in members]
-    return b.op("Concat", *members, axis=axis)
+        members = [b.Unsqueeze(v, [axis]) for v in members]
+    return b.Concat(*members, axis=axis)
+
+
+TABLE: Table = {
+    ("", "SequenceAt"): sequence_at,
+    ("", "SequenceLength"): sequence_length,
+    ("", "ConcatFromSequence"): concat_from_sequence,
+}

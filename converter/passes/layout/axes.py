@@ -1,4 +1,6 @@
-"""Permutations of axes, and how axes go through operators that merge, split, drop or insert some."""
+"""Permutations of axes, and how axes go through operators that merge, split, drop or insert
+some.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,9 @@ def moves_nothing(stored: Perm, wanted: Perm, dims: Sequence[Dim]) -> bool:
 
 
 @dataclass(frozen=True)
-class Hinge:
-    """An operator between two ranks: each run of input axes becomes a run of output axes, both in canonical order.
+class Reassociation:
+    """An operator between two ranks: each run of input axes becomes a run of output axes, both in
+    canonical order.
 
     Axes in no run have size 1, or are reduced away: they may be stored anywhere.
     [N,C,H,W] -> [N,g,C/g,H*W] has the runs (0)-(0), (1)-(1,2), (2,3)-(3).
@@ -51,7 +54,8 @@ class Hinge:
     out_rank: int
 
     def forward(self, stored: Perm, wanted: Perm | None = None) -> Perm | None:
-        """The order of the output when the input is stored in `stored` and no data moves; None when data would.
+        """The order of the output when the input is stored in `stored` and no data moves; None when
+        data would.
 
         `wanted` decides where axes outside the runs go, when everything else fits it.
         """
@@ -62,7 +66,9 @@ class Hinge:
         return _carry(tuple((b, a) for a, b in self.runs), stored, self.in_rank, None)
 
 
-def _carry(runs: Sequence[tuple[Perm, Perm]], stored: Perm, rank: int, wanted: Perm | None) -> Perm | None:
+def _carry(
+    runs: Sequence[tuple[Perm, Perm]], stored: Perm, rank: int, wanted: Perm | None
+) -> Perm | None:
     where = inverse(stored)
     ordered = sorted(runs, key=lambda run: where[run[0][0]])
     members = {a for run, _ in runs for a in run}
@@ -83,15 +89,17 @@ def _fill(order: Iterable[int], rank: int) -> Perm:
     return tuple(result)
 
 
-def kept(rank: int, dropped: Iterable[int]) -> Hinge:
+def kept(rank: int, dropped: Iterable[int]) -> Reassociation:
     """Axes `dropped` vanish, the others stay in order."""
     gone = set(dropped)
     stay = [a for a in range(rank) if a not in gone]
-    return Hinge(tuple(((a,), (i,)) for i, a in enumerate(stay)), rank, len(stay))
+    return Reassociation(tuple(((a,), (i,)) for i, a in enumerate(stay)), rank, len(stay))
 
 
-def reshape(before: Sequence[Dim], after: Sequence[Dim]) -> Hinge | None:
-    """The runs of a Reshape: the shortest groups of axes with equal products. None when unknown dimensions stand in the way."""
+def reshape(before: Sequence[Dim], after: Sequence[Dim]) -> Reassociation | None:
+    """The runs of a Reshape: the shortest groups of axes with equal products. None when unknown
+    dimensions stand in the way.
+    """
     a = [i for i, d in enumerate(before) if d != 1]
     b = [i for i, d in enumerate(after) if d != 1]
     if any(d is None or d == 0 for d in (*before, *after)):
@@ -104,7 +112,9 @@ def reshape(before: Sequence[Dim], after: Sequence[Dim]) -> Hinge | None:
             return None
         runs.append((tuple(a[i : i + ends[0]]), tuple(b[j : j + ends[1]])))
         i, j = i + ends[0], j + ends[1]
-    return Hinge(tuple(runs), len(before), len(after)) if i == len(a) and j == len(b) else None
+    return (
+        Reassociation(tuple(runs), len(before), len(after)) if i == len(a) and j == len(b) else None
+    )
 
 
 def _run(before: list[Dim], after: list[Dim]) -> tuple[int, int] | None:

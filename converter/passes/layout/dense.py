@@ -12,23 +12,34 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import Array, rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.groups import is_constant
+from converter.passes.layout.materialized import canonical_dims
 from converter.passes.layout.rules import BROADCAST, UNARY, dims_of
-from converter.passes.layout.stored import canonical_dims
 
-_Place = tuple[ir.Node, int, int]  # the node, its input, the axis that runs over the flattened features
+_Place = tuple[
+    ir.Node, int, int
+]  # the node, its input, the axis that runs over the flattened features
 
 
-def flatten_into_dense(node: ir.Node, stored: Perm, source: ir.Value, before: Callable[[ir.Node], Builder]) -> bool:
-    """Lets a Reshape or Flatten to [N, features] read `source` (its input as stored), when all that follows can make up for it.
+def flatten_into_dense(
+    node: ir.Node, stored: Perm, source: ir.Value, before: Callable[[ir.Node], Builder]
+) -> bool:
+    """Lets a Reshape or Flatten to [N, features] read `source` (its input as stored), when all that
+    follows can make up for it.
 
-    True when done: the features then come in another order, and so do the rows of the weights that they meet.
+    True when done: the features then come in another order, and so do the rows of the weights that
+    they meet.
     """
     features = canonical_dims(stored, source)[1:]
     out = node.outputs[0]
-    if rank_of(out) != 2 or stored[0] != 0 or not all(isinstance(d, int) and d > 0 for d in features):
+    if (
+        rank_of(out) != 2
+        or stored[0] != 0
+        or not all(isinstance(d, int) and d > 0 for d in features)
+    ):
         return False
     if dims_of(out)[1] != int(np.prod([int(d or 0) for d in features])):
         return False
@@ -39,13 +50,17 @@ def flatten_into_dense(node: ir.Node, stored: Perm, source: ir.Value, before: Ca
     for user, index, axis in places:
         weights = user.inputs[index]
         assert weights is not None and weights.const_value is not None
-        moved = _reordered(weights.const_value, axis, [int(d or 0) for d in features], [a - 1 for a in stored[1:]])
+        moved = _reordered(
+            weights.const_value, axis, [int(d or 0) for d in features], [a - 1 for a in stored[1:]]
+        )
         user.replace_input_with(index, before(user).const(moved, str(weights.name)))
     return True
 
 
 def _weights_met(value: ir.Value) -> list[_Place]:
-    """Where the features of `value` meet constant weights; empty when they are used in any other way."""
+    """Where the features of `value` meet constant weights; empty when they are used in any other
+    way.
+    """
     found: list[_Place] = []
     pending = [value]
     while pending:
@@ -67,15 +82,31 @@ def _weights_met(value: ir.Value) -> list[_Place]:
 
 def _keeps_order(node: ir.Node, value: ir.Value) -> bool:
     """An elementwise operator whose other operands are the same for all features."""
-    scalars = all(v is None or v is value or (is_constant(v) and v.const_value is not None and v.const_value.size == 1) for v in node.inputs)
+    scalars = all(
+        v is None
+        or v is value
+        or (is_constant(v) and v.const_value is not None and v.const_value.size == 1)
+        for v in node.inputs
+    )
     per_tensor = node.op_type in ("QuantizeLinear", "DequantizeLinear")
     single = all(not o.uses() and not o.is_graph_output() for o in node.outputs[1:])
-    return node.domain == "" and scalars and single and (per_tensor or node.op_type in UNARY or node.op_type in BROADCAST)
+    return (
+        node.domain == ""
+        and scalars
+        and single
+        and (per_tensor or node.op_type in UNARY or node.op_type in BROADCAST)
+    )
 
 
 def _dense(node: ir.Node, index: int) -> _Place | None:
     weights = node.inputs[1] if len(node.inputs) > 1 else None
-    if index != 0 or node.domain or node.op_type not in ("MatMul", "Gemm") or weights is None or rank_of(weights) != 2:
+    if (
+        index != 0
+        or node.domain
+        or node.op_type not in ("MatMul", "Gemm")
+        or weights is None
+        or rank_of(weights) != 2
+    ):
         return None
     attributes = attrs_of(node)
     if attributes.get("transA", 0):
@@ -87,22 +118,40 @@ def _stored_weights(node: ir.Node, index: int, weights: ir.Value, axis: int) -> 
     if is_constant(weights):
         return node, index, axis
     maker = weights.producer()
-    if maker is None or maker.op_type != "DequantizeLinear" or maker.domain or len(weights.uses()) != 1 or weights.is_graph_output():
+    if (
+        maker is None
+        or maker.op_type != "DequantizeLinear"
+        or maker.domain
+        or len(weights.uses()) != 1
+        or weights.is_graph_output()
+    ):
         return None
     packed, scale = maker.inputs[0], maker.inputs[1]
-    if packed is None or scale is None or not is_constant(packed) or maker.attributes.get("block_size") is not None:
+    if (
+        packed is None
+        or scale is None
+        or not is_constant(packed)
+        or maker.attributes.get("block_size") is not None
+    ):
         return None
     along = attrs_of(maker).get("axis", 1) % 2
-    return (maker, 0, axis) if rank_of(scale) == 0 or shape_of(scale) == (1,) or along != axis else None
+    return (
+        (maker, 0, axis)
+        if rank_of(scale) == 0 or shape_of(scale) == (1,) or along != axis
+        else None
+    )
 
 
-def _reordered(weights: ir.TensorProtocol, axis: int, features: list[int], order: list[int]) -> ir.TensorProtocol:
-    """The weights with the entries along `axis` (a flattened `features`) in the stored order; computed when they are written."""
+def _reordered(
+    weights: ir.TensorProtocol, axis: int, features: list[int], order: list[int]
+) -> LazyTensor:
+    """The weights with the entries along `axis` (a flattened `features`) in the stored order;
+    computed when they are written.
+    """
 
-    def compute() -> ir.TensorProtocol:
-        array = weights.numpy()
+    def ordered(array: Array) -> Array:
         split = array.reshape([*array.shape[:axis], *features, *array.shape[axis + 1 :]])
         perm = [*range(axis), *(axis + a for a in order), *range(axis + len(features), split.ndim)]
-        return ir.Tensor(split.transpose(perm).reshape(array.shape), dtype=weights.dtype)
+        return split.transpose(perm).reshape(array.shape)
 
-    return ir.LazyTensor(compute, dtype=weights.dtype, shape=ir.Shape(list(weights.shape.numpy())))
+    return LazyTensor.of(weights).derived(ordered)

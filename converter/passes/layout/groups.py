@@ -1,8 +1,9 @@
 """Values that must share one order of axes, and which order that is.
 
-Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a layout-sensitive operator
-touches takes that operator's order. Any other group stays canonical unless more of its values come in through operators that
-may bring another order along than are made or needed in the canonical one; then it takes the order that comes in first.
+Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a
+layout-sensitive operator touches takes that operator's order. Any other group stays canonical
+unless more of its values come in through operators that may bring another order along than are made
+or needed in the canonical one; then it takes the order that comes in first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from converter.graph.infer import rank_of
 from converter.graph.walk import all_nodes, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
-from converter.passes.layout.hinges import Turning, turning
+from converter.passes.layout.reassociation import RankChange, rank_change
 from converter.passes.layout.rules import Free, free
 
 
@@ -37,12 +38,14 @@ class Transposed:
 
 @dataclass(frozen=True)
 class Other:
-    """`Shape` works on any order with its result put right; everything else needs canonical inputs."""
+    """`Shape` works on any order with its result put right; everything else needs canonical
+    inputs.
+    """
 
     any_order: bool = False
 
 
-Kind = Sensitive | Free | Turning | Transposed | Other
+Kind = Sensitive | Free | RankChange | Transposed | Other
 Direction = Callable[[ir.Node], Sensitive | None]
 
 
@@ -50,9 +53,15 @@ Direction = Callable[[ir.Node], Sensitive | None]
 class _Group:
     turned: bool = False
     fixed: Perm | None = None
-    soft: set[ir.Value] = field(default_factory=set)  # come in through an operator that may bring another order
-    needed: set[ir.Value] = field(default_factory=set)  # are needed, or made, in the canonical order
-    followers: list[tuple[ir.Value, Turning | Transposed]] = field(default_factory=list)  # outputs of operators that pass its order on
+    soft: set[ir.Value] = field(
+        default_factory=set
+    )  # come in through an operator that may bring another order
+    needed: set[ir.Value] = field(
+        default_factory=set
+    )  # are needed, or made, in the canonical order
+    followers: list[tuple[ir.Value, RankChange | Transposed]] = field(
+        default_factory=list
+    )  # outputs of operators that pass its order on
 
 
 def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
@@ -62,17 +71,25 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
     x = node.inputs[0] if node.inputs else None
     rank = rank_of(x) if x is not None else None
     if node.domain == "" and node.op_type == "Transpose" and rank is not None:
-        perm = tuple(node.attributes["perm"].as_ints()) if "perm" in node.attributes else tuple(reversed(range(rank)))
+        perm = (
+            tuple(node.attributes["perm"].as_ints())
+            if "perm" in node.attributes
+            else tuple(reversed(range(rank)))
+        )
         return Transposed(perm)
     if node.domain == "" and node.op_type in ("Shape", "Size"):
         return Other(any_order=rank is not None)
-    return free(node, memo) or turning(node) or Other()
+    return free(node, memo) or rank_change(node) or Other()
 
 
 class Groups:
-    """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order its group takes (None: any)."""
+    """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order
+    its group takes (None: any).
+    """
 
-    def __init__(self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm]) -> None:
+    def __init__(
+        self, graph: ir.Graph, sensitive: Direction, target: Callable[[int], Perm]
+    ) -> None:
         self.target = target
         self.kinds: dict[ir.Node, Kind] = {}
         self._parent: dict[ir.Value, ir.Value] = {}
@@ -114,13 +131,15 @@ class Groups:
         data: tuple[int, ...] = ()
         if isinstance(kind, Sensitive):
             data = kind.inputs
-            touched = [node.inputs[i] for i in kind.inputs if i < len(node.inputs)] + [node.outputs[i] for i in kind.outputs if i < len(node.outputs)]
+            touched = [node.inputs[i] for i in kind.inputs if i < len(node.inputs)] + [
+                node.outputs[i] for i in kind.outputs if i < len(node.outputs)
+            ]
             for v in touched:
                 if v is not None and not is_constant(v):
                     self._group(v).turned = True
         elif isinstance(kind, Free):
             data = kind.inputs
-        elif isinstance(kind, Turning | Transposed):
+        elif isinstance(kind, RankChange | Transposed):
             data = (0,)
             self._group(node.outputs[0]).soft.add(node.outputs[0])
             x = node.inputs[0]
@@ -163,5 +182,10 @@ def is_constant(value: ir.Value) -> bool:
 def captured(node: ir.Node) -> Iterator[ir.Value]:
     """Values of the graph around `node` that its sub-graphs use."""
     for body in subgraphs(node):
-        yield from (v for inner in all_nodes(body) for v in inner.inputs if v is not None and v.graph is node.graph)
+        yield from (
+            v
+            for inner in all_nodes(body)
+            for v in inner.inputs
+            if v is not None and v.graph is node.graph
+        )
         yield from (v for v in body.outputs if v.graph is node.graph)

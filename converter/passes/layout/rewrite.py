@@ -14,15 +14,24 @@ from converter.graph.infer import rank_of
 from converter.graph.names import Names
 from converter.graph.walk import all_nodes, discard, subgraphs
 from converter.passes.layout import axes
-from converter.passes.layout.axes import Dim, Hinge, Perm
+from converter.passes.layout.axes import Dim, Perm, Reassociation
 from converter.passes.layout.dense import flatten_into_dense
-from converter.passes.layout.groups import Groups, Other, Sensitive, Transposed, captured, is_constant
-from converter.passes.layout.hinges import Turning
+from converter.passes.layout.groups import (
+    Groups,
+    Other,
+    Sensitive,
+    Transposed,
+    captured,
+    is_constant,
+)
+from converter.passes.layout.materialized import Stored
+from converter.passes.layout.reassociation import RankChange
 from converter.passes.layout.rules import Free, dims_of
-from converter.passes.layout.stored import Stored
 
 IMAGE = 4  # axes
-PERMUTATION = "netconv.permutation"  # on a graph input or output: stored axis i is canonical axis perm[i]
+PERMUTATION = (
+    "netconv.permutation"  # on a graph input or output: stored axis i is canonical axis perm[i]
+)
 
 
 @dataclass(frozen=True)
@@ -32,19 +41,24 @@ class Direction:
     def target(self, rank: int) -> Perm:
         if rank < 3:
             return axes.identity(rank)
-        return tuple(channels_last.to_last(rank) if self.last else channels_last.to_first(rank))
+        return tuple(channels_last.to_nhwc(rank) if self.last else channels_last.to_nchw(rank))
 
     def sensitive(self, node: ir.Node) -> Sensitive | None:
-        if channels_last.is_last(node) == self.last or (found := channels_last.ports(node)) is None:
+        if (
+            channels_last.is_channels_last(node) == self.last
+            or (found := channels_last.ports(node)) is None
+        ):
             return None
-        data = [node.inputs[i] for i in found[0] if i < len(node.inputs)] + [node.outputs[i] for i in found[1] if i < len(node.outputs)]
+        data = [node.inputs[i] for i in found[0] if i < len(node.inputs)] + [
+            node.outputs[i] for i in found[1] if i < len(node.outputs)
+        ]
         ranks = [rank_of(v) for v in data if v is not None]
         if any(r is None for r in ranks) or (self.last and any((r or 0) < 3 for r in ranks)):
             return None
         return Sensitive(*found)
 
     def exchange(self, node: ir.Node) -> None:
-        """The operator becomes its twin, or the other way."""
+        """The operator becomes its channels-last variant, or the other way."""
         domain = channels_last.base_domain(node)
         node.attributes.pop("base_domain", None)
         if self.last and domain:
@@ -65,8 +79,12 @@ def take_name(new: ir.Value, old: ir.Value, names: Names) -> None:
 class Rewriting:
     """One graph, without its sub-graphs: these read canonical values of it."""
 
-    def __init__(self, graph: ir.Graph, names: Names, direction: Direction, turns: Callable[[ir.Value], bool]) -> None:
-        """`turns(value)`: this input or output may be stored channels-last where the operators at it want an image so."""
+    def __init__(
+        self, graph: ir.Graph, names: Names, direction: Direction, turns: Callable[[ir.Value], bool]
+    ) -> None:
+        """`turns(value)`: this input or output may be stored channels-last where the operators at
+        it want an image so.
+        """
         self.graph, self.names, self.direction, self.turns = graph, names, direction, turns
         self.groups = Groups(graph, direction.sensitive, direction.target)
         self.stored = Stored()
@@ -96,8 +114,8 @@ class Rewriting:
             self._sensitive(node, kind)
         elif isinstance(kind, Transposed):
             self._transpose(node, kind)
-        elif isinstance(kind, Turning):
-            self._turning(node, kind)
+        elif isinstance(kind, RankChange):
+            self._rank_change(node, kind)
         elif kind.any_order:
             self._shape(node)
         else:
@@ -117,7 +135,10 @@ class Rewriting:
     def _canonical(self, node: ir.Node, kind: Other) -> None:
         self._inputs(node)
         outer = {v for v in captured(node)}
-        found = {v: self.stored.canonical(v, self._builder(node)) for v in sorted(outer, key=lambda v: str(v.name))}
+        found = {
+            v: self.stored.canonical(v, self._builder(node))
+            for v in sorted(outer, key=lambda v: str(v.name))
+        }
         for body in subgraphs(node):
             for inner in all_nodes(body):
                 for i, v in enumerate(inner.inputs):
@@ -146,11 +167,19 @@ class Rewriting:
         for i in kind.inputs:
             v = node.inputs[i] if i < len(node.inputs) else None
             if v is not None:
-                self._read(node, i, self.stored.form(v, self.direction.target(rank_of(v) or 0), self._builder(node)))
+                self._read(
+                    node,
+                    i,
+                    self.stored.form(
+                        v, self.direction.target(rank_of(v) or 0), self._builder(node)
+                    ),
+                )
         self.direction.exchange(node)
         for i in kind.outputs:
             if i < len(node.outputs):
-                self.stored.keep(node.outputs[i], self.direction.target(rank_of(node.outputs[i]) or 0))
+                self.stored.keep(
+                    node.outputs[i], self.direction.target(rank_of(node.outputs[i]) or 0)
+                )
 
     def _free(self, node: ir.Node, kind: Free) -> None:
         perm = self._order(node, kind)
@@ -165,12 +194,21 @@ class Rewriting:
                 self.stored.keep(node.outputs[i], perm)
 
     def _order(self, node: ir.Node, kind: Free) -> Perm:
-        """The order of the node's group; an open group takes the one in which most operands of the first member exist."""
+        """The order of the node's group; an open group takes the one in which most operands of the
+        first member exist.
+        """
         out = node.outputs[kind.outputs[0]]
         perm = self.groups.wanted(out)
         if perm is None:
-            operands = [v for i in kind.inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None]
-            votes = Counter(p for v in operands if rank_of(v) == kind.rank and not is_constant(v) for p in self.stored.forms(v))
+            operands = [
+                v for i in kind.inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None
+            ]
+            votes = Counter(
+                p
+                for v in operands
+                if rank_of(v) == kind.rank and not is_constant(v)
+                for p in self.stored.forms(v)
+            )
             perm = max(votes, key=lambda p: votes[p]) if votes else axes.identity(kind.rank)
             self.groups.fix(out, perm)
         return perm
@@ -181,39 +219,58 @@ class Rewriting:
         self.stored.view(node.outputs[0], x, kind.perm)
         self.vanished.append(node)
 
-    def _turning(self, node: ir.Node, kind: Turning) -> None:
+    def _rank_change(self, node: ir.Node, kind: RankChange) -> None:
         x, out = node.inputs[0], node.outputs[0]
         assert x is not None
         wanted = self.groups.wanted(out)
         forms = self.stored.forms(x)
-        carried = {p: q for p in forms if (q := kind.hinge.forward(p, wanted)) is not None}
+        carried = {p: q for p in forms if (q := kind.reassociation.forward(p, wanted)) is not None}
         first, source = next(iter(forms.items()))
-        if not carried and node.op_type in ("Reshape", "Flatten") and flatten_into_dense(node, first, source, self._builder):
+        if (
+            not carried
+            and node.op_type in ("Reshape", "Flatten")
+            and flatten_into_dense(node, first, source, self._builder)
+        ):
             return
         b = self._builder(node)
-        perm, result = self._way(kind.hinge, carried, wanted, dims_of(out), keeps_size=node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
-        if perm == axes.identity(len(perm)) and result == axes.identity(kind.hinge.out_rank):
+        perm, result = self._way(
+            kind.reassociation,
+            carried,
+            wanted,
+            dims_of(out),
+            keeps_size=node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"),
+        )
+        if perm == axes.identity(len(perm)) and result == axes.identity(
+            kind.reassociation.out_rank
+        ):
             self._inputs(node)
             return
         self._replace(node, result, kind.carry(b, self.stored.form(x, perm, b), perm, result))
 
     @staticmethod
-    def _way(hinge: Hinge, carried: dict[Perm, Perm], wanted: Perm | None, dims: list[Dim], keeps_size: bool) -> tuple[Perm, Perm]:
+    def _way(
+        reassociation: Reassociation,
+        carried: dict[Perm, Perm],
+        wanted: Perm | None,
+        dims: list[Dim],
+        keeps_size: bool,
+    ) -> tuple[Perm, Perm]:
         """Which order of the input to read, and the order of the output that comes of it.
 
-        One that leads to the wanted order without moving data; else the input is turned first (others may share that), but
-        not in front of an operator that makes it smaller; else any that exists.
+        One that leads to the wanted order without moving data; else the input is turned first
+        (others may share that), but not in front of an operator that makes it smaller; else any
+        that exists.
         """
         for p, q in carried.items():
             if wanted is None or axes.moves_nothing(q, wanted, dims):
                 return p, q
         if carried and not keeps_size:
             return next(iter(carried.items()))
-        perm = hinge.backward(wanted or axes.identity(hinge.out_rank))
+        perm = reassociation.backward(wanted or axes.identity(reassociation.out_rank))
         if perm is None and carried:
             return next(iter(carried.items()))
-        perm = perm or axes.identity(hinge.in_rank)
-        result = hinge.forward(perm, wanted)
+        perm = perm or axes.identity(reassociation.in_rank)
+        result = reassociation.forward(perm, wanted)
         assert result is not None
         return perm, result
 
@@ -233,7 +290,11 @@ class Rewriting:
                 perm = image
             found = self.stored.form(v, perm, b)
             if found is not v:
-                foreign = found.producer() is None or found.graph is not self.graph or found.is_graph_output()
+                foreign = (
+                    found.producer() is None
+                    or found.graph is not self.graph
+                    or found.is_graph_output()
+                )
                 found = b.op("Identity", found) if foreign else found
                 self.graph.outputs[i] = found
                 take_name(found, v, self.names)

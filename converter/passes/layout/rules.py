@@ -1,7 +1,8 @@
-"""Operators that keep the rank and do not mind in which order axes are stored, with what has to be re-mapped.
+"""Operators that keep the rank and do not mind in which order axes are stored, with what has to be
+re-mapped.
 
-All data inputs and outputs of such an operator share one order. What is neither here nor in hinges.py, and has no
-channels-last twin, needs the canonical order.
+All data inputs and outputs of such an operator share one order. What is neither here nor in
+reassociation.py, and has no channels-last variant, needs the canonical order.
 """
 
 from __future__ import annotations
@@ -13,34 +14,49 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
-from converter.mapping.node import MappingError
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
 
 Remap = Callable[[ir.Node, Perm, Builder], None]
 
 _UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
+    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh "
+    "Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
+    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu "
+    "Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign "
     "Sqrt Tan Tanh ThresholdedRelu"
 )
 _BROADCAST = (
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
+    "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
 )
 _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
-_AXIS = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1, "LpNormalization": -1, "TopK": -1, "Split": 0, "ArgMax": 0, "ArgMin": 0, "Gather": 0}
+_AXIS = {
+    "Softmax": -1,
+    "LogSoftmax": -1,
+    "Hardmax": -1,
+    "LpNormalization": -1,
+    "TopK": -1,
+    "Split": 0,
+    "ArgMax": 0,
+    "ArgMin": 0,
+    "Gather": 0,
+}
 REDUCTIONS = frozenset(f"Reduce{k}" for k in _REDUCTIONS.split())
 
 
 @dataclass(frozen=True)
 class Free:
-    """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant operands to that order."""
+    """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant
+    operands to that order.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -52,7 +68,9 @@ def _nothing(node: ir.Node, perm: Perm, b: Builder) -> None: ...
 
 
 def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
-    """How a rank-keeping operator works in any order, if it does. `memo` remembers extension operators that were looked at."""
+    """How a rank-keeping operator works in any order, if it does. `memo` remembers extension
+    operators that were looked at.
+    """
     out = node.outputs[0] if node.outputs else None
     rank = None if out is None else rank_of(out)
     if rank is None or node.inputs[:1] == (None,) or not node.inputs:
@@ -61,7 +79,9 @@ def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
     if found is None:
         return None
     inputs, outputs, remap = found
-    ranks = [rank_of(v) for i in inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None]
+    ranks = [
+        rank_of(v) for i in inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None
+    ]
     if any(r is None for r in ranks) or any(rank_of(node.outputs[i]) != rank for i in outputs):
         return None
     if len(inputs) == 1 and ranks != [rank] and node.op_type != "Expand":
@@ -76,7 +96,11 @@ def _free_ports(node: ir.Node, rank: int, memo: dict[Any, bool]) -> Ports | None
     if node.domain == EXTENSION_DOMAIN and node.op_type in _EXTENSIONS:
         return _EXTENSIONS[node.op_type](node, rank)
     if node.domain:
-        return _every(node) if node.domain == EXTENSION_DOMAIN and _elementwise_extension(node, memo) else None
+        return (
+            _every(node)
+            if node.domain == EXTENSION_DOMAIN and _elementwise_extension(node, memo)
+            else None
+        )
     op = node.op_type
     if op in UNARY:
         return (0,), ((0, 1) if op == "Dropout" and len(node.outputs) > 1 else (0,)), _nothing
@@ -100,7 +124,11 @@ def _elementwise_extension(node: ir.Node, memo: dict[Any, bool]) -> bool:
     """Whether the operator's definition is made of elementwise operators and scalars alone."""
     if not can_expand(node):
         return False
-    key = (node.op_type, repr(sorted(attrs_of(node).items(), key=lambda a: a[0])), tuple(rank_of(v) if v is not None else None for v in node.inputs))
+    key = (
+        node.op_type,
+        repr(sorted(attrs_of(node).items(), key=lambda a: a[0])),
+        tuple(rank_of(v) if v is not None else None for v in node.inputs),
+    )
     if key not in memo:
         try:
             memo[key] = all(_scalar_or_elementwise(n) for n in function_for(node).graph)
@@ -113,7 +141,11 @@ def _scalar_or_elementwise(node: ir.Node) -> bool:
     if node.op_type == "Constant":
         value = known(node.outputs[0])
         return value is not None and value.size == 1
-    return node.domain == "" and (node.op_type in UNARY or node.op_type in BROADCAST) and node.op_type != "DynamicQuantizeLinear"
+    return (
+        node.domain == ""
+        and (node.op_type in UNARY or node.op_type in BROADCAST)
+        and node.op_type != "DynamicQuantizeLinear"
+    )
 
 
 def _axis(default: int | None, attribute: str = "axis") -> Remap:
@@ -145,7 +177,16 @@ def _axes_input(index: int) -> Remap:
         given = known(input_of(node, index))
         if given is not None:
             where = axes.inverse(perm)
-            setinput_of(node, index, b.const(np.array([where[int(a) % len(perm)] for a in given.reshape(-1)], given.dtype).reshape(given.shape), "axes"))
+            setinput_of(
+                node,
+                index,
+                b.const(
+                    np.array(
+                        [where[int(a) % len(perm)] for a in given.reshape(-1)], given.dtype
+                    ).reshape(given.shape),
+                    "axes",
+                ),
+            )
 
     return remap
 
@@ -195,7 +236,12 @@ def _slice(node: ir.Node, rank: int) -> Ports | None:
     given, starts = input_of(node, 3), input_of(node, 1)
     if given is not None:
         return ((0,), (0,), _axes_input(3)) if known(given) is not None else None
-    if starts is None or starts.shape is None or len(starts.shape) != 1 or not isinstance(starts.shape[0], int):
+    if (
+        starts is None
+        or starts.shape is None
+        or len(starts.shape) != 1
+        or not isinstance(starts.shape[0], int)
+    ):
         return None
     count = starts.shape[0]
 
@@ -214,7 +260,13 @@ def _pad(node: ir.Node, rank: int) -> Ports | None:
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
         amounts = known(node.inputs[1])
         assert amounts is not None
-        setinput_of(node, 1, b.const(np.ascontiguousarray(amounts.reshape(2, -1)[:, list(perm)].reshape(-1)), "pads"))
+        setinput_of(
+            node,
+            1,
+            b.const(
+                np.ascontiguousarray(amounts.reshape(2, -1)[:, list(perm)].reshape(-1)), "pads"
+            ),
+        )
 
     return (0,), (0,), remap
 
@@ -247,7 +299,8 @@ def _quantize(node: ir.Node, rank: int) -> Ports | None:
     return (0,), (0,), _axis(1) if scale_rank == 1 and rank > 1 else _nothing
 
 
-# extension operators that say on which axes they work (elementwise ones are found by their definition)
+# extension operators that say on which axes they work (elementwise ones are found by their
+# definition)
 _EXTENSIONS: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "MVN": _axes_attribute,
     "NormalizeL2": _axes_attribute,

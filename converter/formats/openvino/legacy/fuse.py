@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.write_arithmetic import per_channel
+from converter.formats.openvino.legacy.context import per_channel
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
-from converter.passes.tidy import tidy
+from converter.passes.dead_code import remove_dead_code
 
 
 def fuse(model: ir.Model) -> None:
@@ -25,14 +25,23 @@ def fuse(model: ir.Model) -> None:
         for node in list(graph):
             if node.op_type == "Add" and not node.domain:
                 _bias(node, names)
-    tidy(model)
+    remove_dead_code(model)
 
 
 def _bias(add: ir.Node, names: Names) -> None:
-    """Moves the constant of `add` into the layer in front of it, when that has no bias and nobody else reads it."""
+    """Moves the constant of `add` into the layer in front of it, when that has no bias and nobody
+    else reads it.
+    """
     for data, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
         before = data.producer() if data is not None else None
-        if data is None or other is None or before is None or before.domain or len(data.uses()) != 1 or data.is_graph_output():
+        if (
+            data is None
+            or other is None
+            or before is None
+            or before.domain
+            or len(data.uses()) != 1
+            or data.is_graph_output()
+        ):
             continue
         if before.op_type == "Mul" and _scale_shift(add, before, other, names):
             return
@@ -53,7 +62,21 @@ def _scale_shift(add: ir.Node, mul: ir.Node, shift: ir.Value, names: Names) -> b
             continue
         b = builder_before(add, names)
         b.source = {k: v for k, v in mul.metadata_props.items() if k.startswith("netconv.")}
-        replace(add, [b.op("BatchNormalization", x, scales, biases, np.zeros_like(scales), np.ones_like(scales), epsilon=0.0)], b)
+        replace(
+            add,
+            [
+                b.op(
+                    "BatchNormalization",
+                    x,
+                    scales,
+                    biases,
+                    np.zeros_like(scales),
+                    np.ones_like(scales),
+                    epsilon=0.0,
+                )
+            ],
+            b,
+        )
         return True
     return False
 
@@ -62,12 +85,22 @@ def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | No
     shape = shape_of(data)
     if node.op_type not in ("Conv", "ConvTranspose", "MatMul"):
         return None
-    if shape is None or (len(node.inputs) > 2 and node.inputs[2] is not None) or node.inputs[1] is None or node.inputs[1].const_value is None:
+    if (
+        shape is None
+        or (len(node.inputs) > 2 and node.inputs[2] is not None)
+        or node.inputs[1] is None
+        or node.inputs[1].const_value is None
+    ):
         return None
     if node.op_type in ("Conv", "ConvTranspose"):
         return per_channel(other, list(shape))
     array = constant(other) if other.const_value is not None else None
-    matrices = node.op_type == "MatMul" and node.inputs[0] is not None and rank_of(node.inputs[0]) == 2 and rank_of(node.inputs[1]) == 2
+    matrices = (
+        node.op_type == "MatMul"
+        and node.inputs[0] is not None
+        and rank_of(node.inputs[0]) == 2
+        and rank_of(node.inputs[1]) == 2
+    )
     if array is None or not matrices or array.size != shape[1] or array.shape[-1:] != (shape[1],):
         return None
     return array.reshape(-1)

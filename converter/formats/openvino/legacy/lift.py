@@ -4,127 +4,107 @@ from __future__ import annotations
 
 import difflib
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic
-from converter.formats.openvino.ir import Blob, Body, Net, Statistic, SubNet
+from converter.errors import Diagnostic, MappingError
+from converter.formats.openvino.bodies import BodyReader
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.legacy import register
+from converter.formats.openvino.ir import Net, Statistic
 from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
-from converter.formats.openvino.legacy.ops import TABLE
+from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.opset.constants import STORED
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import Array, set_type
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
-from converter.mapping.drive import FormatMapping, Lifting, refuse
-from converter.mapping.node import Layer, MappingError
-from converter.mapping.trouble import TROUBLE, told
-from converter.model import Model
-from converter.passes.tidy import tidy
+from converter.graph.network import Network
+from converter.mapping.lifting import refuse
+from converter.mapping.node import Layer
+from converter.passes.dead_code import remove_dead_code
 
-Port = tuple[int, int]
 STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
-PAIRS = ("windows", "arithmetic", "arrangement", "sampling", "selection", "detection", "recurrent", "loops")
-
-
-@cache
-def mapping() -> FormatMapping:
-    for module in PAIRS:
-        import_module(f"converter.formats.openvino.legacy.{module}")
-    return FormatMapping(TABLE, register.LIFT, register.LOWER)
 
 
 @cache
 def spellings() -> dict[str, str]:
     """Types are matched in any case."""
-    return {kind.casefold(): kind for kind in (*mapping().lift_special, *mapping().table.far_kinds())}
+    return {kind.casefold(): kind for kind in MAPPING.table.kinds()}
 
 
 @cache
 def attributes_of(kind: str) -> frozenset[str]:
     """The attributes that mean something for a layer type, or are known to mean nothing."""
-    rows = {k for r in TABLE.rules if r.far == kind for f in r.fields for k in f.far}
-    return frozenset(rows.union(register.ATTRIBUTES.get(kind, ())))
+    rows = {k for r in MAPPING.table.rules if r.kind == kind for f in r.fields for k in f.keys}
+    return frozenset(rows)
 
 
-def lift(net: Net) -> Model:
+def lift(net: Net) -> Network:
     """Lifts every layer; UnsupportedError with all refusals.
 
-    Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing consumes, then the new states.
+    Inputs are the Input layers, then the states of Memory layers; outputs the data that nothing
+    consumes, then the new states.
     """
     model, b = new_model(net.name)
-    result = Model(model, "openvino")
-    body = BodyLift(net, b, Lifting(mapping(), b, "openvino", net.version), result.notes)
-    values = body.run(net, {})
+    result = Network(model, "openvino")
+    body = BodyLift(net, b, result.notes)
+    body.run(net)
     refuse(body.lifting.problems)
-    body.outputs(values)
+    body.outputs()
     if body.states:
         # zeros that take no memory, however large the state
-        result.interface["defaults"] = {public_name(v): np.broadcast_to(np.float32(0), [d for d in v.shape or () if isinstance(d, int)]) for v in body.states}
+        result.interface["defaults"] = {
+            public_name(v): np.broadcast_to(
+                np.float32(0), [d for d in v.shape or () if isinstance(d, int)]
+            )
+            for v in body.states
+        }
     if net.statistics:
-        lines = [f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}" for s in net.statistics]
+        lines = [
+            f"{s.name}={','.join(map(repr, s.min))};{','.join(map(repr, s.max))}"
+            for s in net.statistics
+        ]
         model.metadata_props[STATISTICS] = "\n".join(lines)
-    if any((blob.precision or layer.precision).upper() == "FP16" for layer in net.layers for blob in layer.blobs.values()):
+    if any(
+        (blob.element or layer.precision).upper() == "FP16"
+        for layer in net.layers
+        for blob in layer.blobs.values()
+    ):
         model.metadata_props[STORED] = "f16"
-    tidy(model)
+    remove_dead_code(model)
     return result
 
 
-class BodyLift:
-    """Lifts the layers of a net or of a TensorIterator's body; values are keyed by (layer id, output port id)."""
+class BodyLift(BodyReader):
+    """Lifts the layers of a net or of a TensorIterator's body."""
 
-    def __init__(self, net: Net, builder: Builder, lifting: Lifting, notes: list[Diagnostic]) -> None:
-        self.net, self.builder, self.lifting, self.notes = net, builder, lifting, notes
+    mapping = MAPPING
+
+    def __init__(
+        self, net: Net, builder: Builder, notes: list[Diagnostic], nested: bool = False
+    ) -> None:
+        super().__init__(net, builder, notes, nested)
         self.memory: list[tuple[str, ir.Value]] = []
         self.states: list[ir.Value] = []
-        self.means = {net.pre_process.reference_layer_name: net.pre_process} if net.pre_process else {}
+        self.means = (
+            {net.pre_process.reference_layer_name: net.pre_process} if net.pre_process else {}
+        )
 
-    def run(self, body: Body, feeds: dict[Port, ir.Value]) -> dict[Port, ir.Value]:
-        """`feeds` are the input ports that the port map feeds."""
-        values: dict[Port, ir.Value] = {}
-        producers = body.producers()
-        for layer in body.ordered():
-            operands: list[ir.Value | None] = []
-            for port in layer.inputs:
-                source = producers.get((layer.id, port.id))
-                operands.append(values.get(source) if source is not None else feeds.get((layer.id, port.id)))
-            if any((layer.id, p.id) in producers and v is None for p, v in zip(layer.inputs, operands, strict=True)):
-                continue  # behind a refused layer
-            while operands and operands[-1] is None:
-                operands.pop()
-            self._layer(layer, operands, values)
-        return values
-
-    def body(self, builder: Builder, net: SubNet, feeds: dict[Port, ir.Value]) -> dict[Port, ir.Value]:
-        """The values of a body that is built with `builder`."""
-        inner = Lifting(self.lifting.mapping, builder, self.lifting.format, self.lifting.version)
-        values = BodyLift(self.net, builder, inner, self.notes).run(net, feeds)
-        refuse(inner.problems)
-        return values
-
-    def _layer(self, layer: IrLayer, operands: list[ir.Value | None], values: dict[Port, ir.Value]) -> None:
+    def layer(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
         kind = layer.type.casefold()
-        try:
-            if kind in ("input", "const") and not layer.outputs:
-                raise MappingError("the layer has no output port", "R105")
-            if kind == "input":
-                results = [self._input(layer)]
-            elif kind == "const":
-                results = [self.builder.const(constant_of(layer), layer.name)]
-            elif kind == "memory":
-                results = self._memory(layer, operands)
-            else:
-                results = self._operation(layer, operands)
-        except TROUBLE as e:
-            code, message, help = told(e)
-            self.lifting.problems.append(Diagnostic(code, message, where=self.net.where(layer), help=help))
-            return
-        for port, value in zip(layer.outputs, results, strict=False):
-            values[layer.id, port.id] = value
+        while operands and operands[-1] is None:
+            operands.pop()
+        if kind in ("input", "const") and not layer.outputs:
+            raise MappingError("the layer has no output port", "R105")
+        if kind == "input":
+            return [self._input(layer)]
+        if kind == "const":
+            return [self.builder.const(constant_of(layer), layer.name)]
+        if kind == "memory":
+            return self._memory(layer, operands)
+        return self._operation(layer, operands)
 
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> list[ir.Value]:
         kind = spellings().get(layer.type.casefold(), layer.type)
@@ -134,11 +114,22 @@ class BodyLift:
             set_type(value, exposed(port.precision or layer.precision), port.dims)
             declared.append(value)
         blobs = {name: numbers_of(blob, layer) for name, blob in layer.blobs.items()}
-        far = Layer(kind, layer.name, self._known(layer, kind), blobs, operands, declared, self.net.where(layer), extra=(layer, self))
+        far = Layer(
+            kind,
+            layer.name,
+            self._known(layer, kind),
+            blobs,
+            operands,
+            declared,
+            self.net.where(layer),
+            extra=(layer, self),
+        )
         results = self.lifting.layer(far)
         if results is None:
             return []
-        with self.builder.provenance(format="openvino", layer=layer.name, type=layer.type, where=str(layer.line)):
+        with self.builder.provenance(
+            format="openvino", layer=layer.name, type=layer.type, where=str(layer.line)
+        ):
             settled = [self._settle(v, d) for v, d in zip(results, declared, strict=False)]
         return settled
 
@@ -151,7 +142,9 @@ class BodyLift:
         return value
 
     def _known(self, layer: IrLayer, kind: str) -> dict[str, Any]:
-        """The attributes without those that the engine does not look at; a misspelt one is refused."""
+        """The attributes without those that the engine does not look at; a misspelt one is
+        refused.
+        """
         owned = attributes_of(kind)
         found = {k: v for k, v in layer.data.items() if k in owned}
         if kind not in spellings().values():
@@ -163,10 +156,21 @@ class BodyLift:
             if key.casefold() in lower:
                 found[lower[key.casefold()]] = value
                 continue
-            meant = [m for m in difflib.get_close_matches(key, owned, 1, 0.8) if m not in layer.data]
+            meant = [
+                m for m in difflib.get_close_matches(key, owned, 1, 0.8) if m not in layer.data
+            ]
             if meant:
-                raise MappingError(f"attribute {key!r} is not known", "R111", f"did you mean {meant[0]!r}?")
-            self.notes.append(Diagnostic("R111", f"attribute {key!r} is not known; engines ignore it", "warning", self.net.where(layer)))
+                raise MappingError(
+                    f"attribute {key!r} is not known", "R111", f"did you mean {meant[0]!r}?"
+                )
+            self.notes.append(
+                Diagnostic(
+                    "R111",
+                    f"attribute {key!r} is not known; engines ignore it",
+                    "warning",
+                    self.net.where(layer),
+                )
+            )
         return found
 
     def _input(self, layer: IrLayer) -> ir.Value:
@@ -175,13 +179,20 @@ class BodyLift:
         means = self.means.get(layer.name) or self.means.get("")
         if means is None:
             return value
-        arrays = [_mean(c.mean, port.dims, means.mean_precision) for c in sorted(means.channels, key=lambda c: c.id)]
+        arrays = [
+            _mean(c.mean, port.dims, means.mean_precision)
+            for c in sorted(means.channels, key=lambda c: c.id)
+        ]
         if not any(a.any() for a in arrays):
             return value
         if len(arrays) != port.dims[1]:
-            raise MappingError(f"{len(arrays)} channels of pre-processing for {port.dims[1]} channels", "R105")
+            raise MappingError(
+                f"{len(arrays)} channels of pre-processing for {port.dims[1]} channels", "R105"
+            )
         size = np.broadcast_shapes(*(a.shape for a in arrays))
-        return self.builder.op("Sub", value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32))
+        return self.builder.op(
+            "Sub", value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32)
+        )
 
     def _parameter(self, name: str, dtype: ir.DataType, dims: tuple[int, ...]) -> ir.Value:
         value = self.builder.input(name, dtype, dims)
@@ -194,22 +205,35 @@ class BodyLift:
         if name is None:
             raise MappingError("required attribute 'id' is absent", "R110")
         if layer.outputs:
-            self.states.append(self._parameter(name, exposed(layer.outputs[0].precision or layer.precision), layer.outputs[0].dims))
+            self.states.append(
+                self._parameter(
+                    name,
+                    exposed(layer.outputs[0].precision or layer.precision),
+                    layer.outputs[0].dims,
+                )
+            )
             return [self.states[-1]]
         if operands and operands[0] is not None:
             self.memory.append((name, operands[0]))
         return []
 
-    def outputs(self, values: dict[Port, ir.Value]) -> None:
-        consumed = set(self.net.consumers())
+    def outputs(self) -> None:
         for layer in self.net.layers:
-            if layer.type.casefold() in ("const", "memory") or (layer.type.casefold() == "input" and len(self.net.layers) > 1):
+            if layer.type.casefold() in ("const", "memory") or (
+                layer.type.casefold() == "input" and len(self.net.layers) > 1
+            ):
                 continue
             for i, port in enumerate(layer.outputs):
-                if (layer.id, port.id) not in consumed:
-                    value = values[layer.id, port.id]
-                    shown = value if value.dtype in (FLOAT, ir.DataType.INT32) else self.builder.op("Cast", value, to=int(FLOAT))
-                    self._output(shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}")
+                if (layer.id, port.id) not in self.read:
+                    value = self.values[layer.id, port.id]
+                    shown = (
+                        value
+                        if value.dtype in (FLOAT, ir.DataType.INT32)
+                        else self.builder.op("Cast", value, to=int(FLOAT))
+                    )
+                    self._output(
+                        shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}"
+                    )
         for name, value in self.memory:
             self._output(value, name)
 
@@ -222,16 +246,25 @@ def statistics_of(text: str) -> list[Statistic]:
     """The calibration ranges that reading left with the model."""
     lines = [line.rpartition("=") for line in text.splitlines()]
     try:
-        ranges = [(name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")]) for name, _, both in lines]
+        ranges = [
+            (name, [tuple(float(v) for v in part.split(",") if v) for part in both.split(";")])
+            for name, _, both in lines
+        ]
     except ValueError:  # metadata of that name which is not ours
         return []
     return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
 
 
-def numbers_of(blob: Blob, layer: IrLayer) -> Array:
+def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
     """The numbers of a blob, flat; half precision as float. `BIN` stays bytes."""
-    precision = (blob.precision or (layer.outputs[0].precision if layer.outputs else "") or layer.precision or "FP32").upper()
-    raw = blob.array
+    precision = (
+        blob.element
+        or default
+        or (layer.outputs[0].precision if layer.outputs else "")
+        or layer.precision
+        or "FP32"
+    ).upper()
+    raw = blob.bytes()
     if precision == "BIN":
         return raw
     if precision not in PRECISIONS:
@@ -249,20 +282,22 @@ def constant_of(layer: IrLayer) -> Array:
     source = layer.blobs.get("custom") or next(iter(layer.blobs.values()), None)
     if source is None:
         raise MappingError("a Const without a blob", "R110")
-    array = numbers_of(source if source.precision else Blob(source.content, layer.precision or port.precision), layer)
+    array = numbers_of(source, layer, layer.precision or port.precision)
     if array.size != int(np.prod(port.dims)):
-        raise MappingError(f"the blob has {array.size} elements, the port {'x'.join(map(str, port.dims))}", "R103")
+        raise MappingError(
+            f"the blob has {array.size} elements, the port {'x'.join(map(str, port.dims))}", "R103"
+        )
     wanted = exposed(port.precision or layer.precision)
     return array.reshape(port.dims).astype(wanted.numpy(), copy=False)
 
 
-def _mean(mean: float | Blob | None, dims: tuple[int, ...], precision: str) -> Array:
+def _mean(mean: float | LazyTensor | None, dims: tuple[int, ...], precision: str) -> Array:
     """A channel's mean: a number, or an image of height x width."""
     if mean is None:
         return np.zeros((1, 1), np.float32)
-    if not isinstance(mean, Blob):
+    if not isinstance(mean, LazyTensor):
         return np.full((1, 1), mean, np.float32)
-    array = mean.array.view(np.float16 if precision.upper() == "FP16" else np.float32)
+    array = mean.bytes().view(np.float16 if precision.upper() == "FP16" else np.float32)
     if array.size != dims[2] * dims[3]:
         raise MappingError(f"a mean image of {array.size} elements for {dims[2]}x{dims[3]}", "R103")
     return array.reshape(dims[2], dims[3]).astype(np.float32)

@@ -4,42 +4,52 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import cache
-from importlib import import_module
 from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
-from converter.format import Flavour
-from converter.formats.openvino.ir import Blob, Body, Edge, Net, Port, SubNet
+from converter.errors import Diagnostic, MappingError, Where
+from converter.formats.format import Flavour
+from converter.formats.openvino.bodies import BodyWriter
+from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.legacy import register
 from converter.formats.openvino.legacy.access import kind_before
+from converter.formats.openvino.legacy.context import LegacyWriting
 from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
-from converter.formats.openvino.legacy.lift import STATISTICS, mapping, statistics_of
+from converter.formats.openvino.legacy.lift import STATISTICS, statistics_of
+from converter.formats.openvino.legacy.loop_slices import slices_by_step
+from converter.formats.openvino.legacy.loose_ends import Ties, tie
+from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
-from converter.formats.openvino.legacy.steps import slices_by_step
-from converter.formats.openvino.legacy.ties import Ties, tie
-from converter.formats.openvino.legacy.types import NARROW, PRECISION, keeps_type, truth_as_numbers, widen_inputs, wrap_small_integers, written
-from converter.formats.openvino.legacy.write_arithmetic import copy
-from converter.formats.openvino.legacy.write_recurrent import LoopPlan, counts
-from converter.formats.openvino.legacy.writing import csv
+from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, counts, write_loop
+from converter.formats.openvino.legacy.rules.fields import listed
+from converter.formats.openvino.legacy.types import (
+    NARROW,
+    PRECISION,
+    keeps_type,
+    truth_as_numbers,
+    widen_inputs,
+    wrap_small_integers,
+    written,
+)
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
+from converter.graph.network import Network
 from converter.graph.walk import all_graphs
-from converter.mapping.drive import FormatMapping, Lowering, reason_against, refusal, refuse
-from converter.mapping.narrow import Narrowing, dynamic_values, narrow_array, other_values
-from converter.mapping.node import Layer, MappingError
-from converter.model import Model
+from converter.mapping.lifting import refuse
+from converter.mapping.lowering import Lowering, refusal
+from converter.mapping.narrow import Narrowing, narrow_array
+from converter.mapping.node import Layer
+from converter.mapping.target import dynamic_values
 from converter.passes.fold import fold
-from converter.passes.halves import round_halves
 from converter.passes.legalise import legalise
+from converter.passes.round_halves import half_is_enough, round_halves
 from converter.passes.unroll import unroll
 
 D = ir.DataType
@@ -47,24 +57,38 @@ SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than what it
 LARGEST = 1 << 31
 
 
-def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
-    """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a shape is not static."""
+def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
+    """A Net of the graph; UnsupportedError with everything that has no counterpart, X203 where a
+    shape is not static.
+    """
     version = int(flavour.options.get("ir", "7"))
-    refuse(other_values(model.ir, "OpenVINO"))
+    refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     fold(graph, limit=LARGEST, keep=_grows)
-    known = mapping_for_writing()
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     fuse(graph)
     round_halves(graph)
-    legalise(graph, lambda n: unfit(n) or (not needless(n) and reason_against(known, n, version) is not None), REWRITES)
+    legalise(
+        graph,
+        lambda n: unfit(n) or (not needless(n) and MAPPING.reason_against(n, version) is not None),
+        REWRITES,
+    )
     fold(graph, limit=LARGEST, keep=_grows)
-    refuse([refusal(n, MappingError("text is not known to the target")) for g in all_graphs(graph.graph) for n in g if _of_text(n)])
+    refuse(
+        [
+            refusal(n, MappingError("text is not known to the target"))
+            for g in all_graphs(graph.graph)
+            for n in g
+            if _of_text(n)
+        ]
+    )
     wrap_small_integers(graph)
     widen_inputs(graph)
-    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options)
+    writer = NetWriter(
+        Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options
+    )
     for value in (*graph.graph.inputs, *graph.graph.outputs):
         if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
             writer.narrowing.dtype(value)
@@ -72,15 +96,21 @@ def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     legalise(graph, needless, {("", "Cast"): without, ("", "Reshape"): without})
     writer.graph(graph.graph)
     names = {layer.name for layer in writer.net.layers}
-    writer.net.statistics = [s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names]
+    writer.net.statistics = [
+        s for s in statistics_of(graph.metadata_props.get(STATISTICS, "")) if s.name in names
+    ]
     notes.extend(writer.narrowing.notes)
     return writer.net
 
 
 def _grows(node: ir.Node) -> bool:
-    """Whether a node makes much out of few constants: the engine does that when it loads the file."""
+    """Whether a node makes much out of few constants: the engine does that when it loads the
+    file.
+    """
     size = math.prod(shape_of(node.outputs[0]) or ())
-    return size > SMALL_ENOUGH and size > sum(math.prod(shape_of(v) or ()) for v in node.inputs if v is not None)
+    return size > SMALL_ENOUGH and size > sum(
+        math.prod(shape_of(v) or ()) for v in node.inputs if v is not None
+    )
 
 
 def _of_text(node: ir.Node) -> bool:
@@ -88,9 +118,18 @@ def _of_text(node: ir.Node) -> bool:
 
 
 def needless(node: ir.Node) -> bool:
-    """Identities, reshapes that leave the shape, and casts between types that are written as one."""
-    if node.op_type == "Reshape" and not node.domain and node.inputs[0] is not None and not kind_before(node.outputs[0]):
-        return shape_of(node.outputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(node.outputs[0])
+    """Identities, reshapes that leave the shape, and casts between types that are written as
+    one.
+    """
+    if (
+        node.op_type == "Reshape"
+        and not node.domain
+        and node.inputs[0] is not None
+        and not kind_before(node.outputs[0])
+    ):
+        return shape_of(node.outputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(
+            node.outputs[0]
+        )
     if node.op_type != "Cast" or node.inputs[0] is None:
         return node.op_type == "Identity"
     if node.attributes["to"].as_int() == D.BOOL or keeps_type(node.inputs[0]):
@@ -104,16 +143,10 @@ def without(node: ir.Node, b: Builder) -> ir.Value | None:
     return node.inputs[0] if needless(node) else None
 
 
-@cache
-def mapping_for_writing() -> FormatMapping:
-    for module in ("write_windows", "write_arithmetic", "write_statistics", "write_arrangement", "write_selection", "write_recurrent", "legalise_images"):
-        import_module(f"converter.formats.openvino.legacy.{module}")
-    both = mapping()
-    return FormatMapping(both.table, both.lift_special, register.LOWER)
-
-
 class NetWriter:
-    """Writes a whole net: inputs, layers, and a layer of its own for each output that another layer reads."""
+    """Writes a whole net: inputs, layers, and a layer of its own for each output that another layer
+    reads.
+    """
 
     def __init__(self, net: Net, half: bool) -> None:
         self.net, self.half = net, half
@@ -126,7 +159,7 @@ class NetWriter:
         self.problems: list[Diagnostic] = []
 
     def graph(self, graph: ir.Graph) -> None:
-        body = BodyWriter(self.net, self)
+        body = LayerWriter(self.net, self)
         states = self.states(graph)
         self.reserved = {public_name(v) for v in (*graph.inputs, *graph.outputs)} - states
         self.named = {public_name(v): v for v in graph.outputs}
@@ -134,12 +167,31 @@ class NetWriter:
         self.finish(graph, layers, states)
         refuse(self.problems)
         # what an output was made of may not be needed where its own layer takes a shortcut
-        layers = alive(layers, [o for la in self.outputs for o in la.outputs] + [v for v in graph.outputs if public_name(v) in states])
-        in_order(layers, [la for v in graph.outputs for la in layers if la in self.outputs and la.name == public_name(v)])
+        layers = alive(
+            layers,
+            [o for la in self.outputs for o in la.outputs]
+            + [v for v in graph.outputs if public_name(v) in states],
+        )
+        in_order(
+            layers,
+            [
+                la
+                for v in graph.outputs
+                for la in layers
+                if la in self.outputs and la.name == public_name(v)
+            ],
+        )
         for value in graph.inputs:
             name = public_name(value)
             if name in states:
-                body.add(Layer("Memory", f"{name}/read", {"id": name, "index": "1", "size": "2"}, outputs=[value]))
+                body.add(
+                    Layer(
+                        "Memory",
+                        f"{name}/read",
+                        {"id": name, "index": "1", "size": "2"},
+                        outputs=[value],
+                    )
+                )
             else:
                 layer = Layer("Input", name, outputs=[value])
                 self.outputs.add(layer)
@@ -148,11 +200,19 @@ class NetWriter:
             body.add(layer)
         for value in graph.outputs:
             if public_name(value) in states:
-                body.add(Layer("Memory", f"{public_name(value)}/write", {"id": public_name(value), "index": "0", "size": "2"}, inputs=[value]))
+                body.add(
+                    Layer(
+                        "Memory",
+                        f"{public_name(value)}/write",
+                        {"id": public_name(value), "index": "0", "size": "2"},
+                        inputs=[value],
+                    )
+                )
         refuse(self.problems)
 
     def states(self, graph: ir.Graph) -> set[str]:
-        """Names that stand for an input and an output: a memory, unless the output is the input itself or no other input is left.
+        """Names that stand for an input and an output: a memory, unless the output is the input
+        itself or no other input is left.
 
         Then the output gets another name, since no two layers have one.
         """
@@ -173,48 +233,71 @@ class NetWriter:
 
     def layers(self, graph: ir.Graph) -> list[Layer]:
         """The far layers of a graph or body, in order; refusals are collected."""
-        low = Lowering(mapping_for_writing(), self.net.version)
+        low = Lowering(MAPPING, self.net.version)
         for node in graph:
             low.node(node)
         self.problems.extend(low.problems)
         return fitted(low.layers)
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
-        """Every output of the graph becomes the only port of a layer of that name which nothing reads."""
+        """Every output of the graph becomes the only port of a layer of that name which nothing
+        reads.
+        """
         outputs = {v: public_name(v) for v in graph.outputs if public_name(v) not in states}
         ties = Ties(graph.inputs, list(outputs), layers)
         read = {v for layer in layers for v in reads(layer)}
-        made = {o: layer for layer in layers for o in layer.outputs if o not in read and layer.kind not in ("FakeQuantize", "Quantize")}
+        made = {
+            o: layer
+            for layer in layers
+            for o in layer.outputs
+            if o not in read and layer.kind not in ("FakeQuantize", "Quantize")
+        }
         times = Counter(graph.outputs)
-        self.free = {v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]}
-        low = Lowering(mapping_for_writing(), self.net.version)
+        self.free = {
+            v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]
+        }
+        low = Lowering(MAPPING, self.net.version)
+        writer = LegacyWriting.beside(low)
         names = [public_name(v) for v in graph.outputs]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
-            self.problems.append(Diagnostic("X201", f"two outputs are called {twice!r}: the name of an output is that of its layer", where=Where(layer=twice)))
+            self.problems.append(
+                Diagnostic(
+                    "X201",
+                    f"two outputs are called {twice!r}: the name of an output is that of its layer",
+                    where=Where(layer=twice),
+                )
+            )
         for value, name in zip(graph.outputs, names, strict=True):
             if name in states:
                 continue
-            low._name = name
+            low.name = name
             start = len(low.layers)
             try:
                 if ties.constant(value):
-                    raise MappingError("it is constant, and the target has no outputs that do not depend on an input")
+                    raise MappingError(
+                        "it is constant, and the target has no outputs that do not depend on "
+                        "an input"
+                    )
                 if self.called(value, name):
                     continue
                 out = low.value(name, value.dtype, value.shape)
                 if ties.ends[value]:
-                    tie(low, value, ties.ends[value], out)
+                    tie(writer, value, ties.ends[value], out)
                 else:
-                    copy(low, value, out)
+                    writer.copy(value, out)
             except MappingError as e:
-                self.problems.append(Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help))
+                self.problems.append(
+                    Diagnostic(e.code, f"output {name}: {e}", where=Where(layer=name), help=e.help)
+                )
                 continue
             low.layers[-1].name = name
             self.outputs.add(low.layers[-1])
             layers.extend(low.layers[start:])
 
     def called(self, value: ir.Value, name: str) -> bool:
-        """Gives the layer that makes an output its name, where no other layer needs that; of several ports it is followed by their number."""
+        """Gives the layer that makes an output its name, where no other layer needs that; of
+        several ports it is followed by their number.
+        """
         producer = self.free.pop(value, None)
         if producer is None:
             return False
@@ -226,7 +309,11 @@ class NetWriter:
             if producer in self.outputs:
                 return producer.name == name
             ports = {f"{name}.{i}": port for i, port in enumerate(producer.outputs)}
-            others = {n for n, port in ports.items() if port is not value and not (self.named.get(n) is port and port in self.free)}
+            others = {
+                n
+                for n, port in ports.items()
+                if port is not value and not (self.named.get(n) is port and port in self.free)
+            }
             if not self.reserved.isdisjoint({name, *others}):
                 return False
             self.reserved.update((name, *ports))
@@ -235,7 +322,9 @@ class NetWriter:
         return True
 
     def name(self, hint: str, ports: int = 1) -> str:
-        """A name that no other layer has; those of inputs and outputs are theirs. Each of several ports has one, too: the layer's and its number."""
+        """A name that no other layer has; those of inputs and outputs are theirs. Each of several
+        ports has one, too: the layer's and its number.
+        """
         name, count = hint, self.names.get(hint, 0)
         while any(n in self.names or n in self.reserved for n in (name, *_ports(name, ports))):
             count += 1
@@ -246,33 +335,54 @@ class NetWriter:
         return name
 
     def tensor(self, tensor: ir.TensorProtocol, name: str) -> Any:
-        """Numbers as they are stored: narrowed and, for +fp16, halved, with a check that none is lost."""
+        """Numbers as they are stored: narrowed and, for +fp16, halved, with a check that none is
+        lost.
+        """
         array = self.narrowing.array(tensor, name)
         return self.halved(array, name)
 
     def halved(self, array: Any, name: str) -> Any:
         array = np.asarray(array)
-        if array.dtype.kind == "f" and array.dtype != np.float32 and not (self.half and array.dtype == np.float16):
+        if (
+            array.dtype.kind == "f"
+            and array.dtype != np.float32
+            and not (self.half and array.dtype == np.float16)
+        ):
             array = narrow_array(array, np.dtype(np.float32), name)
-        return narrow_array(array, np.dtype(np.float16), name) if self.half and array.dtype == np.float32 else array
+        if self.half and array.dtype == np.float32 and not _subnormal(array):
+            return narrow_array(array, np.dtype(np.float16), name)
+        return array
 
     def precision(self, value: ir.Value) -> str:
-        dtype = value.dtype if keeps_type(value) and value.dtype is not None else self.narrowing.dtype(value)
+        dtype = (
+            value.dtype
+            if keeps_type(value) and value.dtype is not None
+            else self.narrowing.dtype(value)
+        )
         if dtype not in PRECISION:
             raise MappingError(f"the type {dtype.name} has no counterpart")
-        return "FP16" if self.half and dtype == D.FLOAT else PRECISION[dtype]
+        tensor = value.const_value
+        half = self.half and not (tensor is not None and _subnormal(tensor.numpy()))
+        return "FP16" if half and dtype == D.FLOAT else PRECISION[dtype]
 
 
-class BodyWriter:
-    """Numbers the layers of one body, writes constants in front of their first user and edges behind it.
-
-    Inputs that nobody in the body makes are noted in `feeds` as (value, layer, port).
+def _subnormal(array: Any) -> bool:
+    """Numbers that are so small that little of them is left in half precision: the engine takes
+    floats beside halves.
     """
+    return (
+        bool(np.isfinite(array).all())
+        and np.abs(array).max(initial=0) < 1
+        and not half_is_enough(array)
+    )
+
+
+class LayerWriter(BodyWriter):
+    """Writes layers with their blobs, and constants in front of their first user."""
 
     def __init__(self, body: Body, net: NetWriter, inner: bool = False) -> None:
-        self.body, self.net, self.inner = body, net, inner
-        self.made: dict[ir.Value, tuple[int, int]] = {}
-        self.feeds: list[tuple[ir.Value, int, int]] = []
+        super().__init__(body)
+        self.net, self.inner = net, inner
 
     def add(self, layer: Layer) -> IrLayer | None:
         try:
@@ -280,13 +390,19 @@ class BodyWriter:
                 return self._loop(layer, layer.extra)
             return self._layer(layer)
         except MappingError as e:
-            self.net.problems.append(Diagnostic(e.code, str(e), where=Where(layer=layer.name, kind=layer.kind), help=e.help))
+            self.net.problems.append(
+                Diagnostic(
+                    e.code, str(e), where=Where(layer=layer.name, kind=layer.kind), help=e.help
+                )
+            )
             return None
 
     def _layer(self, layer: Layer) -> IrLayer:
         inputs, attrs = [v for v in layer.inputs if v is not None], dict(layer.attrs)
-        if self.inner and layer.kind == "Reshape":  # bodies keep the shape as an attribute, as they did before v5
-            inputs, attrs = inputs[:1], {"dim": csv(_dims(layer.outputs[0]))}
+        if (
+            self.inner and layer.kind == "Reshape"
+        ):  # bodies keep the shape as an attribute, as they did before v5
+            inputs, attrs = inputs[:1], {"dim": listed(_dims(layer.outputs[0]))}
         for value in inputs:
             if value.const_value is not None and value not in self.made:
                 self._const(value)
@@ -294,57 +410,69 @@ class BodyWriter:
         # the Model Optimizer counts the blobs as ports, too
         first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
         outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
-        name = layer.name if layer in self.net.outputs else self.net.name(layer.name or layer.kind, len(outputs))
-        made = IrLayer(len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs)
+        name = (
+            layer.name
+            if layer in self.net.outputs
+            else self.net.name(layer.name or layer.kind, len(outputs))
+        )
+        made = IrLayer(
+            len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs
+        )
         self._store(made, layer)
-        return self._place(made, inputs, layer.outputs)
+        return self.place(made, inputs, layer.outputs)
 
     def _store(self, made: IrLayer, layer: Layer) -> None:
-        half = self.net.half
+        binary = layer.kind == "BinaryConvolution"
+        blobs = {
+            name: np.asarray(array) if binary else self.net.halved(array, f"{layer.name}.{name}")
+            for name, array in layer.blobs.items()
+        }
         if self.net.net.version < 7:
-            made.precision = made.outputs[0].precision if made.outputs else ("FP16" if half else "FP32")
+            made.precision = (
+                made.outputs[0].precision if made.outputs else ("FP16" if self.net.half else "FP32")
+            )
+            if made.precision == "FP16" and any(a.dtype == np.float32 for a in blobs.values()):
+                made.precision = "FP32"  # that of the blobs and of the results
+                blobs = {name: a.astype(np.float32) for name, a in blobs.items()}
+                for port in made.outputs:
+                    port.precision = port.precision.replace("FP16", "FP32")
             for port in made.outputs:
                 port.precision = port.precision if port.precision != made.precision else ""
-        for name, array in layer.blobs.items():
-            binary = layer.kind == "BinaryConvolution"
-            stored = np.asarray(array) if binary else self.net.halved(array, f"{layer.name}.{name}")
-            precision = "BIN" if binary else "FP16" if half else "FP32"
-            made.blobs[name] = Blob(stored, precision if self.net.net.version >= 7 or binary else "")
+        for name, stored in blobs.items():
+            precision = "BIN" if binary else "FP16" if stored.dtype == np.float16 else "FP32"
+            made.blobs[name] = LazyTensor(
+                stored, element=precision if self.net.net.version >= 7 or binary else ""
+            )
 
     def _const(self, value: ir.Value) -> None:
         assert value.const_value is not None
         array = self.net.tensor(value.const_value, value.name or "constant")
         port = self._port(0, value)
-        layer = IrLayer(len(self.body.layers), self.net.name(value.name or "const"), "Const", outputs=[port])
+        layer = IrLayer(
+            len(self.body.layers), self.net.name(value.name or "const"), "Const", outputs=[port]
+        )
         if self.net.net.version < 7:
             layer.precision, port.precision = port.precision, ""
-        layer.blobs["custom"] = Blob(array, port.precision if self.net.net.version >= 7 else "")
-        self._place(layer, [], [value])
-
-    def _place(self, layer: IrLayer, inputs: list[ir.Value], outputs: list[ir.Value]) -> IrLayer:
-        self.body.layers.append(layer)
-        for port, value in zip(layer.inputs, inputs, strict=True):
-            if value in self.made:
-                source, source_port = self.made[value]
-                self.body.edges.append(Edge(source, source_port, layer.id, port.id))
-            else:
-                self.feeds.append((value, layer.id, port.id))
-        for port, value in zip(layer.outputs, outputs, strict=True):
-            self.made[value] = (layer.id, port.id)
-        return layer
+        layer.blobs["custom"] = LazyTensor(
+            array, element=port.precision if self.net.net.version >= 7 else ""
+        )
+        self.place(layer, [], [value])
 
     def _port(self, id: int, value: ir.Value) -> Port:
         return Port(id, _dims(value), self.net.precision(value))
 
     def _loop(self, layer: Layer, plan: LoopPlan) -> IrLayer:
-        from converter.formats.openvino.legacy.write_loops import write_loop
-
         sub = SubNet()
-        inner = BodyWriter(sub, self.net, inner=True)
+        inner = LayerWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
-        externals = write_loop(inner, plan, alive(layers, plan.body.outputs[1:]))  # the condition always holds
-        layer.inputs, layer.outputs = list(externals.inputs), [o for o, _ in (*plan.last, *plan.every)]
+        externals = write_loop(
+            inner, plan, alive(layers, plan.body.outputs[1:])
+        )  # the condition always holds
+        layer.inputs, layer.outputs = (
+            list(externals.inputs),
+            [o for o, _ in (*plan.last, *plan.every)],
+        )
         made = self._layer(layer)
         externals.complete(sub, made)
         made.bodies["body"] = sub
@@ -353,7 +481,11 @@ class BodyWriter:
 
 def _itself(value: ir.Value | None) -> ir.Value | None:
     """What a value is a mere copy of."""
-    while value is not None and (producer := value.producer()) is not None and producer.op_type == "Identity":
+    while (
+        value is not None
+        and (producer := value.producer()) is not None
+        and producer.op_type == "Identity"
+    ):
         value = producer.inputs[0]
     return value
 
@@ -366,7 +498,13 @@ def _ports(name: str, count: int) -> list[str]:
 def _dims(value: ir.Value) -> tuple[int, ...]:
     shape = shape_of(value)
     if shape is None:
-        raise MappingError(f"{value.name} has the shape {value.shape}, the target needs static shapes", "X203", "fix the inputs with --inputs NAME:1,3,224,224")
+        raise MappingError(
+            f"{value.name} has the shape {value.shape}, the target needs static shapes",
+            "X203",
+            "fix the inputs with --inputs NAME:1,3,224,224",
+        )
     if 0 in shape:
-        raise MappingError(f"{value.name} has the shape {list(shape)}: the target has no dimensions of size 0")
+        raise MappingError(
+            f"{value.name} has the shape {list(shape)}: the target has no dimensions of size 0"
+        )
     return shape

@@ -1,7 +1,8 @@
-"""The types in which the engine computes: FP32 and I32. Everything else is made one of them before layers are written.
+"""The types in which the engine computes: FP32 and I32. Everything else is made one of them before
+layers are written.
 
-Integers of 8 and 16 bits stand at inputs only. A comparison answers in the type of what it compares, so a truth value is a
-number of either type; whoever needs the other one converts.
+Integers of 8 and 16 bits stand at inputs only. A comparison answers in the type of what it
+compares, so a truth value is a number of either type; whoever needs the other one converts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import constant
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs
 
@@ -22,7 +24,15 @@ NARROW = {
     D.INT64: D.INT32, D.UINT64: D.INT32, D.UINT32: D.INT32, D.INT16: D.INT32, D.UINT16: D.INT32, D.INT8: D.INT32, D.UINT8: D.INT32,
     D.DOUBLE: D.FLOAT, D.FLOAT16: D.FLOAT, D.BFLOAT16: D.FLOAT, D.BOOL: D.FLOAT,
 }  # fmt: skip
-PRECISION = {D.FLOAT: "FP32", D.FLOAT16: "FP16", D.INT32: "I32", D.INT16: "I16", D.UINT16: "U16", D.INT8: "I8", D.UINT8: "U8"}
+PRECISION = {
+    D.FLOAT: "FP32",
+    D.FLOAT16: "FP16",
+    D.INT32: "I32",
+    D.INT16: "I16",
+    D.UINT16: "U16",
+    D.INT8: "I8",
+    D.UINT8: "U8",
+}
 SMALL = {D.INT8: 8, D.UINT8: 8, D.INT16: 16, D.UINT16: 16}  # type -> bits
 OVERFLOWING = ("Add", "Sub", "Mul", "Neg", "Abs", "Pow", "Cast")
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
@@ -35,12 +45,15 @@ def written(dtype: ir.DataType | None) -> ir.DataType:
 
 
 def keeps_type(value: ir.Value) -> bool:
-    """Whether a value is an input of the network that is written in its own type of 8 or 16 bits."""
+    """Whether a value is an input of the network that is written in its own type of 8 or 16
+    bits.
+    """
     return value.is_graph_input() and value.dtype in SMALL
 
 
 def wrap_small_integers(model: ir.Model) -> None:
-    """Integers of 8 and 16 bits are computed in 32: where a result may be too large for them it is brought back into their range.
+    """Integers of 8 and 16 bits are computed in 32: where a result may be too large for them it is
+    brought back into their range.
 
     before:  c = Add(a, b), all UINT8        after:  s = Add(a, b) in INT32; c = Mod(Mod(s, 256) + 256, 256)
     """
@@ -48,28 +61,51 @@ def wrap_small_integers(model: ir.Model) -> None:
     for graph in all_graphs(model.graph):
         for node in list(graph):
             out = node.outputs[0] if node.outputs else None
-            if out is None or node.domain or out.dtype not in SMALL or node.op_type not in OVERFLOWING or not _may_overflow(node):
+            if (
+                out is None
+                or node.domain
+                or out.dtype not in SMALL
+                or node.op_type not in OVERFLOWING
+                or not _may_overflow(node)
+            ):
                 continue
             b = builder_before(node, names)
-            operands = [b.op("Cast", v, to=int(D.INT32)) if v is not None and v.dtype != D.INT32 else v for v in node.inputs]
-            wide = operands[0] if node.op_type == "Cast" else b.op(node.op_type, *operands, **attrs_of(node))
+            operands = [
+                b.op("Cast", v, to=int(D.INT32)) if v is not None and v.dtype != D.INT32 else v
+                for v in node.inputs
+            ]
+            wide = (
+                operands[0]
+                if node.op_type == "Cast"
+                else b.op(node.op_type, *operands, **attrs_of(node))
+            )
             assert wide is not None
             replace(node, [b.op("Cast", _wrapped(b, wide, out.dtype), to=int(out.dtype))], b)
 
 
 def _may_overflow(node: ir.Node) -> bool:
-    """Casts from floats are not defined beyond the range; of integers those overflow whose own range is not within that of the result."""
+    """Casts from floats are not defined beyond the range; of integers those overflow whose own
+    range is not within that of the result.
+    """
     source, target = (v.dtype for v in (node.inputs[0], node.outputs[0]) if v is not None)
     if node.op_type != "Cast":
         return node.op_type != "Abs" or target in (D.INT8, D.INT16)
-    if source is None or target is None or source.is_floating_point() or source == D.BOOL or constant(node.inputs[0]) is not None:
+    if (
+        source is None
+        or target is None
+        or source.is_floating_point()
+        or source == D.BOOL
+        or constant(node.inputs[0]) is not None
+    ):
         return False
     signs, bits = (source.is_signed(), target.is_signed()), (source.bitwidth, target.bitwidth)
     return bits[0] > bits[1] if signs[0] == signs[1] else bool(signs[0]) or bits[0] >= bits[1]
 
 
 def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The number in the range of `dtype` that differs from `value` by a multiple of 2^bits; the engine's remainder has the sign of the number."""
+    """The number in the range of `dtype` that differs from `value` by a multiple of 2^bits; the
+    engine's remainder has the sign of the number.
+    """
     size, lowest = np.int32(1 << SMALL[dtype]), np.int32(np.iinfo(dtype.numpy()).min)
     shifted = b.op("Sub", value, lowest) if lowest else value
     rest = b.op("Mod", b.op("Add", b.op("Mod", shifted, size, fmod=1), size), size, fmod=1)
@@ -77,14 +113,24 @@ def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def widen_inputs(model: ir.Model) -> None:
-    """An input of 8 or 16 bits is converted once, in front of whoever does not convert it himself; those of loops are of 32 bits."""
+    """An input of 8 or 16 bits is converted once, in front of whoever does not convert it himself;
+    those of loops are of 32 bits.
+    """
     names = Names(model)
-    for value in (v for graph in all_graphs(model.graph) if graph is not model.graph for v in graph.inputs):
+    for value in (
+        v for graph in all_graphs(model.graph) if graph is not model.graph for v in graph.inputs
+    ):
         if value.dtype in SMALL:
             value.type = ir.TensorType(D.INT32)
     first = next(iter(model.graph), None)
     for value in model.graph.inputs:
-        users = [(n, i) for n, i in value.uses() if n.op_type != "Cast" or n.attributes["to"].as_int() == D.BOOL or n.graph is not model.graph]
+        users = [
+            (n, i)
+            for n, i in value.uses()
+            if n.op_type != "Cast"
+            or n.attributes["to"].as_int() == D.BOOL
+            or n.graph is not model.graph
+        ]
         if first is None or not keeps_type(value) or not users:
             continue
         wide = Builder(model.graph, names, before=first).op("Cast", value, to=int(D.INT32))
@@ -93,7 +139,9 @@ def widen_inputs(model: ir.Model) -> None:
 
 
 def truth_as_numbers(model: ir.Model) -> None:
-    """Gives every truth value the type FLOAT or INT32; afterwards the types of the graph are those in which it is written."""
+    """Gives every truth value the type FLOAT or INT32; afterwards the types of the graph are those
+    in which it is written.
+    """
     truth = _Truth(Names(model))
     for graph in all_graphs(model.graph):
         for node in list(graph):
@@ -105,7 +153,8 @@ def truth_as_numbers(model: ir.Model) -> None:
 
 
 class _Truth:
-    """Decides for each truth value which number it is, in the order of the nodes, and converts where operands have to agree.
+    """Decides for each truth value which number it is, in the order of the nodes, and converts
+    where operands have to agree.
 
     What a graph takes, and what it gives, are floats; so is what nothing speaks against.
     """
@@ -148,14 +197,24 @@ class _Truth:
         return self._agree(node, range(len(node.inputs)))
 
     def _ask(self, node: ir.Node, place: int, types: Iterable[ir.DataType]) -> None:
-        """A number of which the operand only asks whether it is 0 serves as it is: that is what the layer asks, too."""
+        """A number of which the operand only asks whether it is 0 serves as it is: that is what the
+        layer asks, too.
+        """
         cast = _present(node.inputs[place]).producer()
-        number = cast.inputs[0] if cast is not None and cast.op_type == "Cast" and not cast.domain else None
+        number = (
+            cast.inputs[0]
+            if cast is not None and cast.op_type == "Cast" and not cast.domain
+            else None
+        )
         if number is not None and self.kind(number) in types and number.dtype != D.BOOL:
             node.replace_input_with(place, number)
 
-    def _agree(self, node: ir.Node, places: Iterable[int], kind: ir.DataType | None = None) -> ir.DataType:
-        """Converts the operands at `places` to `kind`, or to integers where all of them are and to floats otherwise."""
+    def _agree(
+        self, node: ir.Node, places: Iterable[int], kind: ir.DataType | None = None
+    ) -> ir.DataType:
+        """Converts the operands at `places` to `kind`, or to integers where all of them are and to
+        floats otherwise.
+        """
         operands = {i: _present(node.inputs[i]) for i in places}
         if kind is None:
             free = {i for i, v in operands.items() if v.dtype == D.BOOL and constant(v) is not None}
@@ -171,7 +230,11 @@ class _Truth:
         key = (value, kind, node.graph)
         if key not in self.converted:
             array, b = constant(value), builder_before(node, self.names)
-            self.converted[key] = b.op("Cast", value, to=int(kind)) if array is None else b.const(array.astype(kind.numpy()), value.name or "const")
+            self.converted[key] = (
+                b.op("Cast", value, to=int(kind))
+                if array is None
+                else b.const(array.astype(kind.numpy()), value.name or "const")
+            )
         return self.converted[key]
 
     def outputs(self, graph: ir.Graph) -> None:
@@ -186,13 +249,19 @@ class _Truth:
             graph.outputs[i] = shown
 
     def retype(self, graph: ir.Graph) -> None:
-        for value in (*graph.inputs, *graph.initializers.values(), *(o for n in graph for o in n.outputs)):
+        for value in (
+            *graph.inputs,
+            *graph.initializers.values(),
+            *(o for n in graph for o in n.outputs),
+        ):
             if value.dtype != D.BOOL:
                 continue
             kind = self.kind(value)
             value.type = ir.TensorType(kind)
             if value.const_value is not None:
-                value.const_value = ir.Tensor(value.const_value.numpy().astype(kind.numpy()), name=value.name)
+                value.const_value = LazyTensor(
+                    value.const_value.numpy().astype(kind.numpy()), name=value.name
+                )
 
 
 def _present(value: ir.Value | None) -> ir.Value:

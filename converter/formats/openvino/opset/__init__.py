@@ -1,7 +1,14 @@
 """IR v10 and v11: layers are operations of the opsets, nearly all of them close to ONNX's own.
 
-ops.py       the rows
-special.py   the pairs that no row can say
-legalise.py  canonical operators rewritten for the opsets
-lift.py      Net -> graph      lower.py      graph -> Net
+rules/        the rows and custom converters, by family
+context.py    what they see of a layer that is read and of an operator that is written
+mapping.py    what the format holds, with its rows and custom converters, in one value
+lift.py       Net -> graph
+lower.py      graph -> Net
+legalise.py   canonical operators rewritten for the opsets
+constants.py  Const layers <-> tensors
+codes.py      element types that the graph does not have
+names.py      what layers, inputs and outputs are called
+revisions.py  which opsets changed an operation
+widening.py   types that an operation takes here and its ONNX counterpart does not
 """

@@ -1,4 +1,6 @@
-"""Element types that the shared graph does not have: their bytes in the .bin <-> numbers of a type that it has."""
+"""Element types that the shared graph does not have: their bytes in the .bin <-> numbers of a type
+that it has.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
 
 Unpack = Callable[[Array], Array]
 # QLoRA's sixteen quantiles of the normal distribution
@@ -26,24 +29,36 @@ F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4,
 def _fields(raw: Array, bits: int, first_low: bool) -> Array:
     """The parts of `bits` bits of each byte, from the low end or the high end on."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((raw[:, None] >> (shifts if first_low else shifts[::-1])) & ((1 << bits) - 1)).astype(np.uint8).reshape(-1)
+    return (
+        ((raw[:, None] >> (shifts if first_low else shifts[::-1])) & ((1 << bits) - 1))
+        .astype(np.uint8)
+        .reshape(-1)
+    )
 
 
 def _split(bits: int) -> Unpack:
-    """Elements of 3 or 6 bits: three bytes hold the low parts of all their elements, and then the high parts."""
+    """Elements of 3 or 6 bits: three bytes hold the low parts of all their elements, and then the
+    high parts.
+    """
     high = bits // 3
     low = bits - high
 
     def unpack(raw: Array) -> Array:
         groups = raw.reshape(-1, 3)
-        return np.asarray(_fields(groups[:, :2].reshape(-1), low, False) | _fields(groups[:, 2].copy(), high, False) << low, np.uint8)
+        return np.asarray(
+            _fields(groups[:, :2].reshape(-1), low, False)
+            | _fields(groups[:, 2].copy(), high, False) << low,
+            np.uint8,
+        )
 
     return unpack
 
 
 def _exponents(raw: Array) -> Array:
     with np.errstate(over="ignore"):
-        return np.where(raw == 255, np.nan, np.exp2(raw.astype(np.float64) - 127)).astype(np.float32)
+        return np.where(raw == 255, np.nan, np.exp2(raw.astype(np.float64) - 127)).astype(
+            np.float32
+        )
 
 
 U8, F32 = ir.DataType.UINT8, ir.DataType.FLOAT
@@ -62,83 +77,94 @@ CODES: dict[str, tuple[ir.DataType, Unpack]] = {
 AS_STORED = "openvino.stored"  # in the meta of a value: its reader wants the stored type itself
 
 
-class Coded(ir.LazyTensor):
-    """Numbers that are unpacked when they are used; `element` and `packed` say how they are stored."""
-
-    def __init__(self, element: str, raw: Array, shape: list[int], name: str) -> None:
-        dtype, unpack = CODES[element]
-        count = int(np.prod(shape))
-        super().__init__(lambda: ir.Tensor(unpack(raw)[:count].reshape(shape)), dtype=dtype, shape=ir.Shape(shape), name=name)
-        self.element, self.packed = element, raw
+def coded(element: str, raw: Array, shape: Sequence[int], name: str) -> LazyTensor:
+    """Numbers that are stored as one of `CODES` and unpacked when they are used."""
+    dtype, unpack = CODES[element]
+    return LazyTensor(raw, dtype, shape, name, element=element, decode=unpack)
 
 
-def bits(values: Array, name: str) -> Coded:
+def code_of(tensor: ir.TensorProtocol | None) -> str:
+    """The element type of `CODES` in which a constant is stored; "" for all others."""
+    return tensor.element if isinstance(tensor, LazyTensor) and tensor.element in CODES else ""
+
+
+def bits(values: Array, name: str) -> LazyTensor:
     """Zeros and ones as u1, the first one in the highest bit."""
-    return Coded("u1", np.packbits(values.reshape(-1).astype(np.uint8)), list(values.shape), name)
+    return coded("u1", np.packbits(values.reshape(-1).astype(np.uint8)), values.shape, name)
 
 
-def reshaped(tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.TensorProtocol:
-    """The same numbers in another shape, with at most one -1 in it; what is packed stays packed."""
-    if -1 in shape:
-        shape = [tensor.size // -math.prod(shape) if d == -1 else d for d in shape]
-    if isinstance(tensor, Coded):
-        return Coded(tensor.element, tensor.packed, list(shape), str(tensor.name))
-    if tensor.dtype.bitwidth >= 8:
-        return ir.Tensor(tensor.numpy().reshape(shape), tensor.dtype)
-    return ir.LazyTensor(lambda: _packed(tensor, shape), dtype=tensor.dtype, shape=ir.Shape(shape))
-
-
-def _packed(tensor: ir.TensorProtocol, shape: Sequence[int]) -> ir.TensorProtocol:
-    return ir.PackedTensor(np.frombuffer(tensor.tobytes(), np.uint8), tensor.dtype, shape=ir.Shape(shape))
-
-
-def narrowest(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """Whole numbers of 2 bits in bytes, which ONNX has no type for, as u2; other tensors as they are."""
-    if isinstance(tensor, Coded) or tensor.dtype != U8 or not tensor.size:
+def narrowest(tensor: LazyTensor) -> LazyTensor:
+    """Whole numbers of 2 bits in bytes, which ONNX has no type for, as u2; other tensors as they
+    are.
+    """
+    if code_of(tensor) or tensor.dtype != U8 or not tensor.size:
         return tensor
     array = tensor.numpy().reshape(-1)
     if array[:4096].max() > 3 or array.max() > 3:
         return tensor
     fields = np.pad(array, (0, -array.size % 4)).reshape(-1, 4)
-    packed = np.bitwise_or.reduce(fields << np.arange(0, 8, 2, dtype=np.uint8), axis=1).astype(np.uint8)
-    return Coded("u2", packed, [int(d) for d in tensor.shape.numpy()], str(tensor.name))
+    packed = np.bitwise_or.reduce(fields << np.arange(0, 8, 2, dtype=np.uint8), axis=1).astype(
+        np.uint8
+    )
+    return coded("u2", packed, tensor.shape.numpy(), str(tensor.name))
 
 
-_FIRST_LOW = {1: False, 2: True, 4: True}  # bits -> whether the first number of a byte is in its low end
+_FIRST_LOW = {
+    1: False,
+    2: True,
+    4: True,
+}  # bits -> whether the first number of a byte is in its low end
 
 
-def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) -> ir.TensorProtocol:
-    """A stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`; unpacked when it is written."""
+def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) -> LazyTensor:
+    """A stream of numbers of 1 to 8 bits (order: msb or lsb first) as a constant of `shape`;
+    unpacked when it is written.
+    """
     count = math.prod(shape)
 
     def numbers() -> Array:
-        fields = np.unpackbits(stream, bitorder="big" if order == "msb" else "little")[: count * bits].reshape(count, bits)
+        fields = np.unpackbits(stream, bitorder="big" if order == "msb" else "little")[
+            : count * bits
+        ].reshape(count, bits)
         weights = 1 << np.arange(bits, dtype=np.uint8)
-        return np.asarray((fields * (weights[::-1] if order == "msb" else weights)).sum(axis=1, dtype=np.uint8))
+        return np.asarray(
+            (fields * (weights[::-1] if order == "msb" else weights)).sum(axis=1, dtype=np.uint8)
+        )
 
     if bits not in _FIRST_LOW:
-        return ir.LazyTensor(lambda: ir.Tensor(numbers().reshape(shape)), dtype=U8, shape=ir.Shape(shape), name=name)
+        return LazyTensor(numbers, U8, shape, name)
     raw = stream[: -(-count * bits // 8)]
     if _FIRST_LOW[bits] == (order == "msb"):  # the numbers of each byte the other way round
         each = _fields(raw, bits, order == "lsb").reshape(-1, 8 // bits).astype(np.uint8)
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        raw = np.bitwise_or.reduce(each << (shifts if _FIRST_LOW[bits] else shifts[::-1]), axis=1).astype(np.uint8)
+        raw = np.bitwise_or.reduce(
+            each << (shifts if _FIRST_LOW[bits] else shifts[::-1]), axis=1
+        ).astype(np.uint8)
     if bits == 4:
-        return ir.PackedTensor(raw, ir.DataType.UINT4, shape=ir.Shape(shape), name=name)
-    return Coded(f"u{bits}", raw, shape, name)
+        return LazyTensor(raw, ir.DataType.UINT4, shape, name)
+    return coded(f"u{bits}", raw, shape, name)
 
 
 def read_strings(raw: Array, shape: list[int]) -> ir.StringTensor:
-    """int32: their number, where the first begins (0), where each ends; then all their bytes. ValueError when it does not fit."""
+    """int32: their number, where the first begins (0), where each ends; then all their bytes.
+    ValueError when it does not fit.
+    """
     count = int(np.prod(shape))
     head = raw[: 4 * (count + 2)].view(np.int32)
     text = raw[4 * (count + 2) :].tobytes()
-    if head.size != count + 2 or head[0] != count or head[1] or np.any(np.diff(head[1:]) < 0) or head[-1] > len(text):
+    if (
+        head.size != count + 2
+        or head[0] != count
+        or head[1]
+        or np.any(np.diff(head[1:]) < 0)
+        or head[-1] > len(text)
+    ):
         raise ValueError("the offsets of the strings do not fit")
     return ir.StringTensor([text[a:z] for a, z in pairwise(head[1:])], shape=ir.Shape(shape))
 
 
-def write_strings(tensor: ir.TensorProtocol) -> bytes:
+def write_strings(tensor: ir.TensorProtocol) -> LazyTensor:
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in tensor.numpy().reshape(-1)]
     ends = np.cumsum([0, *map(len, texts)])
-    return np.array([len(texts), *ends], np.int32).tobytes() + b"".join(texts)
+    raw = np.array([len(texts), *ends], np.int32).tobytes() + b"".join(texts)
+    return LazyTensor(np.frombuffer(raw, np.uint8))

@@ -9,27 +9,39 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
-from converter.format import Flavour
-from converter.formats.openvino.ir import BackEdge, Body, Edge, Element, Net, Port, PortMap, SubNet
+from converter.errors import Diagnostic, MappingError, Where
+from converter.formats.format import Flavour
+from converter.formats.openvino.bodies import BodyWriter
+from converter.formats.openvino.ir import BackEdge, Body, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.opset.codes import AS_STORED, Coded
-from converter.formats.openvino.opset.constants import DATA_TYPES, HALVES, NAMES, STORED, precision, write_const
+from converter.formats.openvino.opset.codes import AS_STORED, code_of
+from converter.formats.openvino.opset.constants import (
+    DATA_TYPES,
+    NAMES,
+    STORED,
+    precision,
+    write_const,
+)
+from converter.formats.openvino.opset.context import OpsetLayer
 from converter.formats.openvino.opset.legalise import REWRITES
-from converter.formats.openvino.opset.lift import V10_OUTPUTS, mapping
+from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantises
+from converter.formats.openvino.opset.mapping import MAPPING
 from converter.formats.openvino.opset.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.revisions import version_to_write
-from converter.formats.openvino.opset.special.control_out import Inner
-from converter.graph import EXTENSION_DOMAIN
+from converter.formats.openvino.opset.rules.control_flow import Inner
+from converter.formats.openvino.opset.rules.fields import HALVES
 from converter.graph.infer import KNOWN_LIMIT
+from converter.graph.lazy_tensor import LazyTensor, lazy
 from converter.graph.names import public_name
+from converter.graph.network import Network
 from converter.graph.walk import all_graphs, subgraphs
-from converter.mapping.drive import Lowering, reason_against, refusal, refuse
-from converter.mapping.narrow import narrow_array, other_values
-from converter.mapping.node import Layer, MappingError
-from converter.model import Model
+from converter.mapping.lifting import refuse
+from converter.mapping.lowering import Lowering, refusal
+from converter.mapping.narrow import narrow_array
+from converter.mapping.node import Layer
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
+from converter.passes.round_halves import half_is_enough
 from converter.passes.unroll import unroll
 
 _TEXT = ir.DataType.STRING
@@ -37,53 +49,122 @@ LEAST_COMPRESSED = 16
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
-def lower(model: Model, flavour: Flavour, notes: list[Diagnostic]) -> Net:
+def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     """A Net of the graph; UnsupportedError with everything that has no counterpart."""
     version = int(flavour.options.get("ir", "11"))
-    refuse(other_values(model.ir, "OpenVINO", NAMES))
+    refuse(MAPPING.target.refusals(model.ir))
     refuse([_rank_unknown(v) for v in model.ir.graph.inputs if v.shape is None])
     graph = model.ir.clone()
     limit = NEWEST[version]
-    notes.extend(_hashed(n) for g in all_graphs(graph.graph) for n in g if n.domain == EXTENSION_DOMAIN and n.op_type == "LSHProjection")
     if version < 11:
-        refuse([_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == _TEXT])
-        notes.extend(_presented(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if _presented_as(v) is not None)
-    unroll(graph, lambda node: node.op_type == "If")  # what either branch gives may have other axes, of which nothing behind is known
+        refuse(
+            [_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == _TEXT]
+        )
+        notes.extend(
+            _presented(v)
+            for v in [*graph.graph.inputs, *graph.graph.outputs]
+            if _presented_as(v) is not None
+        )
+    unroll(
+        graph, lambda node: node.op_type == "If"
+    )  # what either branch gives may have other axes, of which nothing behind is known
     stored = stored_as_halves(graph)
-    legalise(graph, lambda n: reason_against(mapping(), n, limit) is not None, REWRITES)
-    plain = not any(any(subgraphs(n)) for n in graph.graph)  # a constant that is computed outside of a loop and read inside breaks the runtime's own folding
-    fold(graph, keep=_widens if plain else lambda node: False)
+    legalise(graph, lambda n: MAPPING.reason_against(n, limit) is not None, REWRITES)
+    plain = not any(
+        any(subgraphs(n))
+        for n in graph.graph
+        # a constant that is computed outside of a loop and read inside breaks the runtime's own
+        # folding
+    )
+    fold(graph, keep=_stays if plain else lambda node: False)
     refuse(_unknown_constants(graph))
-    refuse([_of_text(n) for g in all_graphs(graph.graph) for n in g if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)])
+    refuse(
+        [
+            _of_text(n)
+            for g in all_graphs(graph.graph)
+            for n in g
+            if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)
+        ]
+    )
     if version < 11:
         refuse(_unpresentable(graph))
-    writer = NetWriter(Net(name=graph.graph.name or "model", version=version), limit, "f16" if "fp16" in flavour.options else "", stored)
+    writer = NetWriter(
+        Net(name=graph.graph.name or "model", version=version),
+        limit,
+        "f16" if "fp16" in flavour.options else "",
+        stored,
+    )
     notes.extend(writer.graph(graph.graph, model.interface.get("defaults")))
     return writer.net
 
 
+def _stays(node: ir.Node) -> bool:
+    """Weights that are quantised stay so: without their FakeQuantize the runtime does not compute a
+    layer in integers.
+    """
+    return quantises(node) or _widens(node)
+
+
 def _widens(node: ir.Node) -> bool:
-    """A Cast that makes many constant numbers larger; halves are made small again when they are written."""
-    tensor = node.inputs[0].const_value if node.op_type == "Cast" and node.inputs and node.inputs[0] is not None else None
+    """A Cast that makes many constant numbers larger; halves are made small again when they are
+    written.
+    """
+    tensor = (
+        node.inputs[0].const_value
+        if node.op_type == "Cast" and node.inputs and node.inputs[0] is not None
+        else None
+    )
     to = node.outputs[0].dtype
-    if tensor is None or to is None or tensor.size <= KNOWN_LIMIT or tensor.dtype in HALVES or tensor.dtype.bitwidth >= to.bitwidth:
+    if (
+        tensor is None
+        or to is None
+        or tensor.size <= KNOWN_LIMIT
+        or tensor.dtype in HALVES
+        or tensor.dtype.bitwidth >= to.bitwidth
+    ):
         return False
     return tensor.dtype.bitwidth >= 8 or not _each_has_a_factor(node.outputs[0])
 
 
 def _each_has_a_factor(weights: ir.Value) -> bool:
-    """Whether every number has a constant factor of its own: where they are 4-bit numbers, the runtime makes garbage of that."""
+    """Whether every number has a constant factor of its own: where they are 4-bit numbers, the
+    runtime makes garbage of that.
+    """
     readers = [use.node for use in weights.uses() if use.node.op_type in ("Mul", "Sub")]
-    if any(r.op_type == "Mul" and any(v is not None and v.const_value is not None and v.shape == weights.shape for v in r.inputs) for r in readers):
+    if any(
+        r.op_type == "Mul"
+        and any(
+            v is not None and v.const_value is not None and v.shape == weights.shape
+            for v in r.inputs
+        )
+        for r in readers
+    ):
         return True
-    return any(_each_has_a_factor(r.outputs[0]) for r in readers if r.op_type == "Sub" and r.inputs[0] is weights)
+    return any(
+        _each_has_a_factor(r.outputs[0])
+        for r in readers
+        if r.op_type == "Sub" and r.inputs[0] is weights
+    )
 
 
 def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
     """Constants of types that have no name here."""
-    used = [v for g in all_graphs(model.graph) for v in g.initializers.values() if v.uses() or v.is_graph_output()]
+    used = [
+        v
+        for g in all_graphs(model.graph)
+        for v in g.initializers.values()
+        if v.uses() or v.is_graph_output()
+    ]
     strange = [v for v in used if v.dtype is not None and v.dtype not in NAMES]
-    return [Diagnostic("X202", f"the constant {v.name} is of type {v.dtype.name}", where=Where(layer=str(v.name))) for v in strange if v.dtype is not None]
+    return [
+        Diagnostic(
+            "X202",
+            f"the constant {v.name} is of type {v.dtype.name}",
+            where=Where(layer=str(v.name)),
+        )
+        for v in strange
+        if v.dtype is not None
+    ]
 
 
 def _presented_as(value: ir.Value) -> ir.DataType | None:
@@ -96,18 +177,21 @@ def _presented_as(value: ir.Value) -> ir.DataType | None:
 def _presented(value: ir.Value) -> Diagnostic:
     shown, own = _presented_as(value), value.dtype
     assert shown is not None and own is not None
-    return Diagnostic("X205", f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}", level="warning")
+    return Diagnostic(
+        "X205",
+        f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}",
+        level="warning",
+    )
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
     message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
-    return Diagnostic("X203", message, where=Where(layer=public_name(value), kind="input"), help=f"fix it with --inputs {public_name(value)}:1,3,224,224")
-
-
-def _hashed(node: ir.Node) -> Diagnostic:
-    """The hashes are products of 64 bits, which the processor's plugin computes in 32."""
-    where = Where(layer=node.metadata_props.get("netconv.layer") or node.name or "", kind=node.op_type)
-    return Diagnostic("X205", "hashes are numbers of 64 bits, which the runtime carries in 32 on processors: other bits", level="warning", where=where)
+    return Diagnostic(
+        "X203",
+        message,
+        where=Where(layer=public_name(value), kind="input"),
+        help=f"fix it with --inputs {public_name(value)}:1,3,224,224",
+    )
 
 
 def _of_text(node: ir.Node) -> Diagnostic:
@@ -116,22 +200,39 @@ def _of_text(node: ir.Node) -> Diagnostic:
 
 def _no_text(value: ir.Value) -> Diagnostic:
     kind = "input" if value.is_graph_input() else "output"
-    message = f"the {kind} {public_name(value)!r} is text, which readers of IR v10 present as numbers"
-    return Diagnostic("X202", message, where=Where(layer=public_name(value), kind=kind), help="write IR v11 (-t openvino), or leave it out with --outputs")
+    message = (
+        f"the {kind} {public_name(value)!r} is text, which readers of IR v10 present as numbers"
+    )
+    return Diagnostic(
+        "X202",
+        message,
+        where=Where(layer=public_name(value), kind=kind),
+        help="write IR v11 (-t openvino), or leave it out with --outputs",
+    )
 
 
 def _unpresentable(model: ir.Model) -> list[Diagnostic]:
-    """Constants that are outputs and hold numbers beyond the type in which readers of v10 present them."""
+    """Constants that are outputs and hold numbers beyond the type in which readers of v10 present
+    them.
+    """
     problems = []
     for value in model.graph.outputs:
         producer, shown = value.producer(), _presented_as(value)
-        tensor = (producer.inputs[0] if producer is not None and producer.op_type == "Identity" and producer.inputs[0] is not None else value).const_value
+        tensor = (
+            producer.inputs[0]
+            if producer is not None
+            and producer.op_type == "Identity"
+            and producer.inputs[0] is not None
+            else value
+        ).const_value
         if tensor is None or shown is None:
             continue
         try:
             narrow_array(tensor.numpy(), shown.numpy(), public_name(value))
         except MappingError as e:
-            problems.append(Diagnostic(e.code, str(e), where=Where(layer=public_name(value), kind="output")))
+            problems.append(
+                Diagnostic(e.code, str(e), where=Where(layer=public_name(value), kind="output"))
+            )
     return problems
 
 
@@ -139,7 +240,12 @@ def stored_as_halves(model: ir.Model) -> str:
     """The half-precision type in which the source stores its weights; "" when they are whole."""
     if noted := model.metadata_props.get(STORED, ""):
         return noted
-    found = {t.dtype for g in all_graphs(model.graph) for v in g.initializers.values() if (t := v.const_value) is not None and t.size >= LEAST_COMPRESSED}
+    found = {
+        t.dtype
+        for g in all_graphs(model.graph)
+        for v in g.initializers.values()
+        if (t := v.const_value) is not None and t.size >= LEAST_COMPRESSED
+    }
     return next((NAMES[d] for d in HALVES if d in found), "")
 
 
@@ -149,40 +255,57 @@ def _weights(tensor: ir.TensorProtocol) -> bool:
 
 
 def _compressible(tensor: ir.TensorProtocol) -> bool:
-    """Nothing that half precision turns into infinity."""
-    array = tensor.numpy()
-    return len(tensor.shape) >= 2 and bool(np.isfinite(array).all() and np.abs(array).max() <= np.finfo(np.float16).max)
+    return len(tensor.shape) >= 2 and half_is_enough(tensor.numpy())
 
 
 def _fits(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
     """Whether every value is one of the narrower type."""
     array = tensor.numpy()
     with np.errstate(over="ignore"):
-        return bool(np.array_equal(array, array.astype(dtype.numpy()).astype(np.float32), equal_nan=True))
+        return bool(
+            np.array_equal(array, array.astype(dtype.numpy()).astype(np.float32), equal_nan=True)
+        )
 
 
 def _dims(value: ir.Value) -> list[str]:
-    return ["..."] if value.shape is None else [str(d) if isinstance(d, int) else "?" for d in value.shape]
+    return (
+        ["..."]
+        if value.shape is None
+        else [str(d) if isinstance(d, int) else "?" for d in value.shape]
+    )
 
 
-class NetWriter:
-    """Numbers layers, writes constants in front of their first user and edges behind it. One for each body."""
+class NetWriter(BodyWriter):
+    """Writes layers and, in front of their first user, constants. One for each body."""
 
-    def __init__(self, net: Net, limit: int, half: str = "", stored: str = "", body: Body | None = None) -> None:
+    def __init__(
+        self, net: Net, limit: int, half: str = "", stored: str = "", body: Body | None = None
+    ) -> None:
+        super().__init__(net if body is None else body)
         self.net, self.limit, self.half, self.stored = net, limit, half, stored
-        self.body: Body = net if body is None else body
-        self.made: dict[ir.Value, tuple[int, int]] = {}
         self._names = Names()
         self._boundary: Boundary | None = None
         self.states: dict[str, ir.Value] = {}
 
     def graph(self, graph: ir.Graph, defaults: Mapping[str, Any] | None = None) -> list[Diagnostic]:
-        """The whole network, and what is to be said of its names. Inputs with a default that an output of the same name updates are states."""
+        """The whole network, and what is to be said of its names. Inputs with a default that an
+        output of the same name updates are states.
+        """
         written = {public_name(v): v for v in graph.outputs}
-        self.states = {n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written}
-        self._boundary = Boundary(graph, list(self.states), lambda v: self.net.version < 11 and _presented_as(v) is not None)
+        self.states = {
+            n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written
+        }
+        self._boundary = Boundary(
+            graph,
+            list(self.states),
+            lambda v: self.net.version < 11 and _presented_as(v) is not None,
+        )
         # v11 has names of tensors beside those of layers
-        self._names = Names(self._boundary.taken if self.net.version < 11 else {self._boundary.names[v] for v in graph.inputs})
+        self._names = Names(
+            self._boundary.taken
+            if self.net.version < 11
+            else {self._boundary.names[v] for v in graph.inputs}
+        )
         for value in graph.inputs:
             if public_name(value) in self.states:
                 self._read_state(value, (defaults or {})[public_name(value)])
@@ -197,19 +320,19 @@ class NetWriter:
         return self._boundary.notes
 
     def nodes(self, graph: ir.Graph) -> None:
-        low = Lowering(mapping(), self.limit)
+        low = Lowering(MAPPING, self.limit)
         for node in graph:
             if self._boundary is None or node.outputs[0] not in self._boundary.again:
                 low.node(node)
         refuse(low.problems)
         for layer in low.layers:
             self._layer(layer)
+        assert not self.feeds, "what a body reads of the outer graph are its Parameters"
 
     def parameter(self, value: ir.Value) -> int:
-        data = {"shape": ",".join(_dims(value)), "element_type": NAMES[value.dtype or ir.DataType.FLOAT]}
-        layer = IrLayer(len(self.body.layers), self._name_of(value), "Parameter", "opset1", data=data, outputs=[self._port(0, value)])
-        self._add(layer, [], [value])
-        return layer.id
+        dtype = NAMES[value.dtype or ir.DataType.FLOAT]
+        data = {"shape": ",".join(_dims(value)), "element_type": dtype}
+        return self._put("Parameter", self._name_of(value), [], [value], data).id
 
     def _name_of(self, value: ir.Value) -> str:
         """The name of a layer with one output."""
@@ -220,23 +343,23 @@ class NetWriter:
         if self._boundary is not None:
             value = self._presented(value, self._boundary)
         self._constant(value)
-        layer = IrLayer(len(self.body.layers), self._name(f"{public_name(value)}/result"), "Result", "opset1", inputs=[self._port(0, value, named=False)])
-        self._add(layer, [value], [])
-        return layer.id
+        return self._put("Result", self._name(f"{public_name(value)}/result"), [value], []).id
 
     def _presented(self, value: ir.Value, boundary: Boundary) -> ir.Value:
-        """An output, in v10 behind a layer of its name: the one that makes it has another where that belongs to several outputs."""
+        """An output, in v10 behind a layer of its name: the one that makes it has another where
+        that belongs to several outputs.
+        """
         if value in boundary.again:
             return boundary.again[value]
         made = self.made.get(value)
-        if self.net.version >= 11 or (made is not None and self._shown_as(*made) == boundary.names[value]):
+        if self.net.version >= 11 or (
+            made is not None and self._shown_as(*made) == boundary.names[value]
+        ):
             return value
         self._constant(value)
         same = ir.Value(name=public_name(value), type=value.type, shape=value.shape)
-        layer = IrLayer(len(self.body.layers), self._names.own(boundary.names[value]), "Convert", "opset1")
-        layer.data = {"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]}
-        layer.inputs, layer.outputs = [self._port(0, value, named=False)], [self._port(1, same)]
-        self._add(layer, [value], [same])
+        data = {"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]}
+        self._put("Convert", self._names.own(boundary.names[value]), [value], [same], data)
         return same
 
     def _shown_as(self, layer: int, port: int) -> str:
@@ -244,75 +367,132 @@ class NetWriter:
         return output_name(made.name, [p.id for p in made.outputs].index(port), len(made.outputs))
 
     def _read_state(self, value: ir.Value, initial: Any) -> None:
-        const = write_const(len(self.body.layers), self._name(f"{public_name(value)}/init"), ir.Tensor(initial))
+        const = write_const(
+            len(self.body.layers),
+            self._name(f"{public_name(value)}/init"),
+            lazy(np.asarray(initial)),
+        )
         start = ir.Value(name="init", type=value.type, shape=value.shape)
-        self._add(const, [], [start])
-        data = {"variable_id": public_name(value), "variable_type": NAMES[value.dtype or ir.DataType.FLOAT], "variable_shape": ",".join(_dims(value))}
-        layer = IrLayer(len(self.body.layers), self._name(public_name(value)), "ReadValue", "opset6", data=data)
-        layer.inputs, layer.outputs = [self._port(0, start, named=False)], [self._port(1, value, named=False)]
-        self._add(layer, [start], [value])
+        self.place(const, [], [start])
+        data = {
+            "variable_id": public_name(value),
+            "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
+            "variable_shape": ",".join(_dims(value)),
+        }
+        name = self._name(public_name(value))
+        layer = self._put("ReadValue", name, [start], [value], data, "opset6")
+        layer.outputs[0].names = ()
 
     def _assign(self, value: ir.Value) -> None:
         self._constant(value)
-        layer = IrLayer(len(self.body.layers), self._name(f"{public_name(value)}/assign"), "Assign", "opset6", data={"variable_id": public_name(value)})
-        layer.inputs = [self._port(0, value, named=False)]
         out = ir.Value(name="assigned", type=value.type, shape=value.shape)
-        layer.outputs = [self._port(1, out)]
-        self._add(layer, [value], [out])
+        data = {"variable_id": public_name(value)}
+        self._put(
+            "Assign", self._name(f"{public_name(value)}/assign"), [value], [out], data, "opset6"
+        )
 
     def _constant(self, value: ir.Value) -> None:
-        """The Const layer of a constant that has none yet, with a Convert behind it when it is stored in another type."""
+        """The Const layer of a constant that has none yet, with a Convert behind it when it is
+        stored in another type.
+        """
         tensor = value.const_value
         if value in self.made or tensor is None:
             return
-        if isinstance(tensor, Coded) and value.meta.get(AS_STORED) is None:
+        if code_of(tensor) and value.meta.get(AS_STORED) is None:
             self._converted(value, tensor, {})
         elif narrow := self._narrow(tensor):
             to = DATA_TYPES[narrow]
-            half = ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(to.numpy())), dtype=to, shape=ir.Shape(list(tensor.shape.numpy())))
+            half = LazyTensor.of(tensor).derived(lambda array: array.astype(to.numpy()), to)
             self._converted(value, half, {"name": "decompression", "version": "0"})
         else:
-            self._add(write_const(len(self.body.layers), self._name_of(value), tensor), [], [value])
+            self.place(
+                write_const(len(self.body.layers), self._name_of(value), tensor), [], [value]
+            )
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
-        """The half-precision type to store a constant in: as wanted, or as the source stored it when nothing is lost; else ""."""
+        """The half-precision type to store a constant in: as wanted, or as the source stored it
+        when nothing is lost; else "".
+        """
         if not _weights(tensor):
             return ""
-        return self.half if self.half and _compressible(tensor) else self.stored if self.stored and _fits(tensor, DATA_TYPES[self.stored]) else ""
+        return (
+            self.half
+            if self.half and _compressible(tensor)
+            else self.stored
+            if self.stored and _fits(tensor, DATA_TYPES[self.stored])
+            else ""
+        )
 
-    def _converted(self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]) -> None:
-        """A constant in the type that it is stored in, and a Convert to its own; readers know `decompression` in rt_info."""
+    def _converted(
+        self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]
+    ) -> None:
+        """A constant in the type that it is stored in, and a Convert to its own; readers know
+        `decompression` in rt_info.
+        """
         name = value.name or "const"
         inner = ir.Value(name=name)
         const = write_const(len(self.body.layers), self._name(f"{name}_compressed"), stored)
-        self._add(const, [], [inner])
-        layer = IrLayer(len(self.body.layers), self._name_of(value), "Convert", "opset1", data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]})
-        layer.rt_info = Element("rt_info", children=[Element("attribute", rt_info)]) if rt_info else None
-        layer.inputs, layer.outputs = [replace(const.outputs[0])], [self._port(1, value, named=False)]
-        self._add(layer, [inner], [value])
+        self.place(const, [], [inner])
+        layer = IrLayer(
+            len(self.body.layers),
+            self._name_of(value),
+            "Convert",
+            "opset1",
+            data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]},
+        )
+        layer.rt_info = (
+            Element("rt_info", children=[Element("attribute", rt_info)]) if rt_info else None
+        )
+        layer.inputs, layer.outputs = (
+            [replace(const.outputs[0])],
+            [self._port(1, value, named=False)],
+        )
+        self.place(layer, [inner], [value])
 
     def _layer(self, layer: Layer) -> None:
         inputs = [v for v in layer.inputs if v is not None]
         for v in inputs:
             self._constant(v)
-        version = f"opset{layer.extra}" if isinstance(layer.extra, int) else version_to_write(layer.kind, self.limit)
-        wanted = self._boundary.layer(layer.outputs) if self._boundary is not None and self.net.version < 11 else ""
+        own = layer if isinstance(layer, OpsetLayer) else OpsetLayer(layer.kind)
+        newest = version_to_write(layer.kind, self.limit)
+        version = f"opset{own.revision}" if own.revision else newest
+        wanted = (
+            self._boundary.layer(layer.outputs)
+            if self._boundary is not None and self.net.version < 11
+            else ""
+        )
         name = self._names.own(wanted) or self._name(layer.name or layer.kind)
-        made = IrLayer(len(self.body.layers), name, layer.kind, version, data=dict(layer.attrs))
-        made.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
-        made.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(layer.outputs)]
-        for tag, inner in (layer.extra if isinstance(layer.extra, dict) else {}).items():
+        made = self._put(layer.kind, name, inputs, layer.outputs, dict(layer.attrs), version)
+        for tag, inner in own.bodies.items():
             made.bodies[tag] = self._inner(inner, len(inputs))
-        self._add(made, inputs, layer.outputs)
+
+    def _put(
+        self,
+        kind: str,
+        name: str,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        data: dict[str, str] | None = None,
+        version: str = "opset1",
+    ) -> IrLayer:
+        """A layer behind all others; its ports are numbered through, inputs first."""
+        layer = IrLayer(len(self.body.layers), name, kind, version, data=data or {})
+        layer.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
+        layer.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(outputs)]
+        return self.place(layer, inputs, outputs)
 
     def _inner(self, inner: Inner, count: int) -> SubNet:
-        """The body of an If or Loop; external ports are positions, since ports are numbered so here."""
+        """The body of an If or Loop; external ports are positions, since ports are numbered so
+        here.
+        """
         sub = SubNet()
         writer = NetWriter(self.net, self.limit, self.half, self.stored, sub)
         parameters = {v: writer.parameter(v) for _, v in inner.inputs}
         sub.inputs = [PortMap(port, parameters[v]) for port, v in inner.inputs]
         if inner.iteration is not None:
-            sub.inputs.append(PortMap(-1, writer.parameter(inner.iteration), purpose="current_iteration"))
+            sub.inputs.append(
+                PortMap(-1, writer.parameter(inner.iteration), purpose="current_iteration")
+            )
         writer.nodes(inner.graph)
         results = {}
         for i, value in enumerate(inner.outputs):
@@ -329,27 +509,28 @@ class NetWriter:
 
     def lifted(self, value: ir.Value) -> ir.Value:
         """`value` with an axis of size 1 in front, to be collected along it."""
+        axis = LazyTensor(np.array([0], np.int64))
+        at = ir.Value(
+            name="axis", type=ir.TensorType(axis.dtype), shape=axis.shape, const_value=axis
+        )
+        shape = None if value.shape is None else ir.Shape([1, *value.shape])
+        out = ir.Value(name=f"{value.name}/part", type=value.type, shape=shape)
         self._constant(value)
-        axes = write_const(len(self.body.layers), self._name("axis"), ir.Tensor(np.array([0], np.int64)))
-        at = ir.Value(name="axis", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
-        self._add(axes, [], [at])
-        out = ir.Value(name=f"{value.name}/part", type=value.type, shape=None if value.shape is None else ir.Shape([1, *value.shape]))
-        layer = IrLayer(len(self.body.layers), self._name(f"{value.name}/part"), "Unsqueeze", "opset1")
-        layer.inputs, layer.outputs = [self._port(0, value, named=False), self._port(1, at, named=False)], [self._port(2, out)]
-        self._add(layer, [value, at], [out])
+        self._constant(at)
+        self._put("Unsqueeze", self._name(f"{value.name}/part"), [value, at], [out])
         return out
 
-    def _add(self, layer: IrLayer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> None:
-        self.body.layers.append(layer)
-        for port, value in zip(layer.inputs, inputs, strict=True):
-            source, source_port = self.made[value]
-            self.body.edges.append(Edge(source, source_port, layer.id, port.id))
-        for port, value in zip(layer.outputs, outputs, strict=True):
-            self.made[value] = (layer.id, port.id)
-
     def _port(self, id: int, value: ir.Value, named: bool = True) -> Port:
-        dims = tuple(d if isinstance(d, int) else -1 for d in value.shape) if value.shape is not None else ()
-        name = self._boundary.names.get(value) if named and self._boundary is not None and self.net.version >= 11 else None
+        dims = (
+            tuple(d if isinstance(d, int) else -1 for d in value.shape)
+            if value.shape is not None
+            else ()
+        )
+        name = (
+            self._boundary.names.get(value)
+            if named and self._boundary is not None and self.net.version >= 11
+            else None
+        )
         return Port(id, dims, precision(value.dtype), () if name is None else (name,))
 
     def _name(self, hint: str) -> str:

@@ -1,6 +1,8 @@
-"""What layers are called. v11 says the names of inputs and outputs beside their ports; in v10 they are those of the layers that make them.
+"""What layers are called. v11 says the names of inputs and outputs beside their ports; in v10 they
+are those of the layers that make them.
 
-The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, whatever the number of its port is.
+The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, whatever the
+number of its port is.
 """
 
 from __future__ import annotations
@@ -9,20 +11,28 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from converter.diagnostics import Diagnostic, Where
+from converter.errors import Diagnostic, Where
 from converter.graph.names import public_name
 
 
 def output_name(layer: str, index: int, count: int) -> str:
-    """What the `index`th of `count` outputs of a layer is called where no tensor name says otherwise."""
+    """What the `index`th of `count` outputs of a layer is called where no tensor name says
+    otherwise.
+    """
     return layer if count == 1 else f"{layer}.{index}"
 
 
 class Boundary:
-    """The names of a network's inputs and outputs: no two of them are equal, or the runtime does not load the file (v10), or renames one (v11)."""
+    """The names of a network's inputs and outputs: no two of them are equal, or the runtime does
+    not load the file (v10), or renames one (v11).
+    """
 
-    def __init__(self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]) -> None:
-        """`converted` tells whether readers show an input or output in another type: then it has a Convert of theirs beside it, and a name of its own."""
+    def __init__(
+        self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]
+    ) -> None:
+        """`converted` tells whether readers show an input or output in another type: then it has a
+        Convert of theirs beside it, and a name of its own.
+        """
         self.names: dict[ir.Value, str] = {}
         self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name
         self.notes: list[Diagnostic] = []
@@ -55,16 +65,23 @@ class Boundary:
             name = f"{wanted}_{count}"
         if count:
             message = f"there is another {wanted!r} among the inputs and outputs: the {kind} is called {name!r}"
-            self.notes.append(Diagnostic("X210", message, level="warning", where=Where(layer=wanted, kind=kind)))
+            self.notes.append(
+                Diagnostic("X210", message, level="warning", where=Where(layer=wanted, kind=kind))
+            )
         self.taken.add(name)
         self.names[value] = name
 
     def layer(self, outputs: Sequence[ir.Value]) -> str:
-        """The name that a layer must have, so that its outputs have those of the network's; "" when it is free, or no name will do."""
+        """The name that a layer must have, so that its outputs have those of the network's; "" when
+        it is free, or no name will do.
+        """
         wanted = {i: self.names[v] for i, v in enumerate(outputs) if v in self.names}
         if len(outputs) == 1 or not wanted:
             return wanted.get(0, "")
-        ends = {name.removesuffix(f".{i}") if name.endswith(f".{i}") else "" for i, name in wanted.items()}
+        ends = {
+            name.removesuffix(f".{i}") if name.endswith(f".{i}") else ""
+            for i, name in wanted.items()
+        }
         (name,) = ends if len(ends) == 1 else ("",)
         return name if name not in self.taken else ""
 

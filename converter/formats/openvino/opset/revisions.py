@@ -1,16 +1,20 @@
-"""Which opsets changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type, the opsets of its revisions."""
+"""Which opsets changed an operation: `schemas/openvino/opset-revisions.json` lists, for each type,
+the opsets of its revisions.
+"""
 
 from __future__ import annotations
 
 import json
 from functools import cache
 
-from converter.resources import schema_path
+from converter.io.resources import schema_path
 
 
 @cache
 def revisions() -> dict[str, list[int]]:
-    found: dict[str, list[int]] = json.loads(schema_path("openvino", "opset-revisions.json").read_text())
+    found: dict[str, list[int]] = json.loads(
+        schema_path("openvino", "opset-revisions.json").read_text()
+    )
     return found
 
 
@@ -25,6 +29,8 @@ def canonical_spelling(type_: str) -> str:
 
 
 def version_to_write(type_: str, limit: int) -> str:
-    """The opset in which the newest revision up to `limit` first appeared: what the runtime itself writes."""
+    """The opset in which the newest revision up to `limit` first appeared: what the runtime itself
+    writes.
+    """
     usable = [n for n in revisions().get(type_, [1]) if n <= limit]
     return f"opset{usable[-1] if usable else 1}"

@@ -1,4 +1,6 @@
-"""Windows taken apart: convolutions by weights that are only known at run time, and the places of the greatest elements."""
+"""Windows taken apart: convolutions by weights that are only known at run time, and the places of
+the greatest elements.
+"""
 
 from __future__ import annotations
 
@@ -9,134 +11,143 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.ops.fields import explicit_pads, kernel_of
-from converter.formats.zhouyi.rewrites.register import attributes, operand, optional, static
+from converter.errors import MappingError
+from converter.formats.zhouyi.rewrites.operands import (
+    Geometry,
+    attributes,
+    geometry,
+    operand,
+    optional,
+    padded,
+    static,
+)
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
-from converter.mapping.drive import near_of
-from converter.mapping.node import MappingError, Node
+from converter.graph.value import Value
 
 LARGEST = 1 << 24  # elements of a table of places
 MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
 
 
-def filled(node: ir.Node) -> Node:
-    near = near_of(node)
-    near.attrs = attributes(node)
-    return near
-
-
-def _pieces(b: Builder, x: ir.Value, kernel: Sequence[int], dilations: Sequence[int], strides: Sequence[int], out: Sequence[int]) -> list[ir.Value]:
-    """For each place of the window the elements under it: [N, C, *out] each."""
-    if math.prod(kernel) > MOST_PLACES:
-        raise MappingError(f"a window of {' x '.join(map(str, kernel))} places is too large to be written out")
-    pieces = []
-    for place in np.ndindex(*kernel):
-        first = [int(i) * d for i, d in zip(place, dilations, strict=True)]
-        last = [f + (o - 1) * s + 1 for f, o, s in zip(first, out, strides, strict=True)]
-        pieces.append(b.op("Slice", x, first, last, list(range(2, len(out) + 2)), list(strides)))
-    return pieces
-
-
-def computed_weights(node: ir.Node, b: Builder) -> ir.Value:
-    """A convolution by weights that are only known at run time: the patches of the data times the weights, group by group."""
-    x, w, bias, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
-    kernel, near = kernel_of(filled(node)), filled(node)
-    rank, out, group = len(kernel), static(node.outputs[0]), a.get("group", 1)
-    pads, strides, dilations = explicit_pads(near, kernel), a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
-    if any(pads):
-        x = b.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]])
+def computed_weights(node: ir.Node, b: Builder) -> Value:
+    """A convolution by weights that are only known at run time: the patches of the data times the
+    weights, group by group.
+    """
+    w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
+    out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
+    if places > MOST_PLACES:
+        shown = " x ".join(map(str, g.kernel))
+        raise MappingError(f"a window of {shown} places is too large to be written out")
+    x = padded(b, operand(node), g.begin, g.end)
     n, channels = static(x)[:2]
-    size, places = int(np.prod(out[2:])), int(np.prod(kernel))
-    parts = [b.op("Reshape", part, [n, group, channels // group, 1, size]) for part in _pieces(b, x, kernel, dilations, strides, out[2:])]
-    patches = b.op("Reshape", b.op("Concat", *parts, axis=3), [n, group, channels // group * places, size])
-    rows = b.op("Reshape", w, [1, group, out[1] // group, channels // group * places])
-    y = b.op("Reshape", b.op("MatMul", rows, patches), out)
-    return y if bias is None else b.op("Add", y, b.op("Reshape", bias, [1, -1, *[1] * rank]))
+    width, size = channels // group, math.prod(out[2:])
+    parts = []
+    for place in np.ndindex(*g.kernel):
+        first = place * g.dilations
+        under = b.Slice(x, first, first + (g.out - 1) * g.strides + 1, g.axes, g.strides)
+        parts.append(b.Reshape(under, [n, group, width, 1, size]))
+    patches = b.Reshape(b.Concat(*parts, axis=3), [n, group, width * places, size])
+    rows = b.Reshape(w, [1, group, out[1] // group, width * places])
+    y = b.Reshape(rows @ patches, out)
+    return y if bias is None else y + column(b, bias, out)
 
 
-def computed_kernel(node: ir.Node, b: Builder) -> ir.Value:
-    """A transposed convolution: zeros between the data, and a convolution by the mirrored weights."""
-    x, w, bias, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
-    shape, out, group = static(x), static(node.outputs[0]), a.get("group", 1)
-    _, width, *kernel = static(w)
-    rank = len(kernel)
-    strides, dilations = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank
-    for axis, s in enumerate(strides, 2):
-        x = _apart(b, x, axis, s)
-    full = [s * (n - 1) + (k - 1) * d + 1 for n, k, s, d in zip(shape[2:], kernel, strides, dilations, strict=True)]
-    begin = first_pads(a, full, out[2:], rank)
-    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    front = [r - p for r, p in zip(reach, begin, strict=True)]
-    behind = [o + r - f - n for o, r, f, n in zip(out[2:], reach, front, static(x)[2:], strict=True)]
-    x = b.op("Pad", x, [0, 0, *(max(0, f) for f in front), 0, 0, *(max(0, e) for e in behind)])
-    cut = [max(0, -f) for f in front]
-    x = b.op("Slice", x, cut, [c + o + r for c, o, r in zip(cut, out[2:], reach, strict=True)], list(range(2, rank + 2)))
-    mirrored = w
-    for axis, k in enumerate(kernel, 2):
-        mirrored = b.op("Gather", mirrored, arange(k)[::-1].copy(), axis=axis) if k > 1 else mirrored
-    rows = b.op("Reshape", mirrored, [group, shape[1] // group, width, *kernel])
-    rows = b.op("Transpose", rows, perm=[0, 2, 1, *range(3, rank + 3)])
-    weights = b.op("Reshape", rows, [group * width, shape[1] // group, *kernel])
-    return b.op("Conv", x, weights, bias, group=group, dilations=list(dilations), strides=[1] * rank, pads=[0] * (2 * rank), kernel_shape=list(kernel))
+def group_of(node: ir.Node) -> int:
+    return int(attributes(node).get("group", 1))
 
 
-def first_pads(a: dict[str, Any], full: list[int], out: list[int], rank: int) -> list[int]:
-    """The padding in front; with a given output shape ONNX divides what is too much between both ends."""
-    extra = a.get("output_padding") or [0] * rank
-    auto = a.get("auto_pad", "NOTSET")
-    if not a.get("output_shape") and auto not in ("SAME_UPPER", "SAME_LOWER"):
-        return list(a.get("pads") or [0] * (2 * rank))[:rank]
-    total = [f + e - o for f, e, o in zip(full, extra, out, strict=True)]
-    return [t // 2 if auto == "SAME_UPPER" else t - t // 2 for t in total]
+def column(b: Builder, bias: Value, shape: Sequence[int]) -> Value:
+    """A number for each channel of data of this shape."""
+    return b.Reshape(bias, [1, -1, *[1] * (len(shape) - 2)])
 
 
-def _apart(b: Builder, x: ir.Value, axis: int, stride: int) -> ir.Value:
+def computed_kernel(node: ir.Node, b: Builder) -> Value:
+    """A transposed convolution: zeros between the data, and a convolution by the mirrored
+    weights.
+    """
+    x, w, g, group = operand(node), operand(node, 1), geometry(node), group_of(node)
+    channels, width, *kernel = static(w)
+    for axis, stride in zip(g.axes, g.strides.tolist(), strict=True):
+        x = _apart(b, x, axis, stride)
+    front = g.reach - transposed_begin(node, g)
+    behind = g.out + g.reach - front - static(x)[2:]
+    x = padded(b, x, np.maximum(front, 0), np.maximum(behind, 0))
+    cut = np.maximum(-front, 0)
+    x = b.Slice(x, cut, cut + g.out + g.reach, g.axes)
+    for axis, k in zip(g.axes, kernel, strict=True):
+        w = b.Gather(w, arange(k)[::-1].copy(), axis=axis) if k > 1 else w
+    rows = b.Reshape(w, [group, channels // group, width, *kernel])
+    rows = b.Transpose(rows, perm=[0, 2, 1, *(a + 1 for a in g.axes)])
+    weights = b.Reshape(rows, [group * width, channels // group, *kernel])
+    how: dict[str, Any] = {"kernel_shape": kernel, "strides": [1] * len(kernel)}
+    how |= {"dilations": g.dilations, "pads": [0] * (2 * len(kernel)), "group": group}
+    y: Value = b.Conv(x, weights, optional(node, 2), **how)
+    return y
+
+
+def transposed_begin(node: ir.Node, g: Geometry) -> Array:
+    """The padding in front of a transposed convolution; with a given output shape ONNX divides what
+    is too much between both ends.
+    """
+    a = attributes(node)
+    if not a.get("output_shape"):
+        return g.begin
+    total = whole_size(g) + np.array(a.get("output_padding") or 0) - g.out
+    return np.asarray(total - total // 2)
+
+
+def whole_size(g: Geometry) -> Array:
+    """The result of a transposed convolution from which no padding is taken off."""
+    return np.asarray(g.strides * (g.data - 1) + g.reach + 1)
+
+
+def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
     """stride - 1 zeros between neighbours along `axis`."""
     shape = static(x)
-    if stride == 1 or shape[axis] == 1:
+    size = shape[axis]
+    if stride == 1 or size == 1:
         return x
-    wide = b.op("Reshape", x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
-    pads = [0] * (2 * len(shape) + 2)
-    pads[len(shape) + 1 + axis + 1] = stride - 1
-    flat = b.op("Reshape", b.op("Pad", wide, pads), [*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]])
-    return b.op("Slice", flat, [0], [(shape[axis] - 1) * stride + 1], [axis])
+    wide = b.Pad(b.Unsqueeze(x, [axis + 1]), [0, stride - 1], None, [axis + 1])
+    flat = b.Reshape(wide, [*shape[:axis], size * stride, *shape[axis + 1 :]])
+    return b.Slice(flat, [0], [(size - 1) * stride + 1], [axis])
 
 
-def best_places(node: ir.Node, b: Builder) -> tuple[ir.Value, ...] | None:
-    """The greatest elements and where they are, flattened over N, C, spatial: what the format has only for plain windows over two axes."""
-    x, a = operand(node), attributes(node)
-    shape, out = static(x), static(node.outputs[0])
-    near = filled(node)
-    kernel = kernel_of(near)
-    rank = len(kernel)
+def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
+    """The greatest elements and where they are, flattened over N, C, spatial: what the format has
+    only for plain windows over two axes.
+    """
+    x, a, g, out = operand(node), attributes(node), geometry(node), static(node.outputs[0])
+    rank = len(g.kernel)
     if a.get("storage_order", 0) or (rank == 2 and not a.get("ceil_mode", 0)):
         return None
-    strides, dilations, pads = a.get("strides") or [1] * rank, a.get("dilations") or [1] * rank, explicit_pads(near, kernel)
-    lines = [arange(o)[:, None] * s - p + arange(k) * d for o, s, p, k, d in zip(out[2:], strides, pads, kernel, dilations, strict=False)]
-    inside = [(line >= 0) & (line < n) for line, n in zip(lines, shape[2:], strict=True)]
-    if int(np.prod(out)) * int(np.prod(kernel)) > LARGEST:
+    if math.prod((*out, *g.kernel.tolist())) > LARGEST:
         raise MappingError("the windows are too many to write each of their places down")
-    table, valid = np.zeros([1] * (2 * rank), np.int64), np.ones([1] * (2 * rank), bool)
-    for i, (line, good) in enumerate(zip(lines, inside, strict=True)):
-        spread = [line.shape[0] if j == i else line.shape[1] if j == i + rank else 1 for j in range(2 * rank)]
-        table = table * shape[2 + i] + np.clip(line, 0, shape[2 + i] - 1).reshape(spread)
-        valid = valid & good.reshape(spread)
-    full = [*out[2:], *kernel]
-    places = np.broadcast_to(table, full).reshape(int(np.prod(out[2:])), -1)
-    missing = ~np.broadcast_to(valid, full).reshape(places.shape)
+    first = [arange(n) * s - p for n, s, p in zip(g.out, g.strides, g.begin, strict=True)]
+    steps = [arange(k) * d for k, d in zip(g.kernel, g.dilations, strict=True)]
+    # of each axis the places under all windows: axes of windows, then axes within a window
+    open_grid = np.ix_(*first, *steps)
+    lines = [open_grid[i] + open_grid[i + rank] for i in range(rank)]
+    outside = [(v < 0) | (v >= n) for v, n in zip(lines, g.data, strict=True)]
+    places = np.ravel_multi_index(lines, tuple(g.data), mode="clip").reshape(math.prod(g.out), -1)
+    missing = np.any(np.broadcast_arrays(*outside), axis=0).reshape(places.shape)
     return _greatest(b, x, places, missing, out)
 
 
-def _greatest(b: Builder, x: ir.Value, places: Array, missing: Array, out: Sequence[int]) -> tuple[ir.Value, ir.Value]:
-    """places, missing [windows, K]: the elements of each window by their index over the spatial axes, and which of them are padding."""
-    shape, (windows, k) = static(x), places.shape
-    n, c, size = shape[0], shape[1], int(np.prod(shape[2:]))
-    under = b.op("Reshape", b.op("Gather", b.op("Reshape", x, [n, c, size]), b.const(places.reshape(-1)), axis=2), [n, c, windows, k])
+def _greatest(
+    b: Builder, x: Value, places: Array, missing: Array, out: Sequence[int]
+) -> tuple[Value, Value]:
+    """places, missing [windows, K]: the elements of each window by their index over the spatial
+    axes, and which of them are padding.
+    """
+    (n, c, *spatial), (windows, k) = static(x), places.shape
+    size = math.prod(spatial)
+    flat = b.Gather(b.Reshape(x, [n, c, size]), places.reshape(-1), axis=2)
+    under = b.Reshape(flat, [n, c, windows, k])
     if missing.any():
-        under = b.op("Where", b.const(np.broadcast_to(missing, [n, c, windows, k])), b.like(x, -np.inf), under)
-    best = b.op("ArgMax", under, axis=3, keepdims=1)
-    first = arange(n * c).reshape(n, c, 1, 1) * size
-    index = b.op("GatherElements", b.const(np.broadcast_to(first + places, [n, c, windows, k])), best, axis=3)
-    return b.op("Reshape", b.op("ReduceMax", under, [3], keepdims=0), list(out)), b.op("Reshape", index, list(out))
+        everywhere = b.const(np.broadcast_to(missing, [n, c, windows, k]))
+        under = b.Where(everywhere, b.like(x, -np.inf), under)
+    best = b.ArgMax(under, axis=3, keepdims=1)
+    all_places = arange(n * c).reshape(n, c, 1, 1) * size + places
+    index = b.GatherElements(all_places, best, axis=3)
+    return b.Reshape(b.ReduceMax(under, [3], keepdims=0), [*out]), b.Reshape(index, [*out])

@@ -1,0 +1,13 @@
+"""What the commands do, apart from their options: one module or folder for each command, under its
+name.
+
+convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
+verify/        two networks on the same inputs, tensor by tensor
+batch/         many conversions and comparisons, in processes of their own
+report/        results as text, HTML, JUnit, SARIF
+
+file_diff.py   two files of one format, field by field (for roundtrip)
+provenance.py  OUT.map.json: what comes from where (for convert and verify)
+explain.py     the page behind each diagnostic code
+startup.py     what a process of netconv's own arranges
+"""

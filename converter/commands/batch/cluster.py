@@ -1,0 +1,125 @@
+"""The same jobs on a dask.distributed cluster. Models and results are on storage that all machines
+reach: a shared folder or URLs.
+
+A dask worker that dies takes its jobs with it; the scheduler gives them to another one. A job that
+was published before its worker died is not done again: a marker beside the results, named after the
+job's key, holds its outcome.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from converter.commands.batch import staging
+from converter.commands.batch.job import Job, is_outcome, refused
+from converter.commands.batch.pool import Ran
+from converter.commands.batch.run import Executor, not_run, shown
+from converter.errors import ConverterError, Diagnostic, ExitCode, UsageError, Where
+
+CONNECT = 20  # seconds
+
+
+class Cluster(Executor):
+    """Sends jobs to the workers of a scheduler; `markers` is the folder of the outcomes."""
+
+    def __init__(self, address: str, markers: str) -> None:
+        self.markers, self.stopped = markers, False
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UsageError(
+                Diagnostic(
+                    "U502",
+                    "--scheduler needs dask.distributed",
+                    help="pip install 'netconv[batch]'",
+                )
+            ) from None
+        try:
+            self.client = Client(address, timeout=CONNECT)
+        except (OSError, ValueError) as e:
+            raise UsageError(
+                Diagnostic("U501", f"no scheduler answers at {address}: {str(e).splitlines()[0]}")
+            ) from None
+        self._futures: list[Any] = []
+
+    def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = self.client.gather(
+            self.client.map(staging.fingerprint, sources, pure=False)
+        )
+        return found
+
+    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+        from distributed import as_completed
+
+        by_future = {
+            self.client.submit(
+                once,
+                j,
+                f"{self.markers}/{keys[j.id]}.json",
+                key=f"netconv-{keys[j.id]}-{n}",
+                pure=False,
+            ): j
+            for n, j in enumerate(jobs)
+        }
+        self._futures = list(by_future)
+        for future in as_completed(self._futures):
+            yield by_future[future], self._result(by_future[future], future)
+
+    def _result(self, job: Job, future: Any) -> Ran:
+        from distributed import KilledWorker
+
+        try:
+            if future.cancelled():
+                return not_run()
+            ran: Ran = future.result()
+            return ran
+        except KilledWorker as e:
+            return Ran(
+                refused(
+                    ExitCode.BUG,
+                    Diagnostic(
+                        "B602",
+                        "the cluster's workers died of this job",
+                        where=Where(shown(job)),
+                        evidence=(str(e)[:200],),
+                    ),
+                ),
+                0,
+                1,
+            )
+
+    def stop(self) -> None:
+        """Jobs that have not ended are given up."""
+        if not self.stopped:
+            self.stopped = True
+            self.client.cancel([f for f in self._futures if not f.done()], force=True)
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self.client.close()
+
+
+def once(job: Job, marker: str) -> Ran:
+    """On a worker: the outcome that the marker holds while the job's files are there, else the job
+    is run.
+    """
+    before = _read(marker)
+    if before is not None and staging.present(job, before):
+        return Ran(before, 0, 1)
+    ran = staging.execute(job, shown(job))
+    if ran.outcome.get("files"):
+        try:
+            staging.write_text(marker, json.dumps(ran.outcome))
+        except (OSError, ConverterError):  # the job is done all the same
+            return ran
+    return ran
+
+
+def _read(marker: str) -> Any:
+    try:
+        found = json.loads(staging.read_text(marker))
+        return found if is_outcome(found) else None
+    except (OSError, ValueError, ConverterError):
+        return None

@@ -1,0 +1,46 @@
+"""What a job's result depends on, as one hash: the bytes of the model and its side files, the
+options, the version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import converter
+from converter.commands.batch.job import Job
+from converter.formats import sidefiles
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def fingerprint(model: Path) -> dict[str, str]:
+    """Name -> hash of the model and its side files; empty when the model cannot be read (the job
+    will say why).
+    """
+    try:
+        return {
+            os.path.relpath(p, model.parent): digest(p)
+            for p in [model, *sorted(sidefiles.present(model))]
+        }
+    except OSError:
+        return {}
+
+
+def key(job: Job, files: dict[str, str]) -> str:
+    """Equal for jobs that must have the same result."""
+    data = [
+        converter.__version__,
+        job.action,
+        job.target,
+        os.path.basename(job.output),
+        job.options,
+        files,
+    ]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,96 @@
+"""One job, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from converter.errors import Diagnostic, ExitCode
+
+ACTIONS = ("convert", "check", "roundtrip")
+Outcome = dict[
+    str, Any
+]  # exit_code, diagnostics, files; and by action: coverage, structure, numbers, roundtrip
+
+# exit code -> what a table says
+STATUS = {
+    ExitCode.OK: "ok",
+    ExitCode.FINDING: "differs",
+    ExitCode.USAGE: "wrong call",
+    ExitCode.UNSUPPORTED: "unsupported",
+    ExitCode.UNREADABLE: "unreadable",
+    ExitCode.UNWRITABLE: "not written",
+    ExitCode.NOTHING_COMPARED: "nothing compared",
+    ExitCode.BUG: "crashed",
+    ExitCode.INTERRUPTED: "not run",
+}
+# outcomes that depend on nothing but the job's key; the others (limits, crashes, a full disk) are
+# tried again by the next run
+FINAL = {
+    ExitCode.OK,
+    ExitCode.FINDING,
+    ExitCode.USAGE,
+    ExitCode.UNSUPPORTED,
+    ExitCode.UNREADABLE,
+    ExitCode.NOTHING_COMPARED,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """`source` and `output` are paths or URLs. `timeout` in seconds and `memory` in bytes are
+    limits, 0: none.
+    """
+
+    id: str
+    action: str
+    source: str
+    target: str
+    output: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    timeout: float = 0
+    memory: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job's outcome; `seconds` and `attempts` are about this run only, `kept` says that an
+    earlier run did it.
+    """
+
+    job: Job
+    outcome: Outcome
+    seconds: float = 0
+    attempts: int = 1
+    kept: bool = False
+
+    @property
+    def code(self) -> ExitCode:
+        return next(c for c in ExitCode if c == self.outcome["exit_code"])
+
+    @property
+    def status(self) -> str:
+        return STATUS[self.code]
+
+
+def is_outcome(data: Any) -> bool:
+    """Whether data that was stored can be what a job made."""
+    if not isinstance(data, dict) or data.get("exit_code") not in {int(c) for c in ExitCode}:
+        return False
+    files, diagnostics = data.get("files"), data.get("diagnostics")
+    named = isinstance(files, dict) and all(
+        isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() and "/" not in n
+        for n, f in files.items()
+    )
+    said = isinstance(diagnostics, list) and all(
+        isinstance(d, dict) and {"code", "message", "level", "where"} <= d.keys()
+        for d in diagnostics
+    )
+    return named and said
+
+
+def refused(code: ExitCode, *diagnostics: Diagnostic) -> Outcome:
+    return {"exit_code": int(code), "diagnostics": [d.as_json() for d in diagnostics], "files": {}}

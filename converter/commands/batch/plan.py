@@ -1,0 +1,287 @@
+"""JOBS.toml, or a folder of models, as a list of jobs. The format of the file is described at
+converter.commands.batch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from converter import formats
+from converter.commands.batch.job import ACTIONS, Job
+from converter.errors import Diagnostic, UsageError, Where
+
+DEFAULT_OUT = "converted"
+# key -> the types it may have
+TOP: dict[str, Any] = {"out": str, "timeout": int | float, "memory": str | int, "job": list}
+KEYS: dict[str, Any] = {
+    **{
+        "models": str | list,
+        "exclude": str | list,
+        "to": str | list,
+        "action": str,
+        "from": str,
+        "inputs": dict,
+        "outputs": list,
+    },
+    **{"io-layout": str, "verify": bool | dict, "timeout": int | float, "memory": str | int},
+}
+VERIFY: dict[str, Any] = {
+    **{
+        "data": str | list,
+        "tensors": str | list,
+        "rtol": str | int | float | list,
+        "atol": str | int | float | list,
+        "metric": str | list,
+    },
+    **{"mode": str, "engine": str, "native": str, "seed": int, "seeds": int},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`root` is what ids are relative to, `out` the folder of the results (a path or a URL)."""
+
+    root: str
+    out: str
+    jobs: tuple[Job, ...]
+
+
+def size(text: str | int) -> int:
+    """ "2G", "512M" or bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
+    if not found:
+        raise UsageError(
+            Diagnostic(
+                "U501", f"{text!r} is not an amount of memory", help="for example 512M or 2G"
+            )
+        )
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+
+
+def of_file(path: Path, out: str = "") -> Plan:
+    """The jobs of a TOML file; UsageError for what it may not hold, and when a glob finds
+    nothing.
+    """
+    data = _parse(path)
+    _known(data, TOP, "the job file", path)
+    root = str(path.absolute().parent)
+    folder = out or _under(root, data.get("out", DEFAULT_OUT))
+    jobs: list[Job] = []
+    for table in data.get("job", []):
+        settings: dict[str, Any] = {
+            **{k: data[k] for k in ("timeout", "memory") if k in data},
+            **_table(table, path),
+        }
+        jobs.extend(_jobs(settings, root, path))
+    return _plan(root, folder, jobs, path)
+
+
+def of_folder(
+    path: Path, targets: Sequence[str], settings: Mapping[str, Any], out: str = ""
+) -> Plan:
+    """Every model file below a folder, to each target."""
+    root = str(path.absolute())
+    found = [
+        str(p.relative_to(root))
+        for p in sorted(path.absolute().rglob("*"))
+        if p.is_file() and _is_model(p)
+    ]
+    folder = out or _under(root, DEFAULT_OUT)
+    models = [
+        m
+        for m in found
+        if not _inside(_under(root, m), folder)
+        and not any(part.startswith(".") for part in Path(m).parts)
+    ]
+    jobs = [
+        j
+        for m in models
+        for j in _jobs(
+            {**settings, "models": [m], "to": list(targets), "literal": True}, root, path
+        )
+    ]
+    return _plan(root, folder, jobs, path)
+
+
+def _is_model(path: Path) -> bool:
+    """By its suffix; where that may mean anything, by its content."""
+    name = formats.of_suffix(path)
+    if name is None or path.suffix not in (".txt", ".xml", ".json"):
+        return name is not None
+    with open(path, "rb") as f:
+        return formats.get(name).sniff(f.read(formats.HEAD), path)
+
+
+def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
+    if not jobs:
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                "there is no job",
+                where=Where(str(path)),
+                help="[[job]] with models and to, or a folder with models",
+            )
+        )
+    unique = list({j.id: j for j in jobs}.values())
+    clash: Counter[str] = Counter(_result(j, out, False) for j in unique if j.action == "convert")
+    return Plan(
+        root,
+        out,
+        tuple(
+            replace(j, output=_result(j, out, clash[_result(j, out, False)] > 1))
+            if j.action == "convert"
+            else j
+            for j in unique
+        ),
+    )
+
+
+def _result(job: Job, out: str, full: bool) -> str:
+    """OUT/TARGET/path/of/model.suffix; with the model's own suffix in front where two models would
+    give the same file.
+    """
+    model = PurePosixPath(job.id.rsplit(" -> ", 1)[0])
+    suffix = formats.get(formats.parse_flavour(job.target).format).suffixes[0]
+    parts = (
+        [model.parts[0].rstrip(":"), *model.parts[1:]] if "://" in job.source else model.parts
+    )  # s3://nets/a.onnx: s3/nets/a.onnx
+    inside = PurePosixPath(*(p for p in parts if p not in ("/", "..")))
+    return "/".join(
+        [
+            out.rstrip("/"),
+            job.target,
+            str(inside.with_name((model.name if full else model.stem) + suffix)),
+        ]
+    )
+
+
+def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
+    action = settings.get("action", "convert")
+    if action not in ACTIONS:
+        raise _wrong(path, f"action {action!r} is not one of {', '.join(ACTIONS)}", action, ACTIONS)
+    targets = _list(settings.get("to", []))
+    if not targets:
+        raise _wrong(path, "a job has no target", help='to = ["openvino"]')
+    for target in targets:
+        formats.parse_flavour(target)
+    options = {
+        k.replace("-", "_"): settings[k]
+        for k in ("from", "inputs", "outputs", "io-layout")
+        if k in settings
+    }
+    if verify := settings.get("verify"):
+        options["verify"] = {} if verify is True else _verify(verify, root, path)
+    limits: dict[str, Any] = {
+        "timeout": float(settings.get("timeout", 0)),
+        "memory": size(settings.get("memory", 0)),
+    }
+    for model in _models(settings, root, path):
+        shown = _shown(model, root)
+        for target in targets:
+            name = f"{shown} -> {target}" + ("" if action == "convert" else f" ({action})")
+            yield Job(name, action, model, target, "", options, **limits)
+
+
+def _models(settings: Mapping[str, Any], root: str, path: Path) -> list[str]:
+    if settings.get("literal"):
+        return [_under(root, m) for m in settings["models"]]
+    found: dict[str, None] = {}
+    for pattern in _list(settings.get("models", [])):
+        matches = _glob(pattern if "://" in pattern else os.path.join(glob.escape(root), pattern))
+        if not matches:
+            raise _wrong(path, f"the models {pattern!r} match no file")
+        found.update(dict.fromkeys(matches))
+    left = [
+        m
+        for m in found
+        if not any(fnmatch(_shown(m, root), e) for e in _list(settings.get("exclude", [])))
+    ]
+    if not left:
+        raise _wrong(path, "a job has no models", help='models = ["nets/*.onnx"]')
+    return left
+
+
+def _glob(pattern: str) -> list[str]:
+    if "://" in pattern:
+        from converter.commands.batch.staging import filesystem
+
+        system, place = filesystem(pattern)
+        return [system.unstrip_protocol(p) for p in sorted(system.glob(place))]
+    return sorted(p for p in glob.glob(pattern, recursive=True) if os.path.isfile(p))
+
+
+def _shown(model: str, root: str) -> str:
+    return model if "://" in model else os.path.relpath(model, root)
+
+
+def _under(root: str, path: str) -> str:
+    return path if "://" in path else os.path.normpath(os.path.join(root, path))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return Path(path).is_relative_to(folder)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise UsageError(
+            Diagnostic("U501", f"cannot read the jobs: {e.strerror}", where=Where(str(path)))
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise _wrong(path, f"not valid TOML: {e}") from None
+
+
+def _table(table: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise _wrong(path, "[[job]] is a table")
+    _known(table, KEYS, "[[job]]", path)
+    return table
+
+
+def _verify(verify: Any, root: str, path: Path) -> dict[str, Any]:
+    """Files with data are relative to the job file, too."""
+    _known(verify, VERIFY, "verify", path)
+    if "data" not in verify:
+        return dict(verify)
+    items = [str(i).rpartition("=") for i in _list(verify["data"])]
+    return {
+        **verify,
+        "data": [
+            f"{name}{equal}{value if value in ('random', 'edge') else _under(root, value)}"
+            for name, equal, value in items
+        ],
+    }
+
+
+def _known(table: Mapping[str, Any], keys: Mapping[str, Any], what: str, path: Path) -> None:
+    for key, value in table.items():
+        if key not in keys:
+            raise _wrong(path, f"{what} has no key {key!r}", key, tuple(keys))
+        if not isinstance(value, keys[key]) or (isinstance(value, bool) and key != "verify"):
+            raise _wrong(path, f"{key} = {value!r} has the wrong type")
+
+
+def _wrong(
+    path: Path, message: str, given: str = "", known: Sequence[str] = (), help: str = ""
+) -> UsageError:
+    close = difflib.get_close_matches(given, known, 1) if given else []
+    hint = help or (
+        f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}" if known else ""
+    )
+    return UsageError(Diagnostic("U501", message, where=Where(str(path)), help=hint))

@@ -1,0 +1,223 @@
+"""Worker processes, one for each thread that runs jobs. One that dies takes one task with it, which
+is tried once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import converter
+from converter.commands.batch.job import Outcome, refused
+from converter.commands.batch.work import Task
+from converter.errors import Diagnostic, ExitCode, Where
+
+ATTEMPTS = 2
+START = 120  # seconds in which a worker has to be ready
+WORKER_MEMORY = 1 << 30  # what a worker is taken to need where jobs have no limit
+
+
+def default_size(memory: int = 0) -> int:
+    """As many workers as there are cores that this process may use, and as memory allows."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return cores
+    return max(1, min(cores, free // max(memory, WORKER_MEMORY)))
+
+
+class Gone(Exception):
+    """The process has ended; says how."""
+
+
+class Late(Exception):
+    """No answer in time."""
+
+
+class Worker:
+    """One process. `ask` sends a line and waits for one."""
+
+    def __init__(self) -> None:
+        read, write = os.pipe()
+        path = os.pathsep.join(
+            [
+                str(Path(converter.__file__).parent.parent),
+                *filter(None, [os.environ.get("PYTHONPATH")]),
+            ]
+        )
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": path,
+        }
+        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints; the last line is evidence when it dies
+        command = [sys.executable, "-m", "converter.commands.batch.worker", str(write)]
+        # a session of its own: Ctrl-C is for the parent, which ends its workers itself
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self.words,
+            stderr=self.words,
+            pass_fds=[write],
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(write)
+        self.results = read
+        self._pending = b""
+
+    def ask(self, line: str, timeout: float) -> str:
+        """Gone when the process ends instead of answering, Late after `timeout` seconds (0:
+        never).
+        """
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the end of its results says so as well
+            self.process.stdin.write(line.encode())
+            self.process.stdin.flush()
+        deadline = time.monotonic() + timeout if timeout else None
+        while not self._pending.endswith(b"\n"):
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.results], [], [], left)[0]:
+                raise Late
+            chunk = os.read(self.results, 1 << 20)
+            if not chunk:
+                raise Gone
+            self._pending += chunk
+        answer, self._pending = self._pending, b""
+        return answer.decode()
+
+    def end(self) -> tuple[str, ...]:
+        """Kills it; how it ended, and the last thing it printed."""
+        self.process.kill()
+        code = self.process.wait()
+        os.close(self.results)
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+        self.words.seek(0)
+        lines = [
+            line
+            for line in self.words.read()[-4096:].decode("utf-8", "replace").splitlines()
+            if line.strip()
+        ]
+        self.words.close()
+        return (signal.Signals(-code).name if code < 0 else f"exit {code}", *lines[-1:])
+
+
+@dataclass(frozen=True)
+class Ran:
+    outcome: Outcome
+    seconds: float
+    attempts: int
+
+
+class Runner:
+    """Runs tasks in a process of its own, a fresh one after a crash."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self.closed = False
+
+    def run(self, task: Task, timeout: float = 0) -> Ran:
+        """The outcome of a task, whatever becomes of its process; `timeout` in seconds, 0: none."""
+        evidence: tuple[str, ...] = ()
+        started = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            if self.closed:
+                return Ran(refused(ExitCode.INTERRUPTED), 0, attempt)
+            try:
+                worker = self._ready()
+                started = time.monotonic()
+                outcome: Outcome = json.loads(worker.ask(json.dumps(asdict(task)) + "\n", timeout))
+            except Late:
+                self.stop()
+                return Ran(_late(task, timeout), time.monotonic() - started, attempt)
+            except Gone:
+                evidence = self.stop()
+                if task.output:  # half-made files
+                    shutil.rmtree(Path(task.output).parent, ignore_errors=True)
+                continue
+            if outcome["exit_code"] in (
+                ExitCode.UNWRITABLE,
+                ExitCode.BUG,
+            ):  # what is left of its memory is not trusted
+                self.stop()
+            return Ran(outcome, time.monotonic() - started, attempt)
+        return Ran(_died(task, evidence), time.monotonic() - started, ATTEMPTS)
+
+    def _ready(self) -> Worker:
+        if self._worker is None:
+            self._worker = Worker()
+            if self.closed:  # while it was made: `kill` did not see it yet
+                self._worker.process.kill()
+            self._worker.ask(
+                "", START
+            )  # it says when everything is loaded: that time is not the job's
+        return self._worker
+
+    def stop(self) -> tuple[str, ...]:
+        worker, self._worker = self._worker, None
+        return worker.end() if worker is not None else ()
+
+    def kill(self) -> None:
+        """From another thread: the task that runs is given up."""
+        self.closed = True
+        if self._worker is not None:
+            self._worker.process.kill()
+
+
+_local = threading.local()
+_all: list[Runner] = []
+
+
+def runner() -> Runner:
+    """The calling thread's runner."""
+    found: Runner | None = getattr(_local, "runner", None)
+    if found is None or found.closed:
+        found = _local.runner = Runner()
+        _all.append(found)
+    return found
+
+
+def kill_all() -> None:
+    """Ends the workers of every thread."""
+    while _all:
+        _all.pop().kill()
+
+
+def _died(task: Task, evidence: tuple[str, ...]) -> Outcome:
+    help = "the memory limit may be the reason" if task.memory else ""
+    return refused(
+        ExitCode.BUG,
+        Diagnostic(
+            "B602",
+            f"the worker died {ATTEMPTS} times",
+            where=Where(task.shown),
+            evidence=evidence,
+            help=help,
+        ),
+    )
+
+
+def _late(task: Task, timeout: float) -> Outcome:
+    return refused(
+        ExitCode.UNWRITABLE,
+        Diagnostic(
+            "B603", f"the job took more than its limit of {timeout:g} s", where=Where(task.shown)
+        ),
+    )

@@ -1,0 +1,66 @@
+"""What is shown while a batch runs: a bar with the time that is left on a terminal, one plain line
+per job elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from converter.commands.batch.job import Done
+
+Say = Callable[[str], None]
+
+
+@contextmanager
+def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
+    """A function to be told of each job."""
+    if bar:
+        with _bar(total) as tell:
+            yield tell
+        return
+    count = 0
+    width = len(str(total))
+
+    def line(done: Done) -> None:
+        nonlocal count
+        count += 1
+        again = f", attempt {done.attempts}" if done.attempts > 1 else ""
+        say(
+            f"[{count:{width}}/{total}] {done.status:11} {done.job.id}  ({'kept' if done.kept else f'{done.seconds:.1f} s'}{again})"
+        )
+
+    yield line
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[Done], None]]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+
+        def tell(done: Done) -> None:
+            progress.update(task, advance=1, description=done.job.id)
+            if done.outcome["exit_code"]:
+                progress.console.print(
+                    f"{done.status:11} {done.job.id}", markup=False, highlight=False
+                )
+
+        yield tell

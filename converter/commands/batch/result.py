@@ -1,0 +1,95 @@
+"""A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, whatever
+the order they ended in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import converter
+from converter.commands.batch import staging
+from converter.commands.batch.job import Done
+from converter.commands.batch.run import shown
+from converter.errors import ExitCode
+
+
+def as_json(done: Sequence[Done]) -> dict[str, Any]:
+    """Everything but times."""
+    ordered = sorted(done, key=lambda d: d.job.id)
+    levels = {"error", "warning"}
+    codes = Counter(
+        d["code"] for job in ordered for d in job.outcome["diagnostics"] if d["level"] in levels
+    )
+    return {
+        "schema": "netconv/batch/1",
+        "version": converter.__version__,
+        "exit_code": int(exit_code(ordered)),
+        "counts": dict(sorted(Counter(d.status for d in ordered).items())),
+        "codes": dict(sorted(codes.items())),
+        "jobs": [_job(d) for d in ordered],
+    }
+
+
+def _job(done: Done) -> dict[str, Any]:
+    job = done.job
+    return {
+        "id": job.id,
+        "action": job.action,
+        "source": shown(job),
+        "target": job.target,
+        "status": done.status,
+        **done.outcome,
+    }
+
+
+def exit_code(done: Sequence[Done]) -> ExitCode:
+    """The highest of the jobs that were run."""
+    return max((d.code for d in done if d.code != ExitCode.INTERRUPTED), default=ExitCode.OK)
+
+
+def timing(done: Sequence[Done]) -> dict[str, Any]:
+    """What differs from run to run."""
+    return {
+        d.job.id: {"seconds": round(d.seconds, 3), "attempts": d.attempts, "kept": d.kept}
+        for d in sorted(done, key=lambda d: d.job.id)
+    }
+
+
+def headline(data: dict[str, Any]) -> str:
+    """37 ok   2 unsupported (X204 x 3)   1 differs"""
+    counts = "   ".join(
+        f"{n} {status}"
+        for status, n in sorted(data["counts"].items(), key=lambda i: (i[0] != "ok", -i[1]))
+    )
+    codes = ", ".join(f"{code} x {n}" for code, n in data["codes"].items())
+    return counts + (f"   ({codes})" if codes else "")
+
+
+def cases(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """One case per job, for JUnit and annotations."""
+    return [
+        {
+            "name": j["id"],
+            "group": f"batch {j['target']}",
+            "failure": "" if j["exit_code"] == 0 else _failure(j),
+        }
+        for j in data["jobs"]
+    ]
+
+
+def _failure(job: dict[str, Any]) -> str:
+    errors = [f"{d['code']} {d['message']}" for d in job["diagnostics"] if d["level"] != "warning"]
+    return "\n".join([job["status"], *errors])
+
+
+def write(folder: str, files: dict[str, str]) -> None:
+    """Into a folder, or below a URL. Each file appears complete or not at all."""
+    for name, text in files.items():
+        staging.write_text(staging.below(folder, name), text)
+
+
+def dumps(data: Any) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

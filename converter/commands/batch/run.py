@@ -1,0 +1,171 @@
+"""One batch from start to end: what is done stays, the rest is run, everything is written down as
+it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from converter.commands.batch import content, pool, staging
+from converter.commands.batch.job import FINAL, Done, Job, refused
+from converter.commands.batch.journal import Journal
+from converter.commands.batch.plan import Plan
+from converter.commands.batch.pool import Ran
+from converter.errors import Diagnostic, ExitCode, Where
+from converter.io.atomic import uninterrupted
+
+STATE = ".netconv"
+Tell = Callable[[Done], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`workers` 0: as many as fit. `max_failures` 0: no end. `force`: files that no earlier run
+    made may be overwritten.
+    """
+
+    workers: int = 0
+    max_failures: int = 0
+    force: bool = False
+    scheduler: str = ""
+    state: str = ""
+
+
+def run(plan: Plan, settings: Settings, tell: Tell = lambda done: None) -> list[Done]:
+    """All jobs with what became of them, in the order of their ids; `tell` hears of each when it
+    ends.
+    """
+    out = staging.local(plan.out)
+    state = (
+        Path(settings.state) if settings.state else (out if out is not None else Path.cwd()) / STATE
+    )
+    with Journal(state / "journal.jsonl") as journal:
+        stage = state / "stage"
+        shutil.rmtree(
+            stage, ignore_errors=True
+        )  # what a killed run left; the journal's lock is ours
+        with _executor(plan, settings, "" if out is None else str(stage)) as executor:
+            done = list(_all(plan, settings, journal, executor, tell))
+        shutil.rmtree(stage, ignore_errors=True)
+    return sorted(done, key=lambda d: d.job.id)
+
+
+def _all(
+    plan: Plan, settings: Settings, journal: Journal, executor: Executor, tell: Tell
+) -> Iterator[Done]:
+    keys = _keys(plan.jobs, executor)
+    todo: list[Job] = []
+    for job in plan.jobs:
+        done = _known(job, keys[job.id], journal, settings.force)
+        if done is None:
+            todo.append(job)
+        else:
+            tell(done)
+            yield done
+    journal.claim(j.id for j in todo)
+    failures = 0
+    for job, ran in executor.run(todo, keys):
+        done = Done(job, ran.outcome, ran.seconds, ran.attempts)
+        if done.code in FINAL:
+            journal.finish(job.id, keys[job.id], ran.outcome)
+        failures += done.code not in (ExitCode.OK, ExitCode.INTERRUPTED)
+        if settings.max_failures and failures >= settings.max_failures:
+            executor.stop()
+        tell(done)
+        yield done
+
+
+def _known(job: Job, key: str, journal: Journal, force: bool) -> Done | None:
+    """What is known without running: the same job was done before, or its output is somebody
+    else's.
+    """
+    before = journal.done.get(job.id)
+    if before is not None and before[0] == key and staging.present(job, before[1]):
+        return Done(job, before[1], kept=True)
+    if job.output and not force and job.id not in journal.claimed and staging.exists(job.output):
+        why = Diagnostic(
+            "W302",
+            "the output exists, and no earlier run made it",
+            where=Where(job.output),
+            help="--force overwrites it",
+        )
+        return Done(job, refused(ExitCode.UNWRITABLE, why))
+    return None
+
+
+def _keys(jobs: Sequence[Job], executor: Executor) -> dict[str, str]:
+    sources = sorted({j.source for j in jobs})
+    files = dict(zip(sources, executor.fingerprints(sources), strict=True))
+    return {j.id: content.key(j, {**files[j.source], **_data(j)}) for j in jobs}
+
+
+def _data(job: Job) -> dict[str, str]:
+    """The hashes of files with inputs that a job compares on."""
+    found: dict[str, str] = {}
+    for item in job.options.get("verify", {}).get("data", ()):
+        path = Path(item.rpartition("=")[2])
+        for file in (
+            sorted(path.glob("*.npz")) if path.is_dir() else [path] if path.is_file() else []
+        ):
+            found[f"data {file.name}"] = content.digest(file)
+    return found
+
+
+def shown(job: Job) -> str:
+    """What reports call the source: as its id does."""
+    return job.id.rsplit(" -> ", 1)[0]
+
+
+class Executor:
+    """Runs jobs in threads of this process, each of which has a worker process."""
+
+    def __init__(self, workers: int, stage: str) -> None:
+        self.stage, self.stopped = stage, False
+        self.threads = ThreadPoolExecutor(workers)
+        self.running: list[Future[Ran]] = []
+
+    def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
+        return list(self.threads.map(staging.fingerprint, sources))
+
+    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+        futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
+        self.running = list(futures)
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+    def _one(self, job: Job) -> Ran:
+        return not_run() if self.stopped else staging.execute(job, shown(job), self.stage)
+
+    def stop(self) -> None:
+        """No further job is started."""
+        self.stopped = True
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
+            self.stop()
+            pool.kill_all()
+            while wait(
+                self.running, 0.2
+            ).not_done:  # a job that was just about to begin has a worker only now
+                pool.kill_all()
+            self.threads.shutdown()
+
+
+def not_run() -> Ran:
+    return Ran(refused(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)
+
+
+def _executor(plan: Plan, settings: Settings, stage: str) -> Executor:
+    if settings.scheduler:
+        from converter.commands.batch.cluster import Cluster
+
+        return Cluster(settings.scheduler, f"{plan.out.rstrip('/')}/{STATE}/done")
+    workers = settings.workers or pool.default_size(max((j.memory for j in plan.jobs), default=0))
+    return Executor(max(1, min(workers, len(plan.jobs))), stage)

@@ -1,0 +1,210 @@
+"""One conversion from file to file, with everything that can be asked of it. Either all its files
+appear, or none.
+"""
+
+from __future__ import annotations
+
+import operator
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from converter import formats
+from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, in_file
+from converter.formats import model_files
+from converter.formats.format import Flavour
+from converter.formats.sidefiles import demand_replaceable
+from converter.graph.network import Network
+from converter.io.files import Output
+
+
+@dataclass(frozen=True)
+class Request:
+    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an
+    input), `dequantize` as in `load`.
+
+    `with_map`: also OUT.map.json, which says what comes from where.
+    """
+
+    source: Path
+    target: Path
+    source_format: str | None = None
+    target_format: str | None = None
+    weights: Path | None = None
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    io_layout: str = ""
+    force: bool = False
+    dequantize: bool = False
+    with_map: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a conversion made: its files (the target first, without the map), the model that was
+    written, warnings.
+    """
+
+    model: Network
+    flavour: Flavour
+    files: tuple[Path, ...]
+    notes: tuple[Diagnostic, ...]
+
+
+def read(request: Request) -> Network:
+    """The source as it shall be converted: inputs fixed, outputs cut. UsageError for names that it
+    does not have.
+    """
+    model = model_files.load(
+        request.source, request.source_format, request.weights, request.dequantize
+    )
+    if request.outputs or request.shapes:
+        model.source = None  # it is another network than that of the file
+    if request.outputs:
+        from converter.passes.extract_subgraph import extract_subgraph
+
+        if missing := extract_subgraph(model.ir, request.outputs):
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"--outputs names tensors that the model does not have: {', '.join(missing)}",
+                    where=Where(str(request.source)),
+                )
+            )
+    if request.shapes:
+        from converter.graph.shapes import fix_inputs, infer_all
+        from converter.passes.unroll import unroll
+
+        if unknown := fix_inputs(
+            model.ir, {name: _sizes(name, shape) for name, shape in request.shapes.items()}
+        ):
+            known = ", ".join(i.name for i in model.inputs)
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"--inputs names inputs that the model does not have: {', '.join(unknown)}",
+                    help=f"it has: {known}",
+                )
+            )
+        if unroll(
+            model.ir, lambda node: node.op_type == "If"
+        ):  # what the shapes decide is decided: the other branch need not fit them
+            infer_all(model.ir)
+    return model
+
+
+def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
+    try:
+        sizes = [operator.index(d) for d in shape]
+    except TypeError:
+        sizes = [-1]
+    if min(sizes, default=0) < 0:
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"{shape!r} is not a shape for the input {name!r}",
+                help="all its sizes are whole numbers, for example [1, 3, 224, 224]",
+            )
+        )
+    return sizes
+
+
+def convert(request: Request) -> Written:
+    """Reads, lowers, writes. WriteError W302 when a file would be overwritten; nothing is left
+    behind by a failure.
+    """
+    flavour = formats.target_for(request.target, request.target_format, request.io_layout)
+    _demand_replaceable([request.target], request)
+    model = read(request)
+    with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:
+        notes = _write(model, out.made, flavour, request.source)
+        if request.with_map:
+            _write_map(model, out, flavour)
+    files = sorted(
+        (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
+    )
+    return Written(model, flavour, tuple(files), (*model.notes, *notes))
+
+
+def map_of(target: Path) -> Path:
+    return target.with_name(f"{target.name}.map.json")
+
+
+def _write_map(model: Network, out: Output, flavour: Flavour) -> None:
+    from converter.commands import provenance
+
+    data = provenance.provenance_map(model, model_files.load(out.made, flavour.format))
+    with out.open(map_of(out.target).name.removeprefix(out.stem)) as f:
+        f.write(provenance.text_of(data).encode())
+
+
+def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:
+    """Writes; refusals and warnings tell places in the source file."""
+    try:
+        with model_files.expressible():
+            return in_file(formats.write(model, path, flavour), str(source))
+    except UnsupportedError as e:
+        raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
+
+
+def _demand_replaceable(files: Sequence[Path], request: Request) -> None:
+    demand_replaceable(
+        files, [p for p in (request.source, request.weights) if p is not None], request.force
+    )
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a target can express of a model: layers in all, those that convert, operators, and
+    everything that was said.
+    """
+
+    flavour: Flavour
+    layers: int
+    converted: int
+    operators: int
+    operators_converted: int
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def reasons(self) -> int:
+        return len({(d.code, d.message) for d in self.diagnostics if d.level == "error"})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": str(self.flavour),
+            "layers": {"all": self.layers, "convert": self.converted},
+            "operators": {"all": self.operators, "convert": self.operators_converted},
+        }
+
+
+def check(model: Network, target: str, source: Path, io_layout: str = "") -> Coverage:
+    """Converts without keeping anything: the same code as `convert`, so that its promise is
+    exact.
+    """
+    from converter.graph.walk import all_nodes
+
+    flavour = formats.parse_flavour(target, io_layout)
+    chosen = formats.get(flavour.format)
+    found: list[Diagnostic] = [*model.notes]
+    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+        try:
+            found.extend(
+                _write(model, Path(folder) / f"model{chosen.suffixes[0]}", flavour, source)
+            )
+        except UnsupportedError as e:
+            found.extend(e.diagnostics)
+    blocked = {(d.where.layer, d.where.kind) for d in found if d.level == "error"}
+    kinds = {n.metadata_props.get("netconv.type", n.op_type) for n in all_nodes(model.ir.graph)}
+    layers = len({n.metadata_props.get("netconv.layer") or n for n in all_nodes(model.ir.graph)})
+    blocked_kinds = {kind for _, kind in blocked} & kinds
+    return Coverage(
+        flavour,
+        layers,
+        max(0, layers - len(blocked)),
+        len(kinds),
+        len(kinds) - len(blocked_kinds),
+        tuple(found),
+    )

@@ -1,0 +1,78 @@
+"""Differences of structure between two models: interface, operators, attributes, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.commands.verify.align import Alignment, Side, align
+from converter.commands.verify.cause import causes, kind, layer_of
+from converter.errors import NothingComparedError
+from converter.graph.network import Network
+
+
+@dataclass(frozen=True)
+class Change:
+    """`sign` is "-" (only in the first), "+" (only in the second) or "~" (in both, different:
+    `details` say how).
+    """
+
+    sign: str
+    layer: str
+    kind: str
+    details: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        yield f'{self.sign} {self.kind} "{self.layer}"'
+        yield from (f"    {d}" for d in self.details)
+
+
+def diff(a: Network, b: Network) -> list[Change]:
+    """Every difference; empty when the two say the same. Names of inner tensors and the order of
+    nodes do not count.
+    """
+    try:
+        found = align(a, b)
+    except NothingComparedError:  # other inputs and outputs altogether: nothing corresponds
+        found = Alignment()
+    return [*_interface(a, b), *_nodes(a, b, found)]
+
+
+def _interface(a: Network, b: Network) -> Iterator[Change]:
+    for side in ("inputs", "outputs"):
+        mine, theirs = ({t.name: t for t in getattr(m, side)} for m in (a, b))
+        for name in [*mine, *(n for n in theirs if n not in mine)]:
+            if name not in theirs:
+                yield Change("-", name, side[:-1], (str(mine[name]),))
+            elif name not in mine:
+                yield Change("+", name, side[:-1], (str(theirs[name]),))
+            elif str(mine[name]) != str(theirs[name]):
+                yield Change("~", name, side[:-1], (f"{mine[name]} became {theirs[name]}",))
+
+
+def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
+    """Nodes are paired when an output of theirs is; the rest exists on one side only."""
+    left, right = Side(a.ir.graph), Side(b.ir.graph)
+    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
+    partner: dict[ir.Node, ir.Node] = {}
+    for r, c in found.pairs.items():
+        n, m = (
+            s.values[v].producer() if v in s.values else None for s, v in ((left, r), (right, c))
+        )  # what nobody reads is no value of a side
+        if n is not None and m is not None:
+            partner.setdefault(n, m)
+    taken = set(partner.values())
+    changes = []
+    for node in left.nodes:
+        if node not in partner:
+            changes.append(Change("-", layer_of(node), kind(node)))
+        elif texts := tuple(c.text for c in causes([node], [partner[node]], back)):
+            changes.append(Change("~", layer_of(node), kind(node), texts))
+    changes.extend(Change("+", layer_of(n), kind(n)) for n in right.nodes if n not in taken)
+    return changes

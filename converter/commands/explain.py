@@ -1,0 +1,230 @@
+"""The page behind each diagnostic code, printed by `netconv explain CODE`.
+
+Codes are grouped by their letter: R reading, X expression and mapping, W writing, N numbers, B
+batch, U usage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The page behind a code."""
+
+    title: str
+    text: str
+
+
+CODES: dict[str, Explanation] = {
+    "R100": Explanation(
+        "the file cannot be read",
+        "The path does not exist, is a folder, or the system refused to open it.",
+    ),
+    "R101": Explanation(
+        "the format cannot be told",
+        "netconv looks at the content first and at the suffix second. Nothing it knows "
+        "matched; -f FORMAT names the format.",
+    ),
+    "R102": Explanation(
+        "the weights file is missing or too small",
+        "The model refers to bytes in a second file that is absent or shorter than the "
+        "reference. Name it with --weights when it lies elsewhere.",
+    ),
+    "R103": Explanation(
+        "the file is damaged",
+        "The bytes do not follow the format: truncated, wrong sizes, wrong encoding or an "
+        "impossible value.",
+    ),
+    "R104": Explanation(
+        "the version is not one that netconv reads",
+        "Every format lists the versions it reads under `netconv formats FORMAT`.",
+    ),
+    "R105": Explanation(
+        "the model is not a valid graph",
+        "A name is used before it is written, written twice, or a layer has the wrong number "
+        "of inputs.",
+    ),
+    "R106": Explanation(
+        "the kind of model is not supported",
+        "The container is understood but holds another kind of model (for example a Core ML "
+        "tree ensemble or an ML Program).",
+    ),
+    "R107": Explanation(
+        "a side file would leave the model's folder",
+        "Side files must lie below the folder of the model: absolute paths, `..` and links "
+        "that lead out are refused, but inside one Hugging Face cache.",
+    ),
+    "R108": Explanation(
+        "content and suffix disagree",
+        "The content decides. Rename the file, or name the format with -f FORMAT, to silence this.",
+    ),
+    "R110": Explanation(
+        "a value is out of its domain",
+        "An attribute has a type or value that the specification of the format does not allow.",
+    ),
+    "R111": Explanation(
+        "an attribute is not known",
+        "No field of the mapping owns this attribute, so dropping it could change the "
+        "meaning. The message suggests the nearest known spelling.",
+    ),
+    "R130": Explanation(
+        "the layer type is not known",
+        "Neither the specification of the format nor the tools that write it know this layer type.",
+    ),
+    "R131": Explanation(
+        "a required key is missing",
+        "A layer of this type cannot be understood without the key, or has fewer inputs than "
+        "it needs.",
+    ),
+    "X201": Explanation(
+        "the layer is not supported",
+        "netconv has no mapping for this layer type in this format.",
+    ),
+    "X202": Explanation(
+        "the target cannot express an operator",
+        "Neither the operator nor any of its decompositions has a counterpart in the target "
+        "format.",
+    ),
+    "X203": Explanation(
+        "the target needs static shapes",
+        "The target has no dynamic dimensions; fix them with --inputs NAME:1,3,224,224.",
+    ),
+    "X204": Explanation(
+        "a value does not survive the target's type",
+        "A constant is outside the range of the type that the target offers (for example "
+        "int64 to int32).",
+    ),
+    "X205": Explanation(
+        "an activation is narrowed",
+        "The target has no such type; activations are carried in a narrower one. The values "
+        "are only known at run time, hence a warning.",
+    ),
+    "X206": Explanation(
+        "a flavour's limit forbids this",
+        "The model needs a newer version of the target than the flavour allows.",
+    ),
+    "X207": Explanation(
+        "an interface detail is dropped",
+        "Something beside the network (labels, update parameters, image descriptions) has no "
+        "place in the target.",
+    ),
+    "X208": Explanation(
+        "an opaque operator cannot be executed",
+        "Random numbers and custom layers have no definition that netconv could execute; "
+        "they are carried, not computed.",
+    ),
+    "X209": Explanation(
+        "layers stay in floats",
+        "An integer target was asked for, but these layers do not stand between "
+        "DequantizeLinear and QuantizeLinear: the network itself computes them in floats.",
+    ),
+    "X210": Explanation(
+        "an input or output has another name",
+        "The target knows an input or output by a name that only one of them can have, and "
+        "the source calls two of them so.",
+    ),
+    "X211": Explanation(
+        "an input or output is stored in another form",
+        "What goes into the written file, or comes out of it, has another order or number of "
+        "axes than in the source: channels last under --io-layout native (which NNAPI tables "
+        "have by default), or more than four axes as four in NNAPI, which has no more; or "
+        "half precision as float32 in TensorFlow Lite, which does not compute it.",
+    ),
+    "W301": Explanation(
+        "the output could not be written",
+        "The folder does not exist, is read-only, or the disk is full. Nothing was left behind.",
+    ),
+    "W302": Explanation(
+        "the output exists",
+        "netconv overwrites only with --force; never its own input, and a side file "
+        "(`n.bin`) only for a new result of the model that uses it (`n.xml`).",
+    ),
+    "W303": Explanation(
+        "a text has no place in the format",
+        "The target is a text format that cannot hold control characters, and a name or "
+        "attribute has one.",
+    ),
+    "W330": Explanation(
+        "a value has no text in the target",
+        "The text format cannot spell it so that it reads back the same: NaN, `=`, line "
+        "ends, or a text like `12`.",
+    ),
+    "N401": Explanation(
+        "the results differ",
+        "An output differs by more than the tolerance.",
+    ),
+    "N402": Explanation(
+        "nothing was compared",
+        "No tensor is common to both models, or the selection is empty.",
+    ),
+    "N403": Explanation(
+        "the model could not be executed",
+        "The engine refused the model or the feeds do not fit its inputs.",
+    ),
+    "N404": Explanation(
+        "the reader changes the network",
+        "The file ran in the engine that it is written for (--native), and the engine "
+        "computes something else from it than netconv reads: other numbers, other inputs or "
+        "other outputs. The engine was told to be exact: 32-bit floats and no quantisation "
+        "on the fly in OpenVINO, basic optimisations in onnxruntime. The measure is that of "
+        "the comparison: the rounding noise of the network, or --rtol and --atol. Either "
+        "netconv is wrong about the file (please report it, with the file), or the engine "
+        "is. A model that was changed in Python after it was loaded differs from its file, "
+        "too.",
+    ),
+    "N405": Explanation(
+        "the engine refuses the file",
+        "The engine that the file is written for (--native) does not load it with default "
+        "options, or cannot run it on the inputs of the comparison. Of the candidate this is "
+        "a finding, whatever the reason: a file that its users' engine does not take is of "
+        "no use, even where only a kernel for a type is missing. Of the reference it is a "
+        "warning: the comparison stands, but nothing confirms what netconv reads from it.",
+    ),
+    "N406": Explanation(
+        "something is left out of the run in the file's own engine",
+        "Either the engine is known not to compute something as the file says (OpenVINO "
+        "removes conversions to half precision and back, and computes halves in floats), and "
+        "without it the numbers are the same; or inputs or outputs have types that cannot be "
+        "handed to the engine from Python, so that only loading was tried.",
+    ),
+    "B601": Explanation(
+        "another run is going on",
+        "Two batches may not write to the same folder at the same time; the journal there is "
+        "locked.",
+    ),
+    "B602": Explanation(
+        "a job crashed",
+        "The job was tried twice, each time in a fresh process; the other jobs are not "
+        "affected. The next run tries it again.",
+    ),
+    "B603": Explanation(
+        "a job took too long",
+        "The job was ended at its time limit (timeout, --timeout). The next run tries it again.",
+    ),
+    "B604": Explanation(
+        "a job needed too much memory",
+        "The job was ended at its memory limit (memory, --memory), counted beside the "
+        "program itself.",
+    ),
+    "B605": Explanation(
+        "a job was not run",
+        "The run ended before: too many failures (--max-failures), or an interruption.",
+    ),
+    "U501": Explanation(
+        "the option or its value is not known",
+        "See `netconv COMMAND --help`.",
+    ),
+    "U503": Explanation(
+        "there is not enough memory",
+        "The model, or what it computes, does not fit into the memory of this machine, or of "
+        "the limit set for it.",
+    ),
+    "U502": Explanation(
+        "a package is not installed",
+        "What few people need comes with extras: the engines beside onnxruntime (pip install "
+        "'netconv[openvino]', 'netconv[litert]'), the schema of TensorFlow Lite's files "
+        "('netconv[tflite]'), runs on many machines and at URLs ('netconv[batch]').",
+    ),
+}

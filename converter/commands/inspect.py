@@ -1,0 +1,165 @@
+"""What is in a model, as plain data, as a table, as text and as a drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.walk import all_graphs, all_nodes
+
+if TYPE_CHECKING:
+    from converter.graph.network import Network, TensorInfo
+
+
+def summary(model: Network) -> dict[str, Any]:
+    """Format, inputs and outputs, operators with counts, weights in elements and bytes, warnings of
+    reading.
+    """
+    tensors = [
+        v.const_value
+        for g in all_graphs(model.ir.graph)
+        for v in g.initializers.values()
+        if v.const_value is not None
+    ]
+    nodes = list(all_nodes(model.ir.graph))
+    operators = Counter(_operator(n) for n in nodes)
+    layers = Counter(
+        n.metadata_props["netconv.type"]
+        for n in {n.metadata_props["netconv.layer"]: n for n in nodes if _from_layer(n)}.values()
+    )
+    return {
+        "format": model.format,
+        "inputs": [_tensor(i) for i in model.inputs],
+        "outputs": [_tensor(o) for o in model.outputs],
+        "layers": dict(sorted(layers.items())),
+        "nodes": len(nodes),
+        "operators": dict(sorted(operators.items())),
+        "weights": {
+            "tensors": len(tensors),
+            "elements": int(sum(t.size for t in tensors)),
+            "bytes": int(sum(t.nbytes for t in tensors)),
+            "types": dict(sorted(Counter(str(t.dtype).lower() for t in tensors).items())),
+        },
+        "notes": [d.as_json() for d in model.notes],
+    }
+
+
+def _from_layer(node: ir.Node) -> bool:
+    return bool(node.metadata_props.get("netconv.layer")) and "netconv.type" in node.metadata_props
+
+
+def _operator(node: ir.Node) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _tensor(info: TensorInfo) -> dict[str, Any]:
+    kind = "string" if info.dtype == np.dtype(object) else str(info.dtype)
+    return {
+        "name": info.name,
+        "type": kind,
+        "shape": None if info.shape is None else list(info.shape),
+    }
+
+
+def table(model: Network, name: str) -> Iterator[str]:
+    """The summary as lines."""
+    s = summary(model)
+    weights = s["weights"]
+    count = (
+        f"{sum(s['layers'].values())} layers, {s['nodes']} nodes"
+        if s["layers"]
+        else f"{s['nodes']} nodes"
+    )
+    yield f"{name}  {model.format}, {count}, {weights['elements']:,} weights in {size(weights['bytes'])}"
+    for side in ("inputs", "outputs"):
+        for t in s[side]:
+            yield f"  {side[:-1]:7} {t['name']}  {t['type']}{shape(t['shape'])}"
+    for kind in ("layers", "operators"):
+        if s[kind]:
+            yield f"  {kind}"
+            yield from _columns(s[kind])
+
+
+def _columns(counts: dict[str, int]) -> Iterator[str]:
+    items = sorted(counts.items(), key=lambda i: (-i[1], i[0]))
+    width = max(len(k) for k, _ in items)
+    for i in range(0, len(items), 3):
+        yield "   " + "".join(f" {n:5} {k:{width}}" for k, n in items[i : i + 3]).rstrip()
+
+
+def nodes(model: Network) -> Iterator[str]:
+    """One line for each node: layer, operator, results with types and shapes, where it comes
+    from.
+    """
+    for i, node in enumerate(all_nodes(model.ir.graph)):
+        results = ", ".join(f"{o.name} {describe(o)}" for o in node.outputs if o.name)
+        layer, where = (
+            node.metadata_props.get("netconv.layer", ""),
+            node.metadata_props.get("netconv.where", ""),
+        )
+        yield (
+            f"{i:5}  {_operator(node):24} {results}"
+            + (f'  layer "{layer}"' if layer else "")
+            + (f"  {where}" if where else "")
+        )
+
+
+def describe(value: ir.Value) -> str:
+    dims = (
+        None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    )
+    return f"{str(value.dtype).lower() if value.dtype is not None else '?'}{shape(dims)}"
+
+
+def shape(dims: list[Any] | None) -> str:
+    return (
+        "[?]" if dims is None else "[" + ",".join("?" if d is None else str(d) for d in dims) + "]"
+    )
+
+
+def size(count: int) -> str:
+    """Bytes for people: 13.9 MB."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def text(model: Network) -> str:
+    """The shared graph in ONNX's own textual syntax, large weights by reference."""
+    from converter.graph.text import print_text
+
+    return print_text(model.ir).rstrip()
+
+
+def dot(model: Network) -> Iterator[str]:
+    """The graph for Graphviz."""
+    yield "digraph {"
+    yield '  node [shape=box, fontname="sans-serif"];'
+    for value in model.ir.graph.inputs:
+        yield f"  {_quote(str(value.name))} [shape=ellipse, label={_label(str(value.name), describe(value))}];"
+    for i, node in enumerate(model.ir.graph):
+        yield f"  n{i} [label={_label(node.op_type, node.metadata_props.get('netconv.layer', ''))}];"
+    owner = {o: f"n{i}" for i, n in enumerate(model.ir.graph) for o in n.outputs}
+    owner.update((v, _quote(str(v.name))) for v in model.ir.graph.inputs)
+    for i, node in enumerate(model.ir.graph):
+        for v in node.inputs:
+            if v in owner:
+                yield f"  {owner[v]} -> n{i} [label={_quote(describe(v))}];"
+    for i, value in enumerate(model.ir.graph.outputs):
+        yield f"  out{i} [shape=ellipse, label={_label(str(value.name), describe(value))}];"
+        if value in owner:
+            yield f"  {owner[value]} -> out{i};"
+    yield "}"
+
+
+def _label(*lines: str) -> str:
+    return _quote("\n".join(line for line in lines if line))
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

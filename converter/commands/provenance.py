@@ -1,0 +1,84 @@
+"""OUT.map.json: which tensor and layer of the output comes from which of the input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.commands.verify.align import align
+from converter.errors import Diagnostic, UsageError, Where, unreadable
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.io.strict_json import has_form, parse
+
+
+def provenance_map(source: Network, target: Network) -> dict[str, Any]:
+    """Tensors by name, layers with their types and places; `target` is the written file, read
+    again.
+    """
+    found = align(source, target)
+    values = {str(o.name): o for n in target.ir.graph for o in n.outputs}
+    layers = []
+    for node in source.ir.graph:
+        pairs = [found.pairs[str(o.name)] for o in node.outputs if str(o.name) in found.pairs]
+        other = values[pairs[0]].producer() if pairs and pairs[0] in values else None
+        layers.append(
+            {
+                "source": _layer(node),
+                "node": {"operator": node.op_type, "domain": node.domain},
+                "target": _layer(other) if other else None,
+            }
+        )
+    boundary = {_public(source, r): _public(target, c) for r, c in [*found.inputs, *found.outputs]}
+    return {
+        "schema": "netconv/map/1",
+        "source": {"format": source.format},
+        "target": {"format": target.format},
+        "tensors": {**boundary, **found.pairs},
+        "layers": layers,
+        "unaligned": {"source": found.only_reference, "target": found.only_candidate},
+    }
+
+
+def _layer(node: ir.Node) -> dict[str, str]:
+    props = node.metadata_props
+    return {
+        "layer": props.get("netconv.layer", node.name or ""),
+        "type": props.get("netconv.type", node.op_type),
+        "where": props.get("netconv.where", ""),
+        "tensor": str(node.outputs[0].name) if node.outputs else "",
+    }
+
+
+def _public(model: Network, name: str) -> str:
+    return next(
+        (
+            public_name(v)
+            for v in [*model.ir.graph.inputs, *model.ir.graph.outputs]
+            if str(v.name) == name
+        ),
+        name,
+    )
+
+
+def text_of(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_map(path: Path) -> dict[str, str]:
+    """The tensors of a map: names of the source -> names of the target."""
+    try:
+        data = parse(path.read_bytes())
+    except OSError as e:
+        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+    except ValueError as e:
+        raise unreadable("R103", f"not a map: {e}", Where(str(path))) from None
+    if not has_form(data, {"tensors": {str: str}}) or "tensors" not in data:
+        raise UsageError(
+            Diagnostic("U501", 'a map has an object "tensors" of names', where=Where(str(path)))
+        )
+    tensors: dict[str, str] = data["tensors"]
+    return tensors

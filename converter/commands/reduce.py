@@ -1,0 +1,276 @@
+"""The smallest part of two models that still differs, as two models of their own and the inputs
+that show it.
+
+Where a layer is wrong by itself, that is the part. Where the difference grows over several layers,
+both ends are moved towards each other by bisection, as long as the part between them differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter import engines
+from converter.commands.verify import verify
+from converter.commands.verify.align import Alignment, align
+from converter.commands.verify.feeds import feeds_for
+from converter.commands.verify.program import Cutter, Program
+from converter.commands.verify.result import Result
+from converter.commands.verify.text import lines
+from converter.errors import Diagnostic, NothingComparedError, UnsupportedError, Where, WriteError
+from converter.formats import model_files
+from converter.graph.infer import Array
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.io.files import Output
+from converter.passes.extract_subgraph import extract_subgraph
+
+Feeds = list[dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Two models with the same names of inputs and outputs, one set of inputs, and how they differ
+    on it.
+    """
+
+    reference: Network
+    candidate: Network
+    inputs: dict[str, Array]
+    result: Result
+
+    @property
+    def nodes(self) -> tuple[int, int]:
+        return len(self.reference.ir.graph), len(self.candidate.ir.graph)
+
+
+def reduce(
+    reference: Network, candidate: Network, data: Any = None, **options: Any
+) -> Reduced | None:
+    """None when the models do not differ. `data` and `options` are those of converter.verify,
+    without tensors and mode.
+    """
+    found = verify(reference, candidate, data, **options)
+    if found.passed:
+        return None
+    return _Search(reference, candidate, data, options).run(found)
+
+
+class _Search:
+    """Parts of the two models between aligned tensors."""
+
+    def __init__(
+        self, reference: Network, candidate: Network, data: Any, options: dict[str, Any]
+    ) -> None:
+        self.reference, self.candidate = reference, candidate
+        self.options = {
+            k: v for k, v in options.items() if k not in ("map", "seed", "seeds", "names")
+        }
+        self.alignment: Alignment = align(reference, candidate, options.get("map"))
+        self.program = Program(reference)
+        feeds = feeds_for(reference, data, options.get("seed", 0), options.get("seeds", 1))
+        self.names = [f.name for f in feeds]
+        self.feeds = [
+            {str(v.name): f.arrays[public_name(v)] for v in reference.ir.graph.inputs}
+            for f in feeds
+        ]
+        place = Cutter(reference.ir.graph)
+        self.order = sorted(
+            (r for r in self.alignment.pairs if place.node(r) in place.place),
+            key=lambda r: place.place[place.node(r)],  # type: ignore[index]
+        )
+
+    def run(self, found: Result) -> Reduced:
+        """The part of the first wrong layer, or what bisection leaves; the models themselves where
+        no part differs alone.
+        """
+        return self._smallest(found) or self._all(found)
+
+    def _all(self, found: Result) -> Reduced:
+        feed = self.feeds[self.names.index(found.worst.feed) if found.worst is not None else 0]
+        return Reduced(
+            self.reference,
+            self.candidate,
+            {public_name(v): feed[str(v.name)] for v in self.reference.ir.graph.inputs},
+            found,
+        )
+
+    def _smallest(self, found: Result) -> Reduced | None:
+        if (
+            found.first is not None
+            and (part := self.part(found.first.tensor, self.order)) is not None
+        ):
+            return part
+        outputs = [o for o in self.alignment.outputs if o[0] in self.alignment.pairs]
+        ends = [r for r, _ in outputs if self.part(r, []) is not None] or [r for r, _ in outputs][
+            :1
+        ]
+        if not ends:
+            return None
+        # a tensor computed later differs as well, a part that starts later differs less: both are
+        # nearly monotonous
+        upstream = [r for r in self.order if self.order.index(r) <= self.order.index(ends[0])]
+        end = upstream[_first(len(upstream), lambda i: self.part(upstream[i], []) is not None)]
+        before = upstream[: upstream.index(end)]
+        count = len(before) - _first(
+            len(before) + 1, lambda i: self.part(end, before[: len(before) - i]) is not None
+        )
+        return self.part(end, before[: max(count, 0)]) or self.part(end, [])
+
+    def part(self, target: str, stops: Sequence[str]) -> Reduced | None:
+        """What computes `target` from `stops` in both models, when it differs there."""
+        pairs = {
+            **dict(self.alignment.inputs),
+            **{r: self.alignment.pairs[r] for r in stops if r != target},
+        }
+        mine = _part(self.reference, target, set(pairs), {})
+        back = {c: r for r, c in pairs.items()}
+        other = self.alignment.pairs.get(target) or dict(self.alignment.outputs)[target]
+        theirs = _part(self.candidate, other, set(back), {**back, other: target})
+        if mine is None or theirs is None:
+            return None
+        feeds = self._values(
+            sorted({str(v.name) for m in (mine, theirs) for v in m.ir.graph.inputs})
+        )
+        _same_inputs(mine, theirs)
+        for inputs in feeds:
+            try:
+                result = verify(mine, theirs, inputs, **self.options)
+            except (
+                NothingComparedError,
+                UnsupportedError,
+            ):  # a tolerance for other tensors only, or a part that cannot run alone
+                return None
+            if not result.passed:
+                return Reduced(mine, theirs, inputs, result)
+        return None
+
+    def _values(self, names: list[str]) -> Feeds:
+        """What the reference computes for its tensors `names`, per feed."""
+        session = self.program.compile(self.program.piece(names, set(self.program.inputs)))
+        return [dict(zip(names, session.run(f), strict=True)) for f in self.feeds]
+
+
+def _first(count: int, holds: Callable[[int], bool]) -> int:
+    """The first of `count` numbers for which it holds, when it holds for all after it; the last
+    when for none.
+    """
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _part(model: Network, target: str, stops: set[str], names: dict[str, str]) -> Network | None:
+    """A copy of the part that computes `target`, its boundary renamed; None when nothing computes
+    it.
+    """
+    clone = model.ir.clone()
+    graph = clone.graph
+    cutter = Cutter(graph)
+    piece = cutter.piece([target], stops)
+    if not piece.nodes:
+        return None
+    for name in piece.inputs:
+        if name not in cutter.inputs:
+            inner = cutter.values[name]
+            fresh = ir.Value(name=name, type=inner.type, shape=inner.shape)
+            inner.name = f"{name}.computed"
+            ir.convenience.replace_all_uses_with(inner, fresh)
+            graph.inputs.append(fresh)
+    end = cutter.values[target]
+    end.metadata_props.clear()
+    extract_subgraph(clone, [str(end.name)])
+    _rename(
+        graph, {**{n: names.get(n, n) for n in piece.inputs}, target: names.get(target, target)}
+    )
+    return Network(clone, model.format)
+
+
+def _rename(graph: ir.Graph, names: dict[str, str]) -> None:
+    """Inputs and the output get the reference's names; whatever has one of them already gives
+    way.
+    """
+    boundary = [*graph.inputs, *graph.outputs]
+    wanted = set(names.values())
+    for value in [*(o for n in graph for o in n.outputs), *graph.initializers.values()]:
+        if str(value.name) in wanted and value not in boundary:
+            value.name = f"{value.name}.inner"
+    for value in boundary:
+        value.metadata_props.clear()
+        value.name, old = f"{value.name}.boundary", str(value.name)
+        value.metadata_props["old"] = old
+    for value in boundary:
+        old = value.metadata_props.pop("old")
+        value.name = names.get(old, old)
+
+
+def _same_inputs(a: Network, b: Network) -> None:
+    """An input that only one side needs is one of both, so that the same inputs fit both."""
+    for have, lack in ((a, b), (b, a)):
+        known = {str(v.name) for v in lack.ir.graph.inputs}
+        for v in have.ir.graph.inputs:
+            if str(v.name) not in known:
+                lack.ir.graph.inputs.append(ir.Value(name=v.name, type=v.type, shape=v.shape))
+
+
+def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = False) -> list[Path]:
+    """reference.onnx, candidate.onnx, inputs.npz, expected.npz, actual.npz and a README.md with the
+    command that shows it.
+    """
+    if folder.exists() and not force and any(folder.iterdir() if folder.is_dir() else [folder]):
+        raise WriteError(
+            Diagnostic(
+                "W302",
+                "the folder is not empty",
+                where=Where(str(folder)),
+                help="--force writes into it",
+            )
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, model in (("reference", found.reference), ("candidate", found.candidate)):
+            model_files.save(Network(model.ir, "onnx"), folder / f"{name}.onnx", "onnx")
+        _savez(folder / "inputs.npz", found.inputs)
+        _savez(folder / "expected.npz", engines.run(found.reference, found.inputs))
+        _savez(folder / "actual.npz", engines.run(found.candidate, found.inputs))
+        with Output(folder / "README.md") as out, out.open() as f:
+            f.write(_readme(found, names).encode())
+    except OSError as e:
+        raise WriteError(
+            Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(folder)))
+        ) from None
+    return [
+        folder / n
+        for n in (
+            "reference.onnx",
+            "candidate.onnx",
+            "inputs.npz",
+            "expected.npz",
+            "actual.npz",
+            "README.md",
+        )
+    ]
+
+
+def _savez(path: Path, arrays: dict[str, Array]) -> None:
+    with Output(path) as out, out.open() as f:
+        np.savez(f, **arrays)  # type: ignore[arg-type]
+
+
+def _readme(found: Reduced, names: tuple[str, str]) -> str:
+    text = "\n".join(lines(found.result))
+    a, b = found.nodes
+    return (
+        f"# {names[0]} and {names[1]} differ\n\n"
+        f"The smallest part that still differs: {a} and {b} nodes. This command shows it:\n\n"
+        "```sh\nnetconv verify reference.onnx candidate.onnx --data inputs.npz\n```\n\n"
+        f"```text\n{text}\n```\n\n"
+        "`expected.npz` and `actual.npz` hold what the two compute from `inputs.npz`.\n"
+    )

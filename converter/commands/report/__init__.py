@@ -1,0 +1,44 @@
+"""Renderings of diagnostics and results. One module for each form.
+
+text.py      diagnostics in a terminal        plain.py     stored results in a terminal
+junit.py     JUnit                            markdown.py  a summary in Markdown
+sarif.py     SARIF                            html.py      one self-contained page (parts.py, plot.py, style.py)
+github.py    annotations                      machine.py   what --format asks for
+facts.py     stored results, as what all render   cases.py     what passed and failed, for JUnit, SARIF, annotations
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from converter.commands.report.facts import Report
+
+
+def render(report: Report, form: str) -> str:
+    """`form`: text, junit, sarif, github, md or html."""
+    from converter.commands.report import facts, github, html, junit, markdown, plain, sarif
+
+    match form:
+        case "junit":
+            return junit.render(report.title, [], facts.cases(report))
+        case "sarif":
+            return sarif.render(report.diagnostics, facts.cases(report))
+        case "github":
+            return github.render(report.diagnostics, facts.cases(report))
+        case "md":
+            return markdown.render(report)
+        case "html":
+            return html.render(report)
+        case _:
+            return plain.render(report)
+
+
+def write(path: Path, text: str) -> None:
+    """The file appears complete or not at all; WriteError W301."""
+    from converter.io.files import Output
+
+    with Output(path) as out, out.open() as f:
+        f.write(text.encode("utf-8", "backslashreplace"))

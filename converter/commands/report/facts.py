@@ -1,0 +1,325 @@
+"""Stored results of every kind as one kind of document, which all renderings are made from.
+
+Understood are the output of any command with --format json (schemas/report/run.json), a comparison
+(verify.json) and the results of a batch (batch.json).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from converter.commands.verify.result import Result
+from converter.commands.verify.stored import result_of
+from converter.commands.verify.text import headline, lines
+from converter.errors import Diagnostic, ExitCode, Where, unreadable
+from converter.io.strict_json import parse
+
+STATUS = {
+    0: "ok",
+    1: "differs",
+    2: "wrong call",
+    3: "unsupported",
+    4: "unreadable",
+    5: "not written",
+    6: "nothing compared",
+    70: "crashed",
+    130: "not run",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case: a comparison, a conversion, a job. `headline` says in one sentence what became of
+    it.
+
+    `trend` is what happened since the baseline: "new" (fails since), "fixed", "same" (still fails),
+    or "".
+    """
+
+    name: str
+    group: str
+    code: int
+    headline: str
+    source: str = ""
+    target: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    numbers: Result | None = None
+    structure: tuple[Mapping[str, Any], ...] = ()
+    files: Mapping[str, Any] = field(default_factory=dict)
+    coverage: Mapping[str, Any] | None = None
+    roundtrip: Mapping[str, Any] | None = None
+    trend: str = ""
+
+    @property
+    def status(self) -> str:
+        return STATUS[self.code]
+
+    @property
+    def where(self) -> Where:
+        """The place of the first wrong layer in the candidate's file."""
+        if self.numbers is None or self.numbers.first is None:
+            return Where(self.source)
+        first, file = self.numbers.first, self.numbers.models[1]
+        line = first.where[1]
+        return Where(
+            file,
+            int(line) if line.isdigit() else 0,
+            "" if line.isdigit() else line,
+            first.layer,
+            first.kind,
+        )
+
+    def text(self) -> list[str]:
+        """What there is to say beyond the headline."""
+        said = list(lines(self.numbers)) if self.numbers is not None else []
+        told = {d.message for d in self.numbers.diagnostics} if self.numbers is not None else set()
+        return [
+            *said,
+            *(str(d) for d in self.diagnostics if d.level != "note" and d.message not in told),
+        ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a rendering shows."""
+
+    title: str
+    version: str
+    entries: tuple[Entry, ...]
+    baseline: str = ""
+
+    @property
+    def code(self) -> int:
+        return max((e.code for e in self.entries if e.code != ExitCode.INTERRUPTED), default=0)
+
+    @property
+    def verdict(self) -> str:
+        counts = Counter(e.status for e in self.entries)
+        return ", ".join(
+            f"{n} {s}" for s, n in sorted(counts.items(), key=lambda i: (i[0] != "ok", -i[1], i[0]))
+        )
+
+    @property
+    def trend(self) -> str:
+        """ "1 new, 2 fixed, 0 same", or "" without a baseline."""
+        counts = Counter(e.trend for e in self.entries)
+        return (
+            ", ".join(f"{counts[t]} {t}" for t in ("new", "fixed", "same")) if self.baseline else ""
+        )
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        return [d for e in self.entries for d in e.diagnostics]
+
+
+@contextmanager
+def strange(paths: Sequence[Path]) -> Iterator[None]:
+    """ReadError R103 where the values of stored results are none that netconv writes, such as a
+    number where a text belongs.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration):
+        help = "netconv COMMAND --format json, or the results.json of netconv batch --report"
+        raise unreadable(
+            "R103", "not a result of netconv", Where(", ".join(map(str, paths))), help
+        ) from None
+
+
+def read(paths: Sequence[Path], baseline: Path | None = None) -> Report:
+    """Stored results as one report; ReadError R103 for what is none."""
+    entries = [e for p in paths for e in _entries(p)]
+    report = Report(
+        ", ".join(p.name for p in paths[:3]) + (", ..." if len(paths) > 3 else ""),
+        _version(paths),
+        tuple(entries),
+    )
+    if baseline is None:
+        return report
+    before = {e.name: e.code for e in _entries(baseline)}
+    return replace(
+        report,
+        baseline=baseline.name,
+        entries=tuple(replace(e, trend=_trend(before.get(e.name), e.code)) for e in entries),
+    )
+
+
+def _trend(before: int | None, now: int) -> str:
+    if now:
+        return "same" if before else "new"
+    return "fixed" if before else ""
+
+
+def _load(path: Path) -> Any:
+    try:
+        return parse(path.read_bytes())
+    except OSError as e:
+        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+    except ValueError as e:
+        raise unreadable("R103", f"not JSON: {e}", Where(str(path))) from None
+
+
+def _version(paths: Sequence[Path]) -> str:
+    import converter
+
+    found = {
+        str(data["version"])
+        for data in map(_load, paths)
+        if isinstance(data, dict) and "version" in data
+    }
+    return ", ".join(sorted(found)) or converter.__version__
+
+
+def _entries(path: Path) -> list[Entry]:
+    data = _load(path)
+    with strange([path]):
+        return list(of_data(data, path.stem))
+
+
+def of_data(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
+    """KeyError and the like when the data follow no schema."""
+    match data["schema"]:
+        case "netconv/verify/1":
+            yield _compared(result_of(data), data, ())
+        case "netconv/batch/1":
+            yield from (_job(j) for j in data["jobs"])
+        case "netconv/run/1":
+            yield from _run(data, name)
+        case other:
+            raise ValueError(other)
+
+
+def _run(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
+    said = tuple(map(diagnostic, data["diagnostics"]))
+    result, command = data["result"], data["command"]
+    if isinstance(result, dict) and "schema" in result:
+        for entry in of_data(result, name):
+            yield replace(entry, diagnostics=said) if command == "verify" else entry
+    elif command == "roundtrip" and result:
+        yield from map(_trip, result)
+    else:
+        coverage = (
+            result
+            if command == "check" and isinstance(result, dict) and "layers" in result
+            else None
+        )
+        head = _headline(data["exit_code"], said, coverage)
+        yield Entry(
+            f"{command} {name}",
+            command,
+            data["exit_code"],
+            head,
+            diagnostics=said,
+            coverage=coverage,
+        )
+
+
+def _compared(result: Result, data: Mapping[str, Any], said: Iterable[Diagnostic]) -> Entry:
+    code = ExitCode.OK if result.passed else ExitCode.FINDING
+    a, b = result.models
+    return Entry(
+        f"{a} -> {b}",
+        "verify",
+        int(code),
+        headline(result),
+        a,
+        b,
+        tuple(said),
+        result,
+        tuple(data.get("structure", ())),
+    )
+
+
+def _trip(data: Mapping[str, Any]) -> Entry:
+    name = f"{data['file']} via {data['via']}"
+    if "refused" in data:
+        said = tuple(map(diagnostic, data["refused"]))
+        code = (
+            4
+            if said[0].code.startswith("R")
+            else 3
+            if said[0].code.startswith("X")
+            else 6
+            if said[0].code == "N402"
+            else 2
+        )
+        return Entry(
+            name, "roundtrip", code, _headline(code, said, None), data["file"], data["via"], said
+        )
+    result = result_of(data["numbers"])
+    return Entry(
+        name,
+        "roundtrip",
+        0 if result.passed else 1,
+        headline(result),
+        data["file"],
+        data["via"],
+        (),
+        result,
+        roundtrip=data,
+    )
+
+
+def _job(data: Mapping[str, Any]) -> Entry:
+    said = tuple(map(diagnostic, data["diagnostics"]))
+    result = result_of(data["numbers"]) if "numbers" in data else None
+    head = (
+        headline(result)
+        if result is not None
+        else _headline(data["exit_code"], said, data.get("coverage"))
+    )
+    own = {k: data[k] for k in ("coverage", "roundtrip") if k in data}
+    structure = tuple(data.get("structure", ()))
+    return Entry(
+        data["id"],
+        data["action"],
+        data["exit_code"],
+        head,
+        data["source"],
+        data["target"],
+        said,
+        result,
+        structure,
+        data["files"],
+        **own,
+    )
+
+
+def _headline(code: int, said: Sequence[Diagnostic], coverage: Mapping[str, Any] | None) -> str:
+    errors = [d for d in said if d.level == "error"]
+    if errors:
+        return f"{errors[0].code} {errors[0].message}" + (
+            f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        )
+    if coverage is not None:
+        return f"{coverage['layers']['convert']} of {coverage['layers']['all']} layers convert"
+    return next((d.message for d in said if code), "done")
+
+
+def diagnostic(data: Mapping[str, Any]) -> Diagnostic:
+    """The inverse of Diagnostic.as_json."""
+    return Diagnostic(
+        data["code"],
+        data["message"],
+        data["level"],
+        Where(**data["where"]),
+        tuple(data["evidence"]),
+        data["help"],
+    )
+
+
+def cases(report: Report) -> list[dict[str, Any]]:
+    """For JUnit, SARIF and annotations: one case for each entry."""
+    return [
+        {"name": e.name, "group": e.group, "failure": _failure(e), "where": e.where}
+        for e in report.entries
+    ]
+
+
+def _failure(e: Entry) -> str:
+    return "\n".join([e.headline, e.status, *e.text()]) if e.code else ""

@@ -1,0 +1,42 @@
+"""Workflow commands that GitHub turns into annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from converter.commands.report.cases import Cases
+from converter.errors import Diagnostic, Where
+
+
+def render(diagnostics: Sequence[Diagnostic], cases: Cases) -> str:
+    failed = [
+        _command("error", {**_place(c.get("where")), "title": c["name"]}, c["failure"])
+        for c in cases
+        if c["failure"]
+    ]
+    return "\n".join([_annotation(d) for d in diagnostics] + failed)
+
+
+def _place(where: Where | None) -> dict[str, str]:
+    if where is None or not where.file:
+        return {}
+    return {"file": where.file, **({"line": str(where.line)} if where.line else {})}
+
+
+def _annotation(d: Diagnostic) -> str:
+    properties = {"title": f"{d.code} {d.where.layer}".strip()}
+    return _command(
+        "notice" if d.level == "note" else d.level,
+        {**_place(d.where), **properties},
+        d.message + (f" ({d.help})" if d.help else ""),
+    )
+
+
+def _command(kind: str, properties: dict[str, str], message: str) -> str:
+    def data(text: str) -> str:
+        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    listed = ",".join(
+        f"{k}={data(v).replace(':', '%3A').replace(',', '%2C')}" for k, v in properties.items()
+    )
+    return f"::{kind} {listed}::{data(message)}"

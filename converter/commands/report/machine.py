@@ -1,0 +1,49 @@
+"""Results for programs: one document for one run of a command.
+
+json    {"schema", "command", "exit_code", "diagnostics", "result"}, schemas/report/run.json
+github, sarif, junit: converter.commands.report.github, .sarif, .junit
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from converter.commands.report import github, junit, sarif
+from converter.commands.report.cases import Cases
+from converter.errors import Diagnostic
+
+FORMATS = ("text", "json", "github", "sarif", "junit")
+
+
+def render(
+    format: str,
+    command: str,
+    code: int,
+    diagnostics: Sequence[Diagnostic],
+    cases: Cases,
+    result: Any,
+) -> str:
+    match format:
+        case "json":
+            return _json(command, code, diagnostics, result)
+        case "github":
+            return github.render(diagnostics, cases)
+        case "sarif":
+            return sarif.render(diagnostics, cases)
+        case "junit":
+            return junit.render(command, diagnostics, cases)
+        case _:
+            raise ValueError(format)
+
+
+def _json(command: str, code: int, diagnostics: Sequence[Diagnostic], result: Any) -> str:
+    data = {
+        "schema": "netconv/run/1",
+        "command": command,
+        "exit_code": code,
+        "diagnostics": [d.as_json() for d in diagnostics],
+        "result": result,
+    }
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

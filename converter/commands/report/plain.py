@@ -1,0 +1,22 @@
+"""A report for people in a terminal."""
+
+from __future__ import annotations
+
+from converter.commands.report.facts import Report
+
+
+def render(report: Report) -> str:
+    """One line for each entry, what is wrong below it, the verdict last."""
+    found = []
+    for e in report.entries:
+        found.append(f"{e.status:11} {e.name}" + (f"  [{e.trend}]" if e.trend else ""))
+        found.append(f"  {e.headline}")
+        if e.code:
+            found.extend(f"  | {line}" for line in e.text() if line != e.headline)
+    return "\n".join(
+        [
+            *found,
+            report.verdict
+            + (f"   since {report.baseline}: {report.trend}" if report.baseline else ""),
+        ]
+    )

@@ -1,0 +1,53 @@
+"""Diagnostics as text: what, where, the evidence, how many more alike, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from converter.commands.explain import CODES
+from converter.errors import Diagnostic
+
+_COLOR = {"error": "red", "warning": "yellow", "note": "blue"}
+NAMED = 4  # alike layers that are named
+
+
+def group(diagnostics: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
+    """Alike diagnostics (same code, level, message, help) together, in the order of their first."""
+    groups: dict[tuple[str, str, str, str], list[Diagnostic]] = {}
+    for d in diagnostics:
+        groups.setdefault((d.code, d.level, d.message, d.help), []).append(d)
+    return list(groups.values())
+
+
+def render(diagnostics: Sequence[Diagnostic]) -> str:
+    return "\n".join(_one(g) for g in group(diagnostics))
+
+
+def _one(alike: Sequence[Diagnostic]) -> str:
+    d, more = alike[0], alike[1:]
+    head = click.style(f"{d.level}[{d.code}]", fg=_COLOR[d.level], bold=True)
+    lines = [
+        f"{head} {first}" if i == 0 else f"  │ {first}"
+        for i, first in enumerate(d.message.splitlines() or [""])
+    ]
+    if place := str(d.where):
+        lines.append(f"  ┌ {place}")
+    lines.extend(f"  │ {e}" for e in d.evidence)
+    if more:
+        lines.append(
+            f"  ├ same in {len(more)} more {'place' if len(more) == 1 else 'places'}{_names(more)}"
+        )
+    explain = f"netconv explain {d.code}" if d.code in CODES else ""
+    if d.help:
+        lines.append(f"  └ help: {d.help}")
+    elif len(lines) > 1 and explain:
+        lines.append(f"  └ {explain}")
+    return "\n".join(lines)
+
+
+def _names(alike: Sequence[Diagnostic]) -> str:
+    names = [f'"{d.where.layer}"' if d.where.layer else str(d.where) for d in alike if str(d.where)]
+    shown = names[:NAMED]
+    return (": " + ", ".join(shown) + (", ..." if len(names) > NAMED else "")) if shown else ""

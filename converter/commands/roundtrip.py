@@ -1,0 +1,117 @@
+"""There and back: three verdicts on one conversion (bytes, structure, numbers), and what was
+normalised on the way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from converter import formats
+from converter.commands import diff, file_diff
+from converter.commands.diff import Change
+from converter.commands.verify import verify
+from converter.commands.verify.align import align
+from converter.commands.verify.result import Result
+from converter.errors import Diagnostic
+from converter.formats import model_files
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Trip:
+    """`normalised` are fields of the file that came back spelled differently, `changes` differences
+    of the graph.
+
+    `renamed` maps inner tensors that came back under other names; `numbers` is the comparison of
+    the model with what came back.
+    """
+
+    file: str
+    via: str
+    same_bytes: bool
+    normalised: tuple[str, ...]
+    changes: tuple[Change, ...]
+    renamed: dict[str, str]
+    numbers: Result
+    notes: tuple[Diagnostic, ...]
+
+    @property
+    def same_numbers(self) -> bool:
+        return self.numbers.passed
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "via": self.via,
+            "bytes": {"same": self.same_bytes, "normalised": list(self.normalised)},
+            "structure": {
+                "same": not self.changes,
+                "changes": [c.as_json() for c in self.changes],
+                "renamed": self.renamed,
+            },
+            "numbers": self.numbers.as_json(),
+        }
+
+    def lines(self, verbosity: int = 0) -> Iterator[str]:
+        """One line; with verbosity every field and change as well."""
+        merged, split = (
+            sum(c.sign == "-" for c in self.changes),
+            sum(c.sign == "+" for c in self.changes),
+        )
+        altered = len(self.changes) - merged - split
+        parts = [
+            f"{n} {what}"
+            for n, what in ((merged, "gone"), (split, "new"), (altered, "altered"))
+            if n
+        ]
+        bytes_ = (
+            "bytes yes"
+            if self.same_bytes
+            else f"bytes no ({len(self.normalised)} fields normalised)"
+            if self.normalised
+            else "bytes no"
+        )
+        worst = self.numbers.worst
+        ulp = f" (max {worst.difference.ulp:.0f} ulp)" if worst is not None else ""
+        structure_ = f"structure no ({', '.join(parts)})" if parts else "structure yes"
+        names = f"  {len(self.renamed)} inner names changed" if self.renamed else ""
+        yield f"{Path(self.file).name}  via {self.via}  {bytes_}  {structure_}  numbers {'yes' if self.same_numbers else 'NO'}{ulp}{names}"
+        if verbosity > 0:
+            yield from (f"  normalised {n}" for n in self.normalised)
+            yield from (f"  {line}" for c in self.changes for line in c.lines())
+            yield from (f"  renamed {a} to {b}" for a, b in self.renamed.items())
+        if not self.same_numbers:
+            from converter.commands.verify.text import lines
+
+            yield from (f"  {line}" for line in lines(self.numbers))
+
+
+def roundtrip(path: Path, via: str, seed: int = 0) -> Trip:
+    """Reads `path`, writes it as `via`, reads that, writes it in the first format again, and
+    compares.
+    """
+    model = model_files.load(path)
+    own = formats.get(model.format)
+    middle = formats.parse_flavour(via)
+    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+        there = Path(folder) / "there" / f"{path.stem}{formats.get(middle.format).suffixes[0]}"
+        back = Path(folder) / "back" / path.name
+        there.parent.mkdir()
+        back.parent.mkdir()
+        notes = [*model.notes, *model_files.save(model, there, via)]
+        between = model_files.load(there, middle.format)
+        notes += model_files.save(between, back, own.name)
+        returned = model_files.load(back, own.name)
+        same, normalised = file_diff.compare(path, back)
+        changes = diff.diff(model, returned)
+        found = align(model, returned)
+        renamed = {r: c for r, c in found.pairs.items() if r != c}
+        numbers = verify(model, returned, seed=seed, names=(str(path), f"{path.name} via {via}"))
+        return Trip(
+            str(path), via, same, tuple(normalised), tuple(changes), renamed, numbers, tuple(notes)
+        )

@@ -1,0 +1,105 @@
+"""Executing a model on data from files, and what its outputs look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter import engines
+from converter.commands.verify.feeds import feeds_for
+from converter.errors import Diagnostic, Where, WriteError
+from converter.graph.infer import Array
+from converter.graph.network import Network
+from converter.io.files import Output
+
+Results = list[tuple[str, dict[str, Array]]]
+
+
+def run(model: Network, data: Sequence[str], engine: str = "onnxruntime", seed: int = 0) -> Results:
+    """(name of the input set, outputs by name) for each set that `data` means
+    (converter.commands.verify.feeds.feeds_for).
+    """
+    feeds = feeds_for(model, list(data), seed)
+    prepared = engines.get(engine).prepare(model)
+    return [(f.name, prepared.run(f.arrays)) for f in feeds]
+
+
+def write(results: Results, path: Path, force: bool) -> None:
+    """One .npz file, or for several input sets a folder with one for each, named like them."""
+    single = len(results) == 1 and not path.is_dir()
+    files = [path] if single else [path / f"{Path(name).stem}.npz" for name, _ in results]
+    try:
+        if not single:
+            path.mkdir(parents=True, exist_ok=True)
+        for file, (_, outputs) in zip(files, results, strict=True):
+            if file.exists() and not force:
+                raise WriteError(
+                    Diagnostic(
+                        "W302",
+                        "the output exists",
+                        where=Where(str(file)),
+                        help="--force overwrites it",
+                    )
+                )
+            with Output(file) as out, out.open() as f:
+                arrays: dict[str, Any] = {
+                    n: a.astype(str) if a.dtype == object else a for n, a in _arrays(outputs)
+                }
+                np.savez(f, **arrays)
+    except OSError as e:
+        raise WriteError(
+            Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))
+        ) from None
+
+
+def _arrays(outputs: dict[str, Any]) -> Iterator[tuple[str, Array]]:
+    """A sequence as one array for each entry, NAME.0 and so on; nothing for an optional value that
+    holds nothing.
+    """
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            yield from ((f"{name}.{i}", np.asarray(v)) for i, v in enumerate(value))
+        elif value is not None:
+            yield name, value
+
+
+def describe(array: Array | list[Any] | None) -> dict[str, Any]:
+    """Type, shape and, for numbers, the range and mean of what is finite. A sequence has the number
+    of its entries for a shape.
+    """
+    if array is None or isinstance(array, list):  # an optional output that holds nothing
+        return (
+            {"type": "none", "shape": []}
+            if array is None
+            else {"type": "sequence", "shape": [len(array)]}
+        )
+    base: dict[str, Any] = {
+        "type": "string" if array.dtype.kind in "OUS" else str(array.dtype),
+        "shape": list(array.shape),
+    }
+    if array.dtype.kind in "OUS" or not array.size:
+        return base
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return {**base, "finite": 0}
+    return {
+        **base,
+        "min": float(finite.min()),
+        "max": float(finite.max()),
+        "mean": float(finite.mean()),
+        "finite": int(finite.size),
+    }
+
+
+def line(array: Array | list[Any] | None) -> str:
+    d = describe(array)
+    text = f"{d['type']}[{','.join(map(str, d['shape']))}]"
+    if "min" in d:
+        text += f"  min {d['min']:.6g}  mean {d['mean']:.6g}  max {d['max']:.6g}"
+    if isinstance(array, np.ndarray) and d.get("finite", array.size) < array.size:
+        text += f"  {array.size - d['finite']} not finite"
+    return text

@@ -1,0 +1,84 @@
+"""Numbers: two models on the same inputs, compared tensor by tensor.
+
+feeds.py     what to run on                      align.py    which tensor is which
+program.py   a model cut into pieces             noise.py    what rounding alone may do
+compare.py   two arrays                          isolate.py  own error versus inherited error
+cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
+floor.py     the noise of a whole network        outputs.py  results of several feeds, judged
+native.py    a file in its own engine            result.py   what was found, as data
+check.py     one comparison from start to end    floats.py   networks of halves in floats
+text.py      a comparison for people              stored.py   a stored comparison read again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from converter.commands.verify.result import Result
+
+if TYPE_CHECKING:
+    from converter.commands.verify.judge import Given
+    from converter.graph.network import Network
+
+
+def verify(
+    reference: Network,
+    candidate: Network,
+    data: Any = None,
+    *,
+    tensors: str | Iterable[str] = "outputs",
+    rtol: Given = None,
+    atol: Given = None,
+    metrics: Iterable[str] = (),
+    mode: str = "isolated",
+    seed: int = 0,
+    seeds: int = 1,
+    map: Mapping[str, str] | None = None,
+    engine: str = "onnxruntime",
+    fail_fast: bool = False,
+    keep_tensors: Any = None,
+    names: tuple[str, str] = ("reference", "candidate"),
+    native: str = "off",
+) -> Result:
+    """Runs both models on the same inputs and compares what they compute.
+
+    `data` is described at converter.commands.verify.feeds.feeds_for. `tensors`: "outputs" (a
+    difference is still traced to its layer), "all", or globs of tensor names. A difference is
+    judged against the measured rounding noise of the reference unless `rtol` or `atol`
+    ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does
+    not isolate layers. Random inputs are made for each of `seeds` seeds from `seed` on. `map` names
+    tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
+
+    `native` says whether the files that the models were read from run too, each in the engine it is
+    written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
+    installed, "on" (UsageError U502 where it is not), or "off". A model without a file has no such
+    run; a model that was changed after reading is no longer what its file says: set its `source` to
+    None, or "off".
+
+    NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine
+    cannot run a model.
+    """
+    from converter.commands.verify.check import Check, Request
+
+    chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+    request = Request(
+        data,
+        chosen,
+        rtol,
+        atol,
+        tuple(metrics),
+        mode,
+        seed,
+        seeds,
+        dict(map or {}),
+        engine,
+        fail_fast,
+        keep_tensors,
+        names,
+        native,
+    )
+    return Check(reference, candidate, request).run()
+
+
+__all__ = ["Result", "verify"]

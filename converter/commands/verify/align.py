@@ -1,0 +1,373 @@
+"""Which tensor of the candidate is which tensor of the reference. Certain or not at all: nothing is
+guessed.
+
+In this order: a map given by the user, equal names, the layers that the nodes come from, then
+structure: consumers of aligned tensors that do the same, and producers of aligned tensors, until
+nothing more follows. A rule that fits two tensors fits none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, NothingComparedError, UsageError
+from converter.graph.infer import shape_of
+from converter.graph.names import public_name
+from converter.graph.network import Network
+
+LAYER = "netconv.layer"
+ROUNDS = 4
+
+
+@dataclass
+class Alignment:
+    """Value names of the reference -> value names of the candidate; `how` says by which rule."""
+
+    pairs: dict[str, str] = field(default_factory=dict)
+    how: dict[str, str] = field(default_factory=dict)
+    inputs: list[tuple[str, str]] = field(default_factory=list)
+    outputs: list[tuple[str, str]] = field(default_factory=list)
+    only_reference: list[str] = field(default_factory=list)
+    only_candidate: list[str] = field(default_factory=list)
+
+
+class Side:
+    """The activations of one model: what depends on an input and is a tensor."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.values: dict[str, ir.Value] = {}
+        self.nodes: list[ir.Node] = []
+        live = set(graph.inputs)
+        for node in graph:
+            if any(v in live for v in _operands(node)):
+                self.nodes.append(node)
+                live.update(node.outputs)
+                self.values.update(
+                    (str(o.name), o)
+                    for o in node.outputs
+                    if o.name
+                    and isinstance(o.type, ir.TensorType)
+                    and (o.uses() or o.is_graph_output())
+                )
+        self.live = live
+
+    def last_of_layer(self) -> dict[str, str]:
+        """Layer name -> the one output of its last node."""
+        last = {n.metadata_props[LAYER]: n for n in self.nodes if n.metadata_props.get(LAYER)}
+        return {
+            layer: str(n.outputs[0].name)
+            for layer, n in last.items()
+            if len(n.outputs) == 1 and n.outputs[0].name in self.values
+        }
+
+
+def _operands(node: ir.Node) -> list[ir.Value]:
+    from converter.commands.verify.program import reads
+
+    return reads(node)
+
+
+def align(
+    reference: Network, candidate: Network, given: Mapping[str, str] | None = None
+) -> Alignment:
+    """Aligns inputs, outputs and everything between. NothingComparedError when no output has a
+    counterpart.
+    """
+    found = Alignment()
+    given = dict(given or {})
+    _boundary(reference, candidate, given, found)
+    a, b = Side(reference.ir.graph), Side(candidate.ir.graph)
+    state = _State(a, b, found)
+    for r, c in given.items():
+        if r in a.values and c in b.values:
+            state.add(a.values[r], b.values[c], "map")
+    for r, c in found.outputs:
+        if r in a.values and c in b.values:
+            state.add(a.values[r], b.values[c], "output")
+    state.match(_names(a), _names(b), "name")
+    state.match(_layers(a), _layers(b), "layer", same_operator=True)
+    state.spread()
+    found.only_reference = [n for n in a.values if n not in found.pairs]
+    taken = set(found.pairs.values())
+    found.only_candidate = [n for n in b.values if n not in taken]
+    return found
+
+
+def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+    return (
+        (k, v)
+        for v in side.values.values()
+        for k in {str(v.name), public_name(v)}
+        if not _counted(k, v)
+    )
+
+
+def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+    """Keys under which another format may know a tensor: its layer's name, or its own (formats name
+    layers by tensors).
+    """
+    by_layer = side.last_of_layer()
+    taken = {n: layer for layer, n in by_layer.items()}
+    return (
+        (k, v) for n, v in side.values.items() for k in {n, taken.get(n, n)} if not _counted(k, v)
+    )
+
+
+def _counted(name: str, value: ir.Value) -> bool:
+    """Whether a name only counts operators (`reshape_3`, `node_Reshape_18`): two models count
+    differently.
+    """
+    node = value.producer()
+    return (
+        node is not None
+        and re.fullmatch(rf"(node_)?{re.escape(node.op_type)}(_\d+)?", name, re.IGNORECASE)
+        is not None
+    )
+
+
+class _State:
+    """The alignment while it grows."""
+
+    def __init__(self, a: Side, b: Side, found: Alignment) -> None:
+        self.a, self.b, self.found = a, b, found
+        self.forward: dict[ir.Value, ir.Value] = {}
+        self.backward: dict[ir.Value, ir.Value] = {}
+        self.fresh: deque[tuple[ir.Value, ir.Value]] = deque()
+        by_name_a, by_name_b = ({str(v.name): v for v in s.graph.inputs} for s in (a, b))
+        for r, c in found.inputs:
+            self.forward[by_name_a[r]], self.backward[by_name_b[c]] = by_name_b[c], by_name_a[r]
+
+    def add(self, r: ir.Value, c: ir.Value, how: str) -> bool:
+        if (
+            r in self.forward
+            or c in self.backward
+            or r not in self.a.live
+            or c not in self.b.live
+            or not comparable(r, c)
+        ):
+            return False
+        self.forward[r], self.backward[c] = c, r
+        self.found.pairs[str(r.name)], self.found.how[str(r.name)] = str(c.name), how
+        self.fresh.append((r, c))
+        return True
+
+    def match(
+        self,
+        left: Iterable[tuple[Hashable, ir.Value]],
+        right: Iterable[tuple[Hashable, ir.Value]],
+        how: str,
+        same_operator: bool = False,
+    ) -> None:
+        """Pairs values whose key is unique among the free values of either side."""
+        mine, theirs = _unique(left, self.forward), _unique(right, self.backward)
+        for key, r in mine.items():
+            c = theirs.get(key)
+            if c is not None and (not same_operator or _operator(r) == _operator(c)):
+                self.add(r, c, how)
+
+    def spread(self) -> None:
+        """Structure, forwards and backwards from every aligned pair; again when something new may
+        have settled a doubt.
+        """
+        for _ in range(ROUNDS):
+            before = len(self.found.pairs)
+            self.fresh = deque(self.forward.items())
+            while self.fresh:
+                r, c = self.fresh.popleft()
+                for node in dict.fromkeys(u.node for u in r.uses()):
+                    self._consumer(node, r, c)
+                self._producers(r, c)
+            if len(self.found.pairs) == before:
+                return
+
+    def _consumer(self, node: ir.Node, r: ir.Value, c: ir.Value) -> None:
+        """Aligns the outputs of a node with those of the one consumer of `c` that does the same to
+        the same operands.
+        """
+        operands = self._call(node, self.a, lambda v: v if v in self.forward else None)
+        if operands is None or all(o in self.forward for o in node.outputs):
+            return
+        for describe in (_bare, _detailed):
+            mine, theirs = (
+                [
+                    n
+                    for n in dict.fromkeys(u.node for u in value.uses())
+                    if describe(n) == describe(node)
+                    and self._call(n, side, canonical) == operands
+                    and not any(o in taken for o in n.outputs)
+                ]
+                for value, side, canonical, taken in (
+                    (r, self.a, lambda v: v if v in self.forward else None, self.forward),
+                    (c, self.b, self.backward.get, self.backward),
+                )
+            )
+            if len(mine) == len(theirs) == 1 and len(node.outputs) == len(theirs[0].outputs):
+                for x, y in zip(node.outputs, theirs[0].outputs, strict=True):
+                    self.add(x, y, "structure")
+                return
+
+    def _call(
+        self, node: ir.Node, side: Side, canonical: Callable[[ir.Value], ir.Value | None]
+    ) -> tuple[ir.Value | None, ...] | None:
+        """The operands in terms of the reference, constants as None; None when one is not
+        aligned.
+        """
+        live = [v if v is not None and v in side.live else None for v in node.inputs]
+        operands = tuple(None if v is None else canonical(v) for v in live)
+        return (
+            None
+            if any(v is not None and o is None for v, o in zip(live, operands, strict=True))
+            else operands
+        )
+
+    def _producers(self, r: ir.Value, c: ir.Value) -> None:
+        """The operands of nodes that compute aligned tensors with the same operator."""
+        n, m = r.producer(), c.producer()
+        if (
+            n is None
+            or m is None
+            or _operator(r) != _operator(c)
+            or len(n.inputs) != len(m.inputs)
+            or n.op_type in _COMMUTATIVE
+        ):
+            return
+        for x, y in zip(n.inputs, m.inputs, strict=True):
+            if (
+                x is not None
+                and y is not None
+                and not x.is_graph_input()
+                and not y.is_graph_input()
+                and _operator(x) == _operator(y)
+            ):
+                self.add(x, y, "structure")
+
+
+_COMMUTATIVE = {"Add", "Mul", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Equal"}
+
+
+def _operator(value: ir.Value) -> tuple[str, str, int]:
+    node = value.producer()
+    return (node.domain, node.op_type, value.index() or 0) if node is not None else ("", "", 0)
+
+
+def _bare(node: ir.Node) -> Hashable:
+    return node.domain, node.op_type
+
+
+def _detailed(node: ir.Node) -> Hashable:
+    """Operator, attributes and the content of small constants: tells siblings apart."""
+    constants = tuple(
+        (
+            tuple(v.const_value.shape.numpy()),
+            v.const_value.tobytes() if v.const_value.nbytes <= 1 << 20 else b"",
+        )
+        for v in node.inputs
+        if v is not None and v.const_value is not None
+    )
+    return (
+        node.domain,
+        node.op_type,
+        str(sorted((a.name, str(a.value)) for a in node.attributes.values())),
+        constants,
+    )
+
+
+def _unique(
+    items: Iterable[tuple[Hashable, ir.Value]], taken: Mapping[ir.Value, ir.Value]
+) -> dict[Hashable, ir.Value]:
+    free = [(k, v) for k, v in items if v not in taken]
+    count = Counter(k for k, _ in free)
+    return {k: v for k, v in free if count[k] == 1}
+
+
+def comparable(r: ir.Value, c: ir.Value) -> bool:
+    """Same kind of type, and shapes that agree as far as they are known (dimensions of one
+    aside).
+    """
+    if (r.dtype == ir.DataType.STRING) != (c.dtype == ir.DataType.STRING):
+        return False
+    if (
+        r.dtype is not None
+        and c.dtype is not None
+        and r.dtype.is_floating_point() != c.dtype.is_floating_point()
+    ):
+        return False
+    a, b = shape_of(r), shape_of(c)
+    return a is None or b is None or [d for d in a if d != 1] == [d for d in b if d != 1]
+
+
+def _boundary(
+    reference: Network, candidate: Network, given: dict[str, str], found: Alignment
+) -> None:
+    known = {public_name(v) for v in [*reference.ir.graph.inputs, *reference.ir.graph.outputs]} | {
+        str(v.name) for n in reference.ir.graph for v in [*n.outputs, *reference.ir.graph.inputs]
+    }
+    unknown = [n for n in given if n not in known]
+    if unknown:
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"the map names tensors that the reference does not have: {', '.join(unknown[:5])}",
+            )
+        )
+    found.inputs = _ports(reference.ir.graph.inputs, candidate.ir.graph.inputs, given)
+    taken = {c for _, c in found.inputs}
+    left = [
+        public_name(v) for v in candidate.ir.graph.inputs if str(v.name) not in taken and v.uses()
+    ]
+    if left:
+        raise NothingComparedError(
+            Diagnostic(
+                "N402",
+                f"inputs of the candidate without a counterpart: {', '.join(left)}",
+                help="name the counterparts with --map FILE",
+            )
+        )
+    found.outputs = _ports(reference.ir.graph.outputs, candidate.ir.graph.outputs, given)
+    if not found.outputs:
+        raise NothingComparedError(
+            Diagnostic(
+                "N402",
+                "the models have no output in common",
+                help="name the counterparts with --map FILE",
+            )
+        )
+
+
+def _ports(
+    mine: Iterable[ir.Value], theirs: Iterable[ir.Value], given: dict[str, str]
+) -> list[tuple[str, str]]:
+    """By map, by public name (the n-th of a repeated one), then, when as many are left on both
+    sides, by order where shapes agree.
+    """
+    left, right = list(mine), list(theirs)
+    pairs: list[tuple[ir.Value, ir.Value]] = []
+    names = [{}, {}] if not right else [_numbered(left), _numbered(right)]
+    for name, r in names[0].items():
+        c = names[1].get(given.get(name, given.get(str(r.name), name)))
+        if c is not None:
+            pairs.append((r, c))
+    used_r, used_c = {r for r, _ in pairs}, {c for _, c in pairs}
+    rest_r, rest_c = [v for v in left if v not in used_r], [v for v in right if v not in used_c]
+    if len(rest_r) == len(rest_c) and all(
+        comparable(r, c) for r, c in zip(rest_r, rest_c, strict=True)
+    ):
+        pairs.extend(zip(rest_r, rest_c, strict=True))
+    order = {v: i for i, v in enumerate(left)}
+    return [(str(r.name), str(c.name)) for r, c in sorted(pairs, key=lambda p: order[p[0]])]
+
+
+def _numbered(values: Iterable[ir.Value]) -> dict[str, ir.Value]:
+    seen: Counter[str] = Counter()
+    result: dict[str, ir.Value] = {}
+    for v in values:
+        name = public_name(v)
+        result[name if not seen[name] else f"{name}.{seen[name]}"] = v
+        seen[name] += 1
+    return result

@@ -1,0 +1,442 @@
+"""One comparison from start to end: outputs first, then, where they differ or all tensors are asked
+for, piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter import engines
+from converter.commands.verify.align import Alignment, align
+from converter.commands.verify.cause import Cause, causes, kind, layer_of, other_weights, rewritten
+from converter.commands.verify.compare import Difference, compare
+from converter.commands.verify.feeds import RANDOM, Feed, feeds_for
+from converter.commands.verify.floor import Noise, Results
+from converter.commands.verify.isolate import LockStep, Unit
+from converter.commands.verify.judge import Given, Limits
+from converter.commands.verify.native import CHOICES, Side, examine
+from converter.commands.verify.noise import (
+    MULTIPLE,
+    Floor,
+    precision,
+    quantisation_steps,
+    tolerance,
+)
+from converter.commands.verify.outputs import Judge
+from converter.commands.verify.program import CannotRun, Program, refuse
+from converter.commands.verify.result import (
+    EQUAL,
+    INHERITED,
+    NOISE,
+    WRONG,
+    Finding,
+    Native,
+    Output,
+    Result,
+    Tensor,
+)
+from converter.engines.file import engine_of
+from converter.errors import Diagnostic, NothingComparedError, UsageError
+from converter.graph.infer import Array, shape_of
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.io import files
+
+MODES = ("isolated", "chain")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for; see converter.commands.verify.verify."""
+
+    data: Any
+    tensors: tuple[str, ...]
+    rtol: Given
+    atol: Given
+    metrics: tuple[str, ...]
+    mode: str
+    seed: int
+    seeds: int
+    map: dict[str, str]
+    engine: str
+    fail_fast: bool
+    keep_tensors: Any
+    names: tuple[str, str]
+    native: str = "off"
+
+
+class Check:
+    """The state of one comparison."""
+
+    def __init__(self, reference: Network, candidate: Network, request: Request) -> None:
+        if request.mode not in MODES:
+            raise UsageError(
+                Diagnostic(
+                    "U501", f"unknown mode {request.mode!r}", help=f"known: {', '.join(MODES)}"
+                )
+            )
+        if request.native not in CHOICES:
+            raise UsageError(
+                Diagnostic(
+                    "U501", f"--native {request.native!r} is not one of {', '.join(CHOICES)}"
+                )
+            )
+        self.reference, self.candidate, self.request = reference, candidate, request
+        self.limits = Limits.of(request.rtol, request.atol, request.metrics)
+        self.alignment = align(reference, candidate, request.map)
+        self.feeds = feeds_for(reference, request.data, request.seed, request.seeds)
+        if not self.feeds:
+            raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
+        self.mine, self.theirs = Program(reference), Program(candidate)
+        self.step = precision(reference.ir, candidate.ir)
+        self.steps = quantisation_steps(candidate.ir)
+        self.arrays = [self._by_value(f) for f in self.feeds]
+        self.others = [self._for_candidate(f) for f in self.arrays]
+        named = any(m.startswith("max=") for m in request.metrics)
+        self.judge = Judge(self.limits, not named, tuple(f.name for f in self.feeds))
+        self.read: tuple[Results, Results | None] | None = (
+            None  # what onnxruntime computes from either model, once it did
+        )
+        self.noise: Noise | None = None
+
+    def run(self) -> Result:
+        alignment, request = self.alignment, self.request
+        compared = self._selected()
+        self.limits.check_used(compared)
+        outputs = [
+            o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared
+        ]
+        failed = not all(o.passed for o in outputs)
+        natives = self._natives(not failed)
+        units: list[Unit] = []
+        hidden = not failed and self._hidden(outputs)
+        if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
+            units = self._isolated()
+        elif request.tensors != ("outputs",):
+            units = self._lockstep(alignment)
+        tensors = [self._tensor(u) for u in units]
+        judged = (
+            tensors
+            if request.tensors in (("outputs",), ("all",))
+            else [t for t in tensors if t.reference in compared]
+        )
+        findings = tuple(
+            self._finding(u)
+            for u in units
+            if u.broken and request.mode == "isolated" and u.name in {t.reference for t in judged}
+        )
+        if request.keep_tensors is not None and units:
+            self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
+        wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
+        return Result(
+            passed=not failed and not wrong and not any(n.failed for n in natives),
+            outputs=tuple(outputs),
+            tensors=tuple(judged),
+            findings=findings,
+            feeds=tuple(f.name for f in self.feeds),
+            seed=request.seed,
+            measured=request.rtol is None and request.atol is None,
+            step=self.step,
+            aligned=len(alignment.pairs),
+            only_reference=tuple(self.alignment.only_reference),
+            only_candidate=tuple(self.alignment.only_candidate),
+            models=request.names,
+            notes=self._notes(),
+            native=natives,
+        )
+
+    def _selected(self) -> set[str]:
+        """The names of the tensors that a verdict is about; NothingComparedError when there are
+        none.
+        """
+        outputs = {
+            public_name(v)
+            for v in self.reference.ir.graph.outputs
+            if str(v.name) in {r for r, _ in self.alignment.outputs}
+        }
+        globs = self.request.tensors
+        if globs == ("outputs",):
+            return outputs
+        known = outputs | self.alignment.pairs.keys()
+        chosen = (
+            known
+            if globs == ("all",)
+            else {n for n in known if any(fnmatchcase(n, g) for g in globs)}
+        )
+        if not chosen:
+            raise NothingComparedError(
+                Diagnostic(
+                    "N402",
+                    f"--tensors {' '.join(globs)} selects none of {len(known)} aligned tensors",
+                )
+            )
+        return chosen
+
+    def _by_value(self, feed: Feed) -> dict[str, Array]:
+        return {
+            str(v.name): feed.arrays[i.name]
+            for i, v in zip(self.reference.inputs, self.reference.ir.graph.inputs, strict=True)
+        }
+
+    def _for_candidate(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The same arrays under the candidate's names and, where only dimensions of one differ, in
+        its shapes.
+        """
+        values = {str(v.name): v for v in self.candidate.ir.graph.inputs}
+        result = {}
+        for r, c in self.alignment.inputs:
+            shape = shape_of(values[c])
+            fits = shape is not None and int(np.prod(shape)) == arrays[r].size
+            result[c] = arrays[r].reshape(shape) if fits and shape is not None else arrays[r]
+        return result
+
+    def _run(self, program: Program, feeds: Sequence[dict[str, Array]], what: str) -> Results:
+        try:
+            session = program.compile(program.whole())
+            return [session.run(f) for f in feeds]
+        except CannotRun as e:
+            raise refuse(e, what) from None
+
+    def _candidate_outputs(self) -> Results:
+        if self.request.engine == "onnxruntime":
+            return self._run(self.theirs, self.others, "candidate")
+        prepared = engines.get(self.request.engine).prepare(self.candidate)
+        names = [
+            (i.name, str(v.name))
+            for i, v in zip(self.candidate.inputs, self.candidate.ir.graph.inputs, strict=True)
+        ]
+        public = [{name: f[inner] for name, inner in names if inner in f} for f in self.others]
+        return [list(prepared.run(self.candidate.check_feeds(f)).values()) for f in public]
+
+    def _outputs(self) -> list[Output]:
+        """The graph outputs, judged against the noise of the whole network (measured only when
+        something differs).
+        """
+        mine, theirs = self._run(self.mine, self.arrays, "reference"), self._candidate_outputs()
+        self.read = mine, theirs if self.request.engine == "onnxruntime" else None
+        self.noise = Noise(self.mine, self.arrays, mine, self.step)
+        at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
+        at_c = {str(v.name): i for i, v in enumerate(self.candidate.ir.graph.outputs)}
+        pairs = [(at_r[r], at_c[c]) for r, c in self.alignment.outputs]
+        equal = all(
+            compare(a[i], b[j]).equal for a, b in zip(mine, theirs, strict=True) for i, j in pairs
+        )
+        try:
+            floors = None if equal else self.noise.with_floats()
+        except CannotRun as e:
+            raise refuse(e, "reference") from None
+        return [self._output(i, j, mine, theirs, floors) for i, j in pairs]
+
+    def _output(
+        self, i: int, j: int, mine: Results, theirs: Results, floors: list[list[Floor]] | None
+    ) -> Output:
+        r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
+        step = self.steps.get(str(c.name), 0.0)
+        noise = (
+            None
+            if floors is None
+            else lambda k, base: tolerance(base, floors[k][i], self.step, step)
+        )
+        return self.judge.output(
+            (public_name(r), public_name(c)), [m[i] for m in mine], [t[j] for t in theirs], noise
+        )
+
+    def _natives(self, same: bool) -> tuple[Native, ...]:
+        """Both files in their own engines, where they were asked for. `same`: the outputs are, so
+        the noise of one is that of the other.
+        """
+        if self.request.native == "off" or self.read is None or self.noise is None:
+            return ()
+        mine, theirs = self.read
+        if theirs is None:
+            theirs = (
+                self._run(self.theirs, self.others, "candidate")
+                if engine_of(self.candidate)
+                else []
+            )
+        in_order = [r for r, _ in self.alignment.outputs] == self.mine.outputs and [
+            c for _, c in self.alignment.outputs
+        ] == self.theirs.outputs
+        shared = self.noise if same and in_order else None
+        sides = (
+            Side(
+                "reference",
+                self.request.names[0],
+                self.reference,
+                self.mine,
+                self.arrays,
+                mine,
+                self.noise,
+            ),
+            Side(
+                "candidate",
+                self.request.names[1],
+                self.candidate,
+                self.theirs,
+                self.others,
+                theirs,
+                shared,
+            ),
+        )
+        places = [
+            i
+            for i, f in enumerate(self.feeds)
+            if self.request.data is not None or f.name.split()[0] in RANDOM
+        ]
+        return examine(
+            [s.on(places) for s in sides],
+            replace(self.judge, feeds=tuple(self.judge.feeds[p] for p in places)),
+            self.request.native,
+        )
+
+    def _isolated(self) -> list[Unit]:
+        """Piece by piece; a pair that only shares its name is told from a fault by looking at the
+        piece that contains it.
+        """
+        units = self._lockstep(self.alignment)
+        doubtful = {u.name for u in units if u.broken and self._doubtful(u)}
+        if not doubtful:
+            return units
+        without = self._lockstep(_less(self.alignment, doubtful))
+        guilty = {str(o.name) for u in without if u.broken for n in u.nodes for o in n.outputs}
+        innocent = doubtful - guilty
+        if not innocent:
+            return units
+        self.alignment = _less(self.alignment, innocent)
+        return without if innocent == doubtful else self._lockstep(self.alignment)
+
+    def _doubtful(self, u: Unit) -> bool:
+        """Not aligned by the user, not an output, and made by another operator or from other
+        weights: fused layers reuse names.
+        """
+        a, b = self.mine.source.node(u.name), self.theirs.source.node(u.other)
+        certain = (
+            u.name in {r for r, _ in self.alignment.outputs}
+            or self.alignment.how.get(u.name) == "map"
+        )
+        return (
+            a is not None
+            and b is not None
+            and not certain
+            and (a.op_type != b.op_type or rewritten(a, b))
+        )
+
+    def _hidden(self, outputs: Sequence[Output]) -> bool:
+        """Whether layers have other weights though the outputs are the same: perhaps no input shows
+        it.
+
+        Weights that are others altogether are the work of a rewrite, unless the outputs are equal
+        bit for bit.
+        """
+        exact = all(o.difference.equal for o in outputs)
+        pairs = (
+            (self.mine.source.node(r), self.theirs.source.node(c))
+            for r, c in self.alignment.pairs.items()
+        )
+        same = (
+            (a, b) for a, b in pairs if a is not None and b is not None and a.op_type == b.op_type
+        )
+        return any(
+            other_weights(a, b, MULTIPLE * self.step) and (exact or not rewritten(a, b))
+            for a, b in same
+        )
+
+    def _lockstep(self, alignment: Alignment) -> list[Unit]:
+        steps = LockStep(
+            self.mine, self.theirs, alignment, self.step, self.limits.tolerance, self.steps
+        )
+        found: list[Unit] = []
+        try:
+            for unit in steps.run(self.arrays, self.others):
+                found.append(unit)
+                if unit.broken and self.request.fail_fast:
+                    break
+        except CannotRun as e:
+            raise refuse(e, "reference") from None
+        return sorted(found, key=lambda u: self.mine.source.place[u.nodes[-1]])
+
+    def _tensor(self, u: Unit) -> Tensor:
+        node = self.mine.source.node(u.name)
+        assert node is not None
+        total = u.total if u.total is not None else Difference(np.inf, excess=np.inf)
+        beyond = u.upstream and (u.total is None or total.max_abs > u.own.tolerance)
+        status = (
+            WRONG
+            if u.broken
+            else EQUAL
+            if total.equal and u.own.equal
+            else INHERITED
+            if beyond
+            else NOISE
+        )
+        return Tensor(
+            u.name,
+            u.other,
+            layer_of(node),
+            kind(node),
+            self.mine.source.place[node],
+            status,
+            self.alignment.how.get(u.name, ""),
+            u.own,
+            u.total,
+        )
+
+    def _finding(self, u: Unit) -> Finding:
+        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
+        found: list[Cause] = causes(u.nodes, u.others, back, 0.0 if self.step < 1e-6 else self.step)
+        node = next((c.node for c in found if c.node is not None), u.nodes[-1])
+        inherited = (
+            0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
+        )
+        return Finding(
+            layer=layer_of(node),
+            kind=kind(node),
+            index=self.mine.source.place[node],
+            tensor=u.name,
+            layers=tuple(dict.fromkeys(layer_of(n) for n in u.nodes)),
+            own=u.own,
+            inherited=inherited,
+            causes=tuple(c.text for c in found),
+            where=(
+                node.metadata_props.get("netconv.where", ""),
+                u.others[-1].metadata_props.get("netconv.where", "") if u.others else "",
+            ),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if len(self.alignment.outputs) < len(self.reference.ir.graph.outputs):
+            notes.append(
+                f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} "
+                "outputs of the reference have no counterpart"
+            )
+        return tuple(notes)
+
+    def _keep(self, folder: Path, units: list[Unit]) -> None:
+        """Writes inputs and both results of each wrong piece, one .npz per tensor."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, u in enumerate(units):
+            wanted = [*u.mine.inputs, u.name]
+            found = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs))).run(
+                self.arrays[0]
+            )
+            arrays: dict[str, Any] = {"tensor": np.array(u.name), "expected": found[-1]}
+            arrays.update((f"input_{i}", a) for i, a in enumerate(found[:-1]))
+            with files.Output(folder / f"{number:03d}.npz") as out, out.open() as f:
+                np.savez(f, **arrays)
+
+
+def _less(alignment: Alignment, names: set[str]) -> Alignment:
+    return replace(
+        alignment,
+        pairs={r: c for r, c in alignment.pairs.items() if r not in names},
+        how={r: h for r, h in alignment.how.items() if r not in names},
+        only_reference=[*alignment.only_reference, *sorted(names)],
+        only_candidate=[*alignment.only_candidate, *sorted(alignment.pairs[n] for n in names)],
+    )

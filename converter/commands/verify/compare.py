@@ -1,0 +1,206 @@
+"""Two arrays, compared: how far apart, where, and in which measures. NaN equals NaN, an infinity
+its own kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.graph.infer import Array
+
+METRICS = {
+    "elem": "every element within its own tolerance (atol + rtol * |reference|, or the "
+    "measured noise)",
+    "max": "largest absolute difference; limit 1e-4 times the largest |reference| unless given",
+    "cos": "cosine similarity of the whole tensor; at least 0.9999 unless given",
+    "l2": "length of the difference relative to the length of the reference; at most 1e-3 "
+    "unless given",
+    "psnr": "peak signal-to-noise ratio in dB; at least 60 unless given",
+    "ulp": "distance in representable numbers of the type; at most 64 unless given",
+}
+LIMITS = {"max": 1e-4, "cos": 0.9999, "l2": 1e-3, "psnr": 60.0, "ulp": 64.0}
+AT_LEAST = {"cos", "psnr"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a candidate array differs from a reference array.
+
+    `max_abs` is infinite when the shapes differ, a text differs, or only one of two elements is
+    finite. `index`, `reference` and `candidate` tell about the element that exceeds its tolerance
+    most (without tolerances: the largest difference). `excess` is the largest difference in units
+    of its tolerance (above 1: too much), `tolerance` that element's tolerance.
+    """
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cos: float = 1.0
+    l2: float = 0.0
+    psnr: float = float("inf")
+    ulp: float = 0.0
+    excess: float = 0.0
+    tolerance: float = 0.0
+    index: tuple[int, ...] = ()
+    reference: Any = None
+    candidate: Any = None
+    finite: int = 0  # elements whose reference is finite: the ones that carry evidence
+    count: int = 0
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return self.max_abs == 0.0 and not self.note
+
+
+# of what cannot be compared number by number
+WORST = Difference(
+    max_abs=np.inf, max_rel=np.inf, cos=0.0, l2=np.inf, psnr=0.0, ulp=np.inf, excess=np.inf
+)
+
+
+def same_shape(a: Array, b: Array) -> Array | None:
+    """`b` in the shape of `a` when they differ in dimensions of one only; None when they are not
+    comparable.
+    """
+    if a.shape == b.shape:
+        return b
+    if [d for d in a.shape if d != 1] == [d for d in b.shape if d != 1]:
+        return b.reshape(a.shape)
+    return None
+
+
+def compare(
+    reference: Array, candidate: Array, tolerance: Array | float | None = None
+) -> Difference:
+    """Compares two arrays; `tolerance` is per element (broadcast) or one number, None judges
+    nothing (excess is then 0 or infinite).
+    """
+    aligned = same_shape(reference, candidate)
+    if aligned is None:
+        note = f"shape {list(reference.shape)} became {list(candidate.shape)}"
+        return replace(WORST, count=reference.size, finite=reference.size, note=note)
+    if reference.size == 0:
+        return Difference()
+    if reference.dtype.kind in "OUS" or aligned.dtype.kind in "OUS":
+        return _texts(reference, aligned)
+    return _numbers(reference, aligned, tolerance)
+
+
+def _texts(a: Array, b: Array) -> Difference:
+    wrong = np.flatnonzero(
+        np.asarray([str(x) != str(y) for x, y in zip(a.ravel(), b.ravel(), strict=True)])
+    )
+    if not wrong.size:
+        return Difference(count=a.size, finite=a.size)
+    at = tuple(int(i) for i in np.unravel_index(int(wrong[0]), a.shape))
+    return replace(
+        WORST,
+        index=at,
+        reference=str(a[at]),
+        candidate=str(b[at]),
+        finite=a.size,
+        count=a.size,
+        note=f"{wrong.size} texts differ",
+    )
+
+
+def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
+    x, y = wide(a), wide(b)
+    with np.errstate(all="ignore"):
+        delta = np.abs(x - y)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        delta = np.where(same, 0.0, np.where(np.isfinite(delta), delta, np.inf))
+        limit = np.broadcast_to(
+            np.asarray(0.0 if tolerance is None else tolerance, np.float64), x.shape
+        )
+        ratio = np.where(delta == 0, 0.0, np.where(limit > 0, delta / limit, np.inf))
+        # a limit that is infinite: rounding alone decides whether this element is finite
+        ratio = np.where(
+            np.isnan(ratio), np.where(np.isinf(delta) & ~np.isinf(limit), np.inf, 0.0), ratio
+        )
+        worst = int(
+            np.argmax(ratio if np.isfinite(ratio).all() else np.where(np.isinf(ratio), delta, -1.0))
+        )
+        relative = delta / np.maximum(np.abs(x), np.finfo(np.float64).tiny)
+    at = tuple(int(i) for i in np.unravel_index(worst, x.shape))
+    both = np.isfinite(x) & np.isfinite(y)
+    cos, l2, psnr = _whole(x[both], y[both])
+    return Difference(
+        max_abs=float(delta.max()),
+        max_rel=float(relative.max()),
+        cos=cos,
+        l2=l2,
+        psnr=psnr,
+        ulp=_ulps(a, b) if delta.any() else 0.0,
+        excess=float(ratio.max()),
+        tolerance=float(limit[at]),
+        index=at,
+        reference=a[at].item(),
+        candidate=b[at].item(),
+        finite=int(np.isfinite(x).sum()),
+        count=a.size,
+        note=""
+        if np.isfinite(delta).all()
+        else f"{int((~np.isfinite(delta)).sum())} elements are finite on one side only",
+    )
+
+
+def wide(a: Array) -> npt.NDArray[np.float64]:
+    return np.asarray(a, np.float64)
+
+
+def _whole(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    """Cosine similarity, relative length of the difference, peak signal-to-noise ratio."""
+    if not x.size or np.array_equal(x, y):
+        return 1.0, 0.0, float("inf")
+    with np.errstate(all="ignore"):
+        error, length = float(np.linalg.norm(x - y)), float(np.linalg.norm(x))
+        other = float(np.linalg.norm(y))
+        cos = float(x @ y) / (length * other) if length and other else 0.0
+        peak, mse = float(np.abs(x).max()), error**2 / x.size
+        psnr = (
+            10 * float(np.log10(peak**2 / mse))
+            if peak and mse
+            else -float("inf")
+            if mse
+            else float("inf")
+        )
+        return cos, error / length if length else float("inf"), psnr
+
+
+_BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _ulps(a: Array, b: Array) -> float:
+    """The largest distance in representable numbers (in steps, for integers) over elements that are
+    finite on both sides.
+    """
+    if a.dtype.kind != "f" or a.dtype != b.dtype or a.dtype.itemsize not in _BITS:
+        with np.errstate(all="ignore"):
+            delta = np.abs(wide(a) - wide(b))
+        return float(np.max(delta[np.isfinite(delta)], initial=0.0))
+    both = np.isfinite(a) & np.isfinite(b)
+    bits = _BITS[a.dtype.itemsize]
+    low = np.iinfo(bits).min
+
+    def ordered(v: Array) -> npt.NDArray[np.float64]:
+        i = np.ascontiguousarray(v[both]).view(bits).astype(np.float64)
+        return np.asarray(np.where(i < 0, float(low) - i, i), np.float64)
+
+    return float(np.max(np.abs(ordered(a) - ordered(b)), initial=0.0))
+
+
+def judge(d: Difference, metrics: dict[str, float]) -> list[str]:
+    """The metrics (beside elem) whose limit `d` breaks."""
+    broken = []
+    for name, limit in metrics.items():
+        if name == "elem":
+            continue
+        value = d.max_abs if name == "max" else getattr(d, name)
+        if not (value >= limit if name in AT_LEAST else value <= limit):
+            broken.append(name)
+    return broken

@@ -1,0 +1,135 @@
+"""The noise of a whole network on given feeds, measured as far as a verdict needs it: it only grows
+with every repetition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, jitter, spread
+from converter.commands.verify.program import CannotRun, Jitter, Program
+from converter.graph.infer import Array
+
+Results = list[list[Array]]  # by feed, then by output
+TIE = 2.0**-16  # of what is rounded: a hundredth of a step, at most, of 8 bits
+
+
+def anywhere(floor: Floor) -> Floor:
+    """The root of the mean square of what is finite, everywhere, and no less than was measured."""
+    finite = np.where(np.isfinite(floor), floor, 0.0)
+    return np.maximum(floor, MULTIPLE * np.sqrt(np.mean(finite**2))) if floor.size else floor
+
+
+class Noise:
+    """Repetitions of a program: without the engine's optimisations, then with jitter of inputs and
+    weights, then with halves as floats.
+    """
+
+    def __init__(
+        self, program: Program, feeds: Sequence[dict[str, Array]], base: Results, step: float
+    ) -> None:
+        self.program, self.feeds, self.base, self.step = program, feeds, base, step
+        self._runs: list[Results] = []
+        self._floats: Results | None = None
+
+    @property
+    def repetitions(self) -> int:
+        return RUNS + 1
+
+    @property
+    def done(self) -> int:
+        """Repetitions so far."""
+        return len(self._runs)
+
+    def of(self, places: Sequence[int]) -> Noise:
+        """The noise on some of the feeds, as far as it is known."""
+        made = Noise(
+            self.program, [self.feeds[p] for p in places], [self.base[p] for p in places], self.step
+        )
+        made._runs = [[r[p] for p in places] for r in self._runs]
+        made._floats = None if self._floats is None else [self._floats[p] for p in places]
+        return made
+
+    def floors(self, count: int) -> list[list[Floor]]:
+        """By feed and output: the spread of the first `count` repetitions. CannotRun when the
+        engine does not repeat what it did.
+        """
+        while len(self._runs) < count:
+            self._runs.append(self._repeated(len(self._runs)))
+        return [
+            [spread(b, [r[i][j] for r in self._runs[:count]]) for j, b in enumerate(outputs)]
+            for i, outputs in enumerate(self.base)
+        ]
+
+    def _repeated(self, k: int) -> Results:
+        moved = Jitter(k, self.step) if k else None
+        session = self.program.compile(self.program.whole(), moved, optimise=moved is not None)
+        if moved is None:
+            return [session.run(f) for f in self.feeds]
+        rng = [np.random.default_rng([k - 1, i]) for i in range(len(self.feeds))]
+        return [
+            session.run({n: jitter(x, rng[i], self.step) for n, x in f.items()})
+            for i, f in enumerate(self.feeds)
+        ]
+
+    def with_floats(self) -> list[list[Floor]]:
+        """Every repetition, and what halves are as floats."""
+        floors = self.floors(self.repetitions)
+        exact = self.in_floats()
+        return (
+            floors
+            if exact is None
+            else [
+                [np.maximum(f, spread(b, [e])) for f, b, e in zip(*three, strict=True)]
+                for three in zip(floors, self.base, exact, strict=True)
+            ]
+        )
+
+    def with_sums(self) -> list[list[Floor]]:
+        """Every repetition, and a rounding of the largest number of each tensor anywhere in it.
+
+        Another engine sums in another order, and what large terms leave behind where they cancel is
+        not seen by moving inputs and weights; what was computed when the file was read is not moved
+        at all.
+        """
+        floors = self.floors(self.repetitions)
+        return [
+            [np.maximum(f, self._rounding(f, b)) for f, b in zip(*two, strict=True)]
+            for two in zip(floors, self.base, strict=True)
+        ]
+
+    def _rounding(self, floor: Floor, base: Array) -> Floor:
+        if base.dtype.kind != "f":
+            return floor
+        size = np.abs(base.astype(np.float64))
+        return np.full(base.shape, self.step / 2 * np.max(size[np.isfinite(size)], initial=0.0))
+
+    def with_ties(self) -> list[list[Floor]]:
+        """Every repetition, and what the network gives when ties of quantisation fall up or down.
+
+        An engine that computes in integers rounds ties otherwise than floats do, in any layer;
+        which elements that meets is chance, so that what is common in an output may be anywhere in
+        it.
+        """
+        floors = self.floors(self.repetitions)
+        for by in (TIE, -TIE):
+            session = self.program.compile(self.program.whole(), Jitter(ties=by))
+            moved = [session.run(f) for f in self.feeds]
+            floors = [
+                [np.maximum(f, anywhere(spread(b, [m]))) for f, b, m in zip(*three, strict=True)]
+                for three in zip(floors, self.base, moved, strict=True)
+            ]
+        return floors
+
+    def in_floats(self) -> Results | None:
+        """What the network gives when all halves in it are floats; None when it has none, or cannot
+        run so.
+        """
+        if self._floats is None and self.program.halves:
+            with contextlib.suppress(CannotRun):
+                session = self.program.compile(self.program.whole(), floats=True)
+                self._floats = [session.run(f) for f in self.feeds]
+        return self._floats

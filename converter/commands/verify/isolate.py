@@ -1,0 +1,275 @@
+"""Own error and inherited error: every piece of the candidate also runs on the reference's inputs.
+
+Both models advance together, one aligned tensor at a time; a tensor is let go after its last
+reader, so memory is bounded by the widest cut through the networks. The unit is the smallest piece
+between aligned tensors: usually one layer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.commands.verify.align import Alignment
+from converter.commands.verify.compare import WORST, Difference, compare, wide
+from converter.commands.verify.noise import MULTIPLE, RUNS, jitter, measure, tolerance
+from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
+from converter.graph.infer import Array, constant
+
+Values = list[Array]  # one array per feed
+Tolerance = Callable[
+    [str, Array], "Array | float | None"
+]  # a user's own for this tensor, None: use the noise
+
+
+@dataclass
+class Unit:
+    """One aligned tensor with the pieces that compute it on either side, and what was measured.
+
+    `mine` and `theirs` are what runs, `nodes` and `others` the same pieces in the models
+    themselves.
+    """
+
+    name: str
+    other: str
+    mine: Piece
+    theirs: Piece
+    nodes: tuple[ir.Node, ...]
+    others: tuple[ir.Node, ...]
+    own: Difference = field(default_factory=Difference)
+    total: Difference | None = None
+    broken: bool = False  # wrong by itself
+    upstream: bool = False  # something wrong flows in
+
+
+class LockStep:
+    """Runs two programs piece by piece on the same feeds (arrays by value name, one dict per
+    feed).
+    """
+
+    def __init__(
+        self,
+        mine: Program,
+        theirs: Program,
+        alignment: Alignment,
+        step: float,
+        limit: Tolerance,
+        steps: dict[str, float],
+    ) -> None:
+        self.mine, self.theirs, self.step, self.limit, self.steps = mine, theirs, step, limit, steps
+        pairs = {
+            r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
+        }
+        self.back = {c: r for r, c in [*alignment.inputs, *pairs.items()]}
+        stops = {r for r, _ in alignment.inputs} | pairs.keys()
+        others = {c for _, c in alignment.inputs} | set(pairs.values())
+        order = sorted((mine.place[p], r) for r in pairs if (p := mine.node(r)) is not None)
+        self.units = [self._unit(r, pairs[r], stops, others) for _, r in order]
+        self.inputs = alignment.inputs
+        self._by_other = {u.other: u for u in self.units}
+
+    def _unit(self, name: str, other: str, stops: set[str], others: set[str]) -> Unit:
+        return Unit(
+            name,
+            other,
+            self.mine.piece([name], stops - {name}),
+            self.theirs.piece([other], others - {other}),
+            self.mine.source.piece([name], stops - {name}).nodes,
+            self.theirs.source.piece([other], others - {other}).nodes,
+        )
+
+    def run(
+        self, feeds: Sequence[dict[str, Array]], others: Sequence[dict[str, Array]]
+    ) -> Iterator[Unit]:
+        """Yields each unit when it is measured, in the order of the reference as far as both allow.
+        CannotRun: the reference cannot.
+        """
+        a: dict[str, Values] = {r: [f[r] for f in feeds] for r in self.mine.inputs}
+        b: dict[str, Values | None] = {c: [f[c] for f in others] for _, c in self.inputs}
+        mine, theirs = self._readers()
+        waiting: dict[str, list[Unit]] = defaultdict(list)
+        for unit in self.units:
+            session = self.mine.compile(unit.mine)
+            a[unit.name] = [
+                session.run({n: a[n][i] for n in unit.mine.inputs})[0] for i in range(len(feeds))
+            ]
+            ready = [unit]
+            while ready:
+                u = ready.pop()
+                missing = next((n for n in u.theirs.inputs if n not in b), None)
+                if missing is not None:
+                    waiting[missing].append(u)
+                    continue
+                b[u.other] = self._measure(u, a, b)
+                yield u
+                ready.extend(waiting.pop(u.other, ()))
+                _release(
+                    a, mine, [*u.mine.inputs, *(self.back[n] for n in u.theirs.inputs), u.name]
+                )
+                _release(b, theirs, [*u.theirs.inputs, u.other])
+
+    def _readers(self) -> tuple[Counter[str], Counter[str]]:
+        mine: Counter[str] = Counter()
+        theirs: Counter[str] = Counter()
+        for u in self.units:
+            mine.update([*u.mine.inputs, *(self.back[n] for n in u.theirs.inputs), u.name])
+            theirs.update([*u.theirs.inputs, u.other])
+        return mine, theirs
+
+    def _measure(self, u: Unit, a: dict[str, Values], b: dict[str, Values | None]) -> Values | None:
+        """Own and total error of one unit; gives the candidate's values, None when they cannot be
+        computed.
+        """
+        given = {n: b[n] for n in u.theirs.inputs}
+        u.upstream = any(
+            (w := self._by_other.get(n)) is not None and (w.broken or w.upstream)
+            for n in u.theirs.inputs
+        )
+        count = len(a[u.name])
+        try:
+            session = self.theirs.compile(u.theirs)
+        except CannotRun as e:
+            u.own, u.broken = _impossible(e), True
+            return None
+        chain = self._chain(session, given, count)
+        own: list[Difference] = []
+        try:
+            for i, base in enumerate(a[u.name]):
+                inputs = {n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs}
+                # when nothing differs upstream, the chain is the isolated run
+                as_chain = chain is not None and all(
+                    _identical(x, given[n], i) for n, x in inputs.items()
+                )
+                own.append(
+                    compare(
+                        base, chain[i] if as_chain and chain is not None else session.run(inputs)[0]
+                    )
+                )
+        except CannotRun as e:
+            u.own, u.broken = _impossible(e), True
+            return chain
+        if not all(d.equal for d in own):
+            self._judge(u, a, session, given)
+        elif (table := _unread(u, self.step)) is not None:
+            u.own, u.broken = table, table.excess > 1
+        if chain is not None:
+            u.total = worst(
+                [
+                    compare(x, y, self.limit(u.name, x))
+                    for x, y in zip(a[u.name], chain, strict=True)
+                ]
+            )
+        return chain
+
+    def _chain(
+        self, session: Session, given: dict[str, Values | None], count: int
+    ) -> Values | None:
+        if any(v is None for v in given.values()):
+            return None
+        try:
+            return [
+                session.run({n: v[i] for n, v in given.items() if v is not None})[0]
+                for i in range(count)
+            ]
+        except CannotRun:
+            return None
+
+    def _judge(
+        self, u: Unit, a: dict[str, Values], session: Session, given: dict[str, Values | None]
+    ) -> None:
+        """Repeats the isolated comparison against the noise of the reference's own piece."""
+        noisy = [self.mine.compile(u.mine, Jitter(i + 1, self.step)) for i in range(RUNS)]
+        exact = self._in_floats(u)
+        found = []
+        for i, base in enumerate(a[u.name]):
+            result = session.run(
+                {n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs}
+            )[0]
+            limit = self.limit(u.name, base)
+            if limit is None:
+                limit = tolerance(
+                    base,
+                    self._floor(u, a, noisy, exact, i),
+                    self.step,
+                    self.steps.get(u.other, 0.0),
+                )
+            found.append(compare(base, result, limit))
+        u.own = worst(found)
+        u.broken = u.own.excess > 1
+
+    def _in_floats(self, u: Unit) -> Session | None:
+        try:
+            return self.mine.compile(u.mine, floats=True) if self.mine.halves else None
+        except CannotRun:
+            return None
+
+    def _floor(
+        self, u: Unit, a: dict[str, Values], noisy: Sequence[Session], exact: Session | None, i: int
+    ) -> Array:
+        def again(k: int) -> Values | None:
+            rng = np.random.default_rng([k, i])
+            try:
+                if k == RUNS:
+                    return None if exact is None else exact.run({n: a[n][i] for n in u.mine.inputs})
+                return noisy[k].run({n: jitter(a[n][i], rng, self.step) for n in u.mine.inputs})
+            except CannotRun:
+                return None
+
+        return measure([a[u.name][i]], again, RUNS + 1)[0]
+
+
+def _unread(u: Unit, step: float) -> Difference | None:
+    """The difference of two lookup tables, most of whose rows no feed may have read."""
+    if (
+        len(u.nodes) != 1
+        or len(u.others) != 1
+        or any(n.op_type not in _LOOKUPS for n in (*u.nodes, *u.others))
+    ):
+        return None
+    a, b = constant(u.nodes[0].inputs[0]), constant(u.others[0].inputs[0])
+    if a is None or b is None or a.shape != b.shape:
+        return None
+    return replace(
+        compare(a, b, MULTIPLE * step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0),
+        note="in rows that no input reached",
+    )
+
+
+_LOOKUPS = {"Gather", "GatherElements", "GatherND"}
+
+
+def worst(differences: Sequence[Difference]) -> Difference:
+    return max(differences, key=lambda d: (d.excess, d.max_abs), default=Difference())
+
+
+def _impossible(e: CannotRun) -> Difference:
+    return replace(WORST, note=f"cannot run on the reference's inputs: {e}")
+
+
+def _identical(x: Array, others: Values | None, i: int) -> bool:
+    if others is None:
+        return False
+    y = others[i]
+    return x is y or (x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+
+
+def _shaped(array: Array, template: Values | None, i: int) -> Array:
+    """The reference's array in the shape in which the candidate has that tensor (dimensions of one
+    may differ).
+    """
+    if template is not None and template[i].shape != array.shape and template[i].size == array.size:
+        return array.reshape(template[i].shape)
+    return array
+
+
+def _release(
+    values: dict[str, Values] | dict[str, Values | None], left: Counter[str], names: Sequence[str]
+) -> None:
+    for n in names:
+        left[n] -= 1
+        if left[n] == 0:
+            del values[n]

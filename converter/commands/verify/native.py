@@ -1,0 +1,302 @@
+"""A file in the engine that it is written for, against what netconv reads from it.
+
+A reader and a writer by the same authors share their mistakes, and agree with each other. So the
+engine gets the file itself, without anything that only netconv knows (notes about the boundary,
+maps): it must take it, and must compute what our reading of it computes, as far as rounding allows.
+The measure is the same as between two models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.commands.verify.floor import Noise, Results
+from converter.commands.verify.noise import Floor, precision, quantisation_steps, tolerance
+from converter.commands.verify.outputs import Judge
+from converter.commands.verify.program import CannotRun, Program
+from converter.commands.verify.result import (
+    ABSENT,
+    DIFFERS,
+    NOTED,
+    REFUSED,
+    SAME,
+    SKIPPED,
+    Native,
+    Output,
+)
+from converter.engines import file
+from converter.errors import Diagnostic, UsageError
+from converter.graph.infer import Array
+from converter.graph.names import public_name
+from converter.graph.network import Network
+
+CHOICES = ("auto", "on", "off")
+INSTALL = "pip install 'netconv[{}]', or --native off"
+
+
+_FINEST = {"openvino": 2.0**-23}  # doubles are floats on a CPU there
+
+
+@dataclass(frozen=True)
+class Side:
+    """One model of a comparison: `computed` is what our reading of its file gives on `feeds`
+    (arrays by value name), by feed and output.
+    """
+
+    role: str
+    name: str
+    model: Network
+    program: Program
+    feeds: Sequence[dict[str, Array]]
+    computed: list[list[Array]]
+    noise: Noise | None = None  # that of this network, as far as it is measured already
+
+    @property
+    def engine(self) -> str:
+        return file.engine_of(self.model)
+
+    def on(self, places: Sequence[int]) -> Side:
+        """The same with some of the feeds."""
+        noise = None if self.noise is None else self.noise.of(places)
+        return replace(
+            self,
+            feeds=[self.feeds[p] for p in places],
+            computed=[self.computed[p] for p in places if self.computed],
+            noise=noise,
+        )
+
+    def expected(self) -> list[list[Array]]:
+        """What was computed, where all of it can be said in arrays."""
+        return (
+            self.computed
+            if all(isinstance(v.type, ir.TensorType) for v in self.model.ir.graph.outputs)
+            else []
+        )
+
+    def measured(self) -> Noise:
+        """The noise of this model alone: in steps of its own types, whatever the other has, and no
+        finer than its engine computes.
+        """
+        step = max(precision(self.model.ir), _FINEST.get(self.engine, 0.0))
+        return (
+            self.noise
+            if self.noise is not None and self.noise.step == step
+            else Noise(self.program, self.feeds, self.computed, step)
+        )
+
+
+def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, ...]:
+    """What each file's own engine says; files of formats without one are left out. With "on" an
+    engine must be there: UsageError U502.
+    """
+    having = [s for s in sides if s.engine]
+    missing = sorted({s.engine for s in having if not file.available(s.engine)})
+    if choice == "on" and missing:
+        raise UsageError(
+            Diagnostic(
+                "U502",
+                f"the engine {missing[0]!r} is not installed",
+                help=f"pip install 'netconv[{missing[0]}]', or --native auto",
+            )
+        )
+    if choice == "on" and not having:
+        raise UsageError(
+            Diagnostic(
+                "U502",
+                "neither file is of a format whose engine runs here",
+                help="--native auto runs those that are",
+            )
+        )
+    return tuple(_absent(s) if s.engine in missing else _examined(s, judge) for s in having)
+
+
+def _absent(s: Side) -> Native:
+    return Native(
+        s.role,
+        s.name,
+        s.engine,
+        ABSENT,
+        "U502",
+        f"{s.engine} is not installed: the file did not run there",
+        INSTALL.format(s.engine),
+    )
+
+
+def _examined(s: Side, judge: Judge) -> Native:
+    graph = s.model.ir.graph
+    fed = [v for v in graph.inputs if all(str(v.name) in f for f in s.feeds)]
+    names = [public_name(v) for v in fed]
+    feeds = [[f[str(v.name)] for v in fed] for f in s.feeds]
+    assert s.model.source is not None
+    found = file.run(s.engine, s.model.source, names, feeds, s.expected())
+    if found.stage != "done":
+        return _unfinished(s, found, judge)
+    wanted = [public_name(v) for v in graph.outputs]
+    places = _places(wanted, found.outputs)
+    if places is None:
+        message = f"the file has {len(found.outputs)} outputs, netconv reads {len(wanted)}"
+        return Native(s.role, s.name, s.engine, DIFFERS, "N404", message)
+    return _compared(s, judge, [[r.get(p) for p in places] for r in found.results])
+
+
+def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
+    """It did not come to numbers."""
+    match found.stage:
+        case "boundary":
+            return Native(s.role, s.name, s.engine, DIFFERS, "N404", found.error)
+        case "feed" if found.error:
+            return Native(
+                s.role,
+                s.name,
+                s.engine,
+                DIFFERS,
+                "N404",
+                f"the inputs that netconv reads do not fit those of the file: {found.error}",
+            )
+        case "feed":
+            return Native(
+                s.role,
+                s.name,
+                s.engine,
+                SKIPPED,
+                "N406",
+                f"{s.engine} takes the file; Python has no arrays of the types of its inputs",
+            )
+        case "absent":
+            return Native(
+                s.role,
+                s.name,
+                s.engine,
+                ABSENT,
+                "U502",
+                f"{s.engine} cannot be imported: {found.error}",
+                INSTALL.format(s.engine),
+            )
+        case "memory":
+            return Native(
+                s.role,
+                s.name,
+                s.engine,
+                SKIPPED,
+                "U503",
+                f"there is not enough memory for {s.engine}: {found.error}",
+            )
+    when = f" when it runs on the input {judge.feeds[found.feed]}" if found.stage == "run" else ""
+    return Native(
+        s.role,
+        s.name,
+        s.engine,
+        REFUSED,
+        "N405",
+        f"{s.engine} refuses the file{when}: {found.error}",
+        _REFUSED[s.role],
+    )
+
+
+_REFUSED = {
+    "candidate": "netconv reads it, its users' engine does not; another flavour may do "
+    "(netconv formats)",
+    "reference": "what netconv reads from it stays unconfirmed",
+}
+
+
+def _places(wanted: Sequence[str], outputs: Sequence[tuple[str, ...]]) -> list[int] | None:
+    """Place in the file of each of our outputs: by name, else by order."""
+    by_name = [next((i for i, names in enumerate(outputs) if w in names), None) for w in wanted]
+    if None not in by_name and len(set(by_name)) == len(by_name):
+        return [p for p in by_name if p is not None]
+    return list(range(len(wanted))) if len(wanted) == len(outputs) else None
+
+
+def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Native:
+    """Judged against the noise of our own reading, which is measured only as far as something
+    exceeds what is known of it.
+    """
+    graph = s.model.ir.graph
+    comparable = [
+        i
+        for i, v in enumerate(graph.outputs)
+        if isinstance(v.type, ir.TensorType) and all(r[i] is not None for r in results)
+    ]
+    if not comparable:
+        return Native(
+            s.role,
+            s.name,
+            s.engine,
+            SKIPPED,
+            "N406",
+            f"{s.engine} takes the file; Python has no arrays of the types of its outputs",
+        )
+    noise = s.measured()
+    steps = quantisation_steps(s.model.ir)
+
+    def judged(read: Results, floors: list[list[Floor]]) -> tuple[Output, ...]:
+        return tuple(one(i, read, floors) for i in comparable)
+
+    def one(i: int, read: Results, floors: list[list[Floor]]) -> Output:
+        name, step = public_name(graph.outputs[i]), steps.get(str(graph.outputs[i].name), 0.0)
+
+        def allowed(k: int, base: Array) -> Array:
+            return tolerance(base, floors[k][i], noise.step, step)
+
+        return judge.output(
+            (name, name), [r[i] for r in read], [np.asarray(r[i]) for r in results], allowed
+        )
+
+    outputs: tuple[Output, ...] = ()
+    for floors in _known(noise):
+        outputs = judged(s.computed, floors)
+        if all(o.passed for o in outputs):
+            return Native(s.role, s.name, s.engine, SAME, outputs=outputs)
+    exact = noise.in_floats()
+    if exact is not None and all(o.passed for o in judged(exact, floors)):
+        message = f"{s.engine} computes in floats what the file says in half precision: the rounding is left out there"
+        return Native(s.role, s.name, s.engine, NOTED, "N406", message, outputs=outputs)
+    for floors in _special(noise):
+        again = judged(s.computed, floors)
+        if all(o.passed for o in again):
+            return Native(s.role, s.name, s.engine, SAME, outputs=again)
+    worst = max(
+        (o for o in outputs if not o.passed),
+        key=lambda o: (o.difference.excess, o.difference.max_abs),
+    )
+    message = (
+        f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
+    )
+    return Native(s.role, s.name, s.engine, DIFFERS, "N404", message, _DIFFERS, outputs)
+
+
+_DIFFERS = "one of the two is wrong about the file: please report it with the file; --native off leaves this out"
+
+
+def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
+    """What is known of the noise at first, and after each repetition, as long as the engine repeats
+    what it did.
+    """
+    with contextlib.suppress(CannotRun):
+        for count in range(noise.done, noise.repetitions + 1):
+            yield noise.floors(count)
+
+
+def _special(noise: Noise) -> Iterator[list[list[Floor]]]:
+    """What engines may round otherwise: large sums and constants, halves, and ties of
+    quantisation.
+    """
+    with contextlib.suppress(CannotRun):
+        yield noise.with_sums()
+        if noise.program.halves:
+            yield noise.with_floats()
+        if noise.program.rounds:
+            yield noise.with_ties()
+
+
+def _words(o: Output) -> str:
+    d = o.difference
+    if d.index:
+        return f'output "{o.reference}" is {d.candidate} instead of {d.reference} at [{",".join(map(str, d.index))}] (input {o.feed})'
+    return f'output "{o.reference}": {d.note or f"off by {d.max_abs:.3g}"} (input {o.feed})'

@@ -1,0 +1,160 @@
+"""The noise floor: how much the reference itself moves when its inputs and weights move by one step
+of their type.
+
+A difference is judged in units of that floor, element by element, so that no tolerance has to be
+invented. Where the candidate carries a narrower type (half precision), one step of that type is the
+jitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from converter.commands.verify.compare import same_shape, wide
+from converter.graph.infer import Array, constant
+from converter.graph.walk import all_graphs
+
+RUNS = 3
+# a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
+# real networks
+MULTIPLE = 16.0
+_STEP = {
+    ir.DataType.FLOAT16: 2.0**-11,
+    ir.DataType.BFLOAT16: 2.0**-8,
+    ir.DataType.FLOAT: 2.0**-23,
+    ir.DataType.DOUBLE: 2.0**-52,
+}
+Floor = npt.NDArray[np.float64]
+
+
+def precision(*models: ir.Model) -> float:
+    """The relative step of the coarsest floating-point type among the weights and activations of
+    the models.
+    """
+    step = 2.0**-52
+    seen = False
+    for model in models:
+        for graph in all_graphs(model.graph):
+            values = [
+                *graph.inputs,
+                *(
+                    v
+                    for v in graph.initializers.values()
+                    if v.const_value is not None and v.const_value.size > 1
+                ),
+            ]
+            for v in [*values, *(o for n in graph for o in n.outputs)]:
+                if v.dtype in _STEP:
+                    step, seen = max(step, _STEP[v.dtype]), True
+    return step if seen else 2.0**-23
+
+
+def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
+    """Each element moved up or down by `step` of its own size (zeros, infinities and non-floats
+    stay).
+    """
+    if array.dtype.kind != "f":
+        return array
+    sign = rng.integers(0, 2, array.shape, np.int8).astype(array.dtype)
+    sign *= 2
+    sign -= 1
+    with np.errstate(all="ignore"):
+        moved = (
+            array
+            + np.asarray(array * array.dtype.type(max(step, float(np.finfo(array.dtype).eps))))
+            * sign
+        )
+    return np.where(np.isfinite(array), moved, array).astype(array.dtype, copy=False)
+
+
+def spread(base: Array, others: Sequence[Array]) -> Floor:
+    """The largest deviation of each element from `base`; infinite where only one side is finite."""
+    x = wide(base)
+    floor = np.zeros(x.shape)
+    for other in others:
+        aligned = same_shape(base, other)
+        if aligned is None:
+            return np.full(x.shape, np.inf)
+        y = wide(aligned)
+        with np.errstate(all="ignore"):
+            delta = np.abs(x - y)
+        floor = np.maximum(
+            floor,
+            np.where(
+                (x == y) | (np.isnan(x) & np.isnan(y)),
+                0.0,
+                np.where(np.isfinite(delta), delta, np.inf),
+            ),
+        )
+    return floor
+
+
+def tolerance(base: Array, floor: Floor, step: float, minimum: float = 0.0) -> Floor:
+    """What a difference may be: a multiple of the floor, smoothed over the channel, since three
+    runs may miss an element's spread.
+
+    `minimum` is the step of a quantised tensor.
+    """
+    if base.dtype.kind in "OUSb" or base.size == 0:
+        return np.zeros(base.shape)
+    if base.dtype.kind != "f":
+        return np.maximum(floor, minimum)
+    axes = tuple(i for i in range(base.ndim) if i != 1) if base.ndim > 2 else None
+    with np.errstate(all="ignore"):
+        finite = np.where(np.isfinite(floor), floor, 0.0)
+        smooth = np.sqrt(np.mean(finite**2, axis=axes, keepdims=True)) if base.ndim else finite
+        own = np.where(np.isfinite(base), np.abs(wide(base)), 0.0) * step / 2
+        return np.maximum(MULTIPLE * np.maximum(np.maximum(floor, smooth), own), minimum)
+
+
+def measure(
+    base: Sequence[Array], again: Callable[[int], Sequence[Array] | None], runs: int = RUNS
+) -> list[Floor]:
+    """The spread of several tensors: `again(i)` computes them once more with the i-th jitter (None:
+    that run was impossible).
+    """
+    repeats = [r for r in map(again, range(runs)) if r is not None]
+    return [spread(b, [r[i] for r in repeats]) for i, b in enumerate(base)]
+
+
+# operators whose results are numbers of their first operand: a step of it is one of theirs
+_MOVING = {
+    "Identity",
+    "Transpose",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Slice",
+    "Split",
+    "Gather",
+    "Expand",
+    "Tile",
+    "DepthToSpace",
+    "SpaceToDepth",
+}
+
+
+def quantisation_steps(model: ir.Model) -> dict[str, float]:
+    """The step of each tensor that comes out of quantisation: rounding may fall either way
+    there.
+    """
+    steps: dict[str, float] = {}
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear":
+            steps[str(node.outputs[0].name)] = 1.0
+        elif node.op_type == "DequantizeLinear" and (scale := constant(node.inputs[1])) is not None:
+            steps[str(node.outputs[0].name)] = float(
+                np.max(np.abs(scale.astype(np.float64)), initial=0.0)
+            )
+        elif (
+            node.op_type in _MOVING
+            and node.inputs[0] is not None
+            and str(node.inputs[0].name) in steps
+        ):
+            steps.update((str(o.name), steps[str(node.inputs[0].name)]) for o in node.outputs)
+    return steps

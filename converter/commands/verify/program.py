@@ -1,0 +1,344 @@
+"""A model cut into pieces that run one at a time in onnxruntime.
+
+A piece computes some tensors of the graph from others: the nodes between them, found by walking
+back from the targets. The whole network is the piece from its inputs to its outputs. Big weights
+are lent to the engine, not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from converter.commands.verify.floats import in_floats
+from converter.commands.verify.noise import jitter
+from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
+from converter.errors import Diagnostic, UnsupportedError, Where
+from converter.formats.onnx.onnxruntime_legalise import legalise_for_onnxruntime
+from converter.graph.extensions import bind
+from converter.graph.infer import Array
+from converter.graph.network import Network
+from converter.graph.walk import all_nodes, subgraphs
+
+LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
+# operators whose constant operands are weights that rounding touches; others (Resize scales, Pow
+# exponents, Pad values) stay exact
+_WEIGHTED = {
+    *(
+        "Conv",
+        "ConvTranspose",
+        "Gemm",
+        "MatMul",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+    ),
+    *("LSTM", "GRU", "RNN", "Add", "Sub", "Mul", "Div", "PRelu", "Einsum"),
+}
+
+
+_ROUNDING = {"QuantizeLinear", "Round"}
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Moves weights by one step, seeded; or everything that is rounded to a step of quantisation,
+    by `ties` of its own size.
+    """
+
+    seed: int = 0
+    step: float = 0.0
+    ties: float = 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`nodes` in execution order compute `targets` from `inputs` (value names)."""
+
+    nodes: tuple[ir.Node, ...]
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+class CannotRun(Exception):
+    """The engine refused a piece, or failed while running it; the message is the engine's first
+    line.
+    """
+
+
+def reads(node: ir.Node) -> list[ir.Value]:
+    """The values that a node needs: its operands and what its sub-graphs use from outside."""
+    found = [v for v in node.inputs if v is not None]
+    for graph in subgraphs(node):
+        inner = set(graph.inputs) | set(graph.initializers.values())
+        for n in graph:
+            found.extend(v for v in reads(n) if v not in inner)
+            inner.update(n.outputs)
+        found.extend(v for v in graph.outputs if v not in inner)
+    return found
+
+
+class Cutter:
+    """A graph's values by name, its nodes by place, and pieces of it."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.place = {n: i for i, n in enumerate(graph)}
+        self.values: dict[str, ir.Value] = {str(v.name): v for v in [*graph.inputs, *graph.outputs]}
+        self.values.update((str(o.name), o) for n in graph for o in n.outputs)
+        self.inputs = [str(v.name) for v in graph.inputs]
+        self.outputs = [str(v.name) for v in graph.outputs]
+
+    def piece(self, targets: Sequence[str], stops: Collection[str]) -> Piece:
+        """The nodes that compute `targets` from values among `stops` (and constants)."""
+        nodes: set[ir.Node] = set()
+        inputs: dict[str, None] = {}
+        pending = [self.values[t] for t in targets]
+        first = set(targets) - set(self.inputs)
+        while pending:
+            value = pending.pop()
+            node, name = value.producer(), str(value.name)
+            if value.const_value is not None or (node is None and not value.is_graph_input()):
+                continue
+            if node is None or (name in stops and name not in first):
+                inputs[name] = None
+            elif node not in nodes:
+                nodes.add(node)
+                pending.extend(reads(node))
+        return Piece(
+            tuple(sorted(nodes, key=self.place.__getitem__)), tuple(inputs), tuple(targets)
+        )
+
+    def node(self, name: str) -> ir.Node | None:
+        """The node that computes a value."""
+        return self.values[name].producer()
+
+
+class Program(Cutter):
+    """A private copy of a model, ready to run in pieces: rewritten where the engine needs it, so
+    its nodes may be others.
+
+    Value names are those of the model; `source` cuts the model itself, which is what reports speak
+    about.
+    """
+
+    def __init__(self, model: Network) -> None:
+        refuse_opaque(model.ir)
+        clone = model.ir.clone()
+        bind(clone)
+        legalise_for_onnxruntime(clone)
+        super().__init__(clone.graph)
+        self.ir = clone
+        self.source = Cutter(model.ir.graph)
+        self._functions = {
+            f.identifier(): ir.serde.serialize_function(f) for f in clone.functions.values()
+        }
+        self.rounds = any(n.op_type in _ROUNDING for n in all_nodes(clone.graph))
+        self.halves = any(
+            v.dtype == ir.DataType.FLOAT16
+            for n in all_nodes(clone.graph)
+            for v in (*n.inputs, *n.outputs)
+            if v is not None
+        )
+
+    def whole(self) -> Piece:
+        return self.piece(self.outputs, set(self.inputs))
+
+    def compile(
+        self,
+        piece: Piece,
+        jitter: Jitter | None = None,
+        optimise: bool = True,
+        floats: bool = False,
+    ) -> Session:
+        """`floats`: what the piece says in halves is computed in floats, and the results are
+        rounded.
+        """
+        return Session(self, piece, jitter, optimise, floats)
+
+
+class Session:
+    """A compiled piece. `run` takes arrays by value name and gives the targets in order."""
+
+    def __init__(
+        self, program: Program, piece: Piece, moved: Jitter | None, optimise: bool, floats: bool
+    ) -> None:
+        self.piece = piece
+        self._types = {n: _dtype(program.values[n]) for n in piece.inputs}
+        self._declared = {n: _dtype(program.values[n]) if floats else None for n in piece.targets}
+        self._passed = [t for t in piece.targets if t in piece.inputs]
+        self._fixed = {
+            t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None
+        }
+        self._lent: list[Any] = []
+        self._run: Any = None
+        self._loops = has_loop(piece.nodes)
+        if piece.nodes:
+            proto = _proto(program, piece, moved, self)
+            if floats:
+                in_floats(proto, self._lent)
+                self._types = {
+                    n: np.float32 if t == np.float16 else t for n, t in self._types.items()
+                }
+            self._run = self._load(proto, optimise)
+
+    def _load(self, proto: onnx.ModelProto, optimise: bool) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        if not optimise:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if self._lent:
+            names, arrays = zip(*self._lent, strict=True)
+            self._keep = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays]
+            options.add_external_initializers(list(names), self._keep)
+        try:
+            return opened(proto.SerializeToString(), options)
+        except Exception as e:  # onnxruntime raises its own RuntimeError family
+            raise CannotRun(first_line(e)) from None
+
+    def lend(self, name: str, array: Array) -> None:
+        self._lent.append((name, np.ascontiguousarray(array)))
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        given = {n: _fit(feeds[n], self._types[n]) for n in self.piece.inputs}
+        computed: dict[str, Array] = {**self._fixed, **{n: feeds[n] for n in self._passed}}
+        if self._run is not None:
+            wanted = [t for t in dict.fromkeys(self.piece.targets) if t not in computed]
+            try:
+                results = executed(
+                    self._run,
+                    wanted,
+                    {i.name: given[i.name] for i in self._run.get_inputs()},
+                    self._loops,
+                )
+            except Exception as e:  # onnxruntime raises its own RuntimeError family
+                raise CannotRun(first_line(e)) from None
+            with np.errstate(over="ignore"):
+                computed.update(
+                    (n, np.asarray(r, self._declared[n]))
+                    for n, r in zip(wanted, results, strict=True)
+                )
+        return [computed[t] for t in self.piece.targets]
+
+
+def first_line(e: Exception) -> str:
+    return next(iter(str(e).splitlines()), type(e).__name__)
+
+
+def refuse(e: CannotRun, what: str) -> UnsupportedError:
+    return UnsupportedError(
+        Diagnostic("N403", f"onnxruntime cannot run the {what}: {e}", where=Where())
+    )
+
+
+def _dtype(value: ir.Value) -> Any:
+    return None if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.numpy()
+
+
+def _fit(array: Array, dtype: Any) -> Array:
+    return (
+        np.ascontiguousarray(array, dtype)
+        if dtype is not None and array.dtype.kind not in "OUS"
+        else array
+    )
+
+
+def _proto(
+    program: Program, piece: Piece, moved: Jitter | None, session: Session
+) -> onnx.ModelProto:
+    proto = onnx.ModelProto(ir_version=program.ir.ir_version)
+    for domain, version in program.ir.graph.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version or 1)
+    graph = proto.graph
+    graph.name = "piece"
+    for name in piece.inputs:
+        graph.input.append(_typed(program.values[name]))
+    for name in dict.fromkeys(piece.targets):
+        if name not in piece.inputs and program.values[name].const_value is None:
+            graph.output.append(_typed(program.values[name]))
+    weights: dict[ir.Value, bool] = {}
+    for node in piece.nodes:
+        graph.node.append(ir.serde.serialize_node(node))
+        for i, v in enumerate(reads(node)):
+            if v.const_value is not None and v.producer() is None:
+                weights[v] = (
+                    weights.get(v, True)
+                    and node.op_type in _WEIGHTED
+                    and not (node.op_type in ("Gemm", "MatMul") and i > 2)
+                )
+        for n in [*(x for g in subgraphs(node) for x in all_nodes(g)), node]:
+            if (
+                f := program._functions.get(n.op_identifier())
+            ) is not None and f not in proto.functions:
+                proto.functions.append(f)
+    for i, (value, movable) in enumerate(weights.items()):
+        _weight(
+            graph,
+            value,
+            Jitter(moved.seed * 1009 + i, moved.step) if moved and moved.step and movable else None,
+            session,
+        )
+    if moved and moved.ties:
+        _move_ties(graph, program, moved.ties)
+    return proto
+
+
+def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:
+    """What is rounded is multiplied by a number near one first, so that ties fall the other way."""
+    nodes = list(graph.node)
+    del graph.node[:]
+    for place, node in enumerate(nodes):
+        value = program.values.get(node.input[0]) if node.op_type in _ROUNDING else None
+        if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
+            factor, moved = f"netconv_tie_{place}", f"netconv_moved_{place}"
+            graph.initializer.append(
+                numpy_helper.from_array(np.array(1 + by, value.dtype.numpy()), factor)
+            )
+            graph.node.add(op_type="Mul", input=[node.input[0], factor], output=[moved])
+            node.input[0] = moved
+        graph.node.append(node)
+
+
+def _typed(value: ir.Value) -> onnx.ValueInfoProto:
+    """Type without shape: a piece runs on whatever its neighbours produce."""
+    info = onnx.ValueInfoProto(name=value.name)
+    info.type.tensor_type.elem_type = (
+        int(value.dtype) if value.dtype is not None else onnx.TensorProto.FLOAT
+    )
+    return info
+
+
+def _weight(
+    graph: onnx.GraphProto, value: ir.Value, moved: Jitter | None, session: Session
+) -> None:
+    tensor = value.const_value
+    assert tensor is not None
+    if (
+        tensor.dtype == ir.DataType.STRING
+        or tensor.dtype.bitwidth < 8
+        or tensor.dtype.numpy().kind not in "fiub"
+    ):
+        proto = ir.serde.serialize_tensor(tensor)
+        proto.name = str(value.name)
+        graph.initializer.append(proto)
+        return
+    array = tensor.numpy()
+    if moved:
+        array = jitter(array, np.random.default_rng(moved.seed), moved.step)
+    proto = onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=array.shape)
+    if array.nbytes >= LEND:
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        proto.external_data.add(key="location", value="lent")
+        session.lend(str(value.name), array)
+    else:
+        proto.raw_data = array.tobytes()
+    graph.initializer.append(proto)

@@ -1,0 +1,135 @@
+"""A comparison for people: at most twelve lines, the first wrong layer before the worst output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from converter.commands.verify.result import (
+    EQUAL,
+    INHERITED,
+    NOISE,
+    SAME,
+    WRONG,
+    Finding,
+    Native,
+    Output,
+    Result,
+)
+
+CAUSES = 3
+
+
+def lines(result: Result) -> Iterator[str]:
+    """The report: what was compared, the first wrong layer and why, the worst output, the
+    verdict.
+    """
+    extra = len(result.only_reference) + len(result.only_candidate)
+    yield (
+        f"{_count(len(result.outputs), 'output')} compared on "
+        f"{', '.join(result.feeds[:6])}{', ...' if len(result.feeds) > 6 else ''} (seed "
+        f"{result.seed})"
+        + (
+            f"; {_count(result.aligned, 'tensor')} aligned"
+            + (f", {extra} on one side only" if extra else "")
+        )
+    )
+    yield from result.notes
+    if result.first is not None:
+        yield from _first(result.first, result.models)
+    failed = [o for o in result.outputs if not o.passed]
+    if result.worst is not None and (failed or result.max_difference):
+        yield _worst(result.worst, result.first, bool(failed))
+    if result.tensors:
+        c = result.counts()
+        yield f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by themselves, {c[INHERITED]} only inherit it."
+    if failed and result.first is None:
+        yield "No layer is wrong by itself: the difference grows over several, or lies where no tensors could be aligned."
+    for n in result.native:
+        yield from _native(n)
+    within = "rounding noise" if result.measured else "the tolerance"
+    same = f"same within {within}" if result.max_difference else "same"
+    yield (
+        "DIFFERENT"
+        if not result.same
+        else same
+        if result.passed
+        else f"{same} as netconv reads them, NOT IN THEIR OWN ENGINES"
+    )
+
+
+def headline(result: Result) -> str:
+    """One sentence for where there is room for one."""
+    if result.passed:
+        return f"{_count(len(result.outputs), 'output')} the same, largest difference {result.max_difference:.3g}"
+    if result.same:
+        n = next(n for n in result.native if n.failed)
+        return f"{n.file}: {n.message}"
+    if (f := result.first) is not None:
+        return f'layer "{f.layer}" ({f.kind}) is wrong: {f.causes[0] if f.causes else f"own error {f.own.max_abs:.3g}"}'
+    worst = result.worst
+    return (
+        f'output "{worst.reference}" differs by {worst.difference.max_abs:.3g}'
+        if worst is not None
+        else "different"
+    )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")
+
+
+def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
+    tolerance = f" (tolerance {f.own.tolerance:.2g})" if f.own.tolerance else ""
+    inherited = f"   inherited {f.inherited:.2g}" if f.inherited else ""
+    error = (
+        f.own.note
+        if f.own.note and f.own.max_abs == float("inf")
+        else f"own error {f.own.max_abs:.3g}{tolerance}"
+    )
+    yield f'FIRST  layer {f.index} "{f.layer}" {f.kind}   {error}{inherited}'
+    places = [
+        f"{model}{':' if place.isdigit() else '  '}{place}"
+        for model, place in zip(models, f.where, strict=True)
+        if place
+    ]
+    if places:
+        yield f"       {'   '.join(places)}"
+    for text in f.causes[:CAUSES]:
+        yield f"       {text}" + ("   <- the only difference" if len(f.causes) == 1 else "")
+    if len(f.causes) > CAUSES:
+        yield f"       and {len(f.causes) - CAUSES} more"
+    if not f.causes:
+        yield f"       no attribute or weight differs; computed by {', '.join(f.layers[:4])}{', ...' if len(f.layers) > 4 else ''}"
+
+
+def _worst(o: Output, first: Finding | None, failed: bool) -> str:
+    d = o.difference
+    measure = (
+        d.note
+        if d.note and not d.index
+        else f"{d.max_abs:.3g} abs, cosine {d.cos:.6f}, {d.ulp:.0f} ulp"
+    )
+    at = (
+        f" at [{','.join(map(str, d.index))}] {_number(d.reference)} became {_number(d.candidate)}"
+        if d.index
+        else ""
+    )
+    share = f", {d.excess:.2g} x the tolerance" if 0 < d.excess < float("inf") else ""
+    cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
+    return f'WORST  output "{o.reference}"   {measure}{at}{share} (input {o.feed}){cause}'
+
+
+def _native(n: Native) -> Iterator[str]:
+    file = n.file if n.file == n.role else f"{n.role} {n.file}"
+    if n.status == SAME:
+        largest = max((o.difference.max_abs for o in n.outputs), default=0.0)
+        yield f"NATIVE {file} in {n.engine}: as netconv reads it{f' (within {largest:.2g})' if largest else ''}"
+    else:
+        yield f"NATIVE {file}: {n.level}[{n.code}] {n.message}" + (
+            f" (help: {n.help})" if n.help else ""
+        )
+
+
+def _number(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,18 @@
+"""What the format holds and how it says operators, in one value."""
+
+from __future__ import annotations
+
+from converter.formats.coreml.collector import CoreLowering
+from converter.formats.coreml.rules import TABLE
+from converter.formats.coreml.rules.context import SPELLING, CoreReading, CoreWriting
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(
+    TABLE,
+    Target("Core ML", floats_only="Core ML", fed="a Core ML neural network"),
+    spelling=SPELLING,
+    reading=CoreReading,
+    writing=CoreWriting,
+    lowering=CoreLowering,
+)

@@ -1,0 +1,188 @@
+"""Core ML's one kind of tensor (float32, at least rank 1) in a graph that knows types, and the few
+shapes that layers share.
+
+In the graph a value keeps its natural type: a comparison is bool, an index int64. What a layer
+needs it asks for with `floats`, `ints` or `bools`; Casts appear only where a type really changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.mapping.context import Reading
+
+T = ir.DataType
+_CASTS = "coreml.casts"
+
+
+def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """`value` as `dtype`; a Cast is made once per value and graph, and looks through a lossless
+    Cast before it.
+    """
+    if value.dtype == dtype:
+        return value
+    made: dict[Any, ir.Value] = value.meta.setdefault(_CASTS, {})
+    key = (b.graph, dtype)
+    if key not in made:
+        made[key] = (
+            b.Cast(_origin(value, dtype), to=dtype)
+            if _origin(value, dtype).dtype != dtype
+            else _origin(value, dtype)
+        )
+    return made[key]
+
+
+def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The source of a widening Cast (bool or integer -> float), when going back to its type or to
+    another exact one.
+    """
+    node = value.producer()
+    if node is None or node.op_type != "Cast" or node.domain:
+        return value
+    source = node.inputs[0]
+    exact = source is not None and (
+        source.dtype == T.BOOL
+        or (source.dtype in (T.INT64, T.INT32) and dtype in (T.INT64, T.INT32))
+    )
+    return (
+        source
+        if exact and source is not None and value.dtype in (T.FLOAT, T.INT64, T.INT32)
+        else value
+    )
+
+
+def floats(b: Builder, value: ir.Value) -> ir.Value:
+    return cast(b, value, T.FLOAT)
+
+
+def ints(b: Builder, value: ir.Value) -> ir.Value:
+    return cast(b, value, T.INT64)
+
+
+def vector(b: Builder, value: ir.Value) -> ir.Value:
+    """Whole numbers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of
+    any rank (it has no rank 0, so [1,1] is common).
+    """
+    whole = ints(b, value)
+    return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])
+
+
+def bools(b: Builder, value: ir.Value) -> ir.Value:
+    return cast(b, value, T.BOOL)
+
+
+def rank(of: ir.Value | Reading, least: int = 0) -> int:
+    """The number of axes of a value, or of the first operand of a layer."""
+    value = of.input(0) if isinstance(of, Reading) else of
+    found = rank_of(value)
+    if found is None:
+        raise MappingError(f"the rank of {value.name} is not known")
+    if found < least:
+        raise MappingError(f"the input has rank {found}, {least} is the least", "R105")
+    return found
+
+
+def dims(of: ir.Value | Reading) -> list[int | None]:
+    """Sizes that are known, None for the others; of a value, or of the first operand of a layer."""
+    value = of.input(0) if isinstance(of, Reading) else of
+    rank(value)
+    assert value.shape is not None
+    return [d if isinstance(d, int) else None for d in value.shape]
+
+
+def axis_of(axis: int, r: int) -> int:
+    """A non-negative axis; an axis outside the rank is an error."""
+    if not -r <= axis < r:
+        raise MappingError(f"axis {axis} of a tensor of rank {r}", "R110")
+    return axis % r
+
+
+def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """Adds the axes; undoes a Squeeze of the same axes instead."""
+    if not axes:
+        return value
+    before = undone(value, "Squeeze", axes)
+    return before if before is not None else b.Unsqueeze(value, list(axes))
+
+
+def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """Removes the axes (of size 1); undoes an Unsqueeze of the same axes instead. Never below rank
+    1.
+    """
+    if not axes:
+        return value
+    before = undone(value, "Unsqueeze", axes)
+    if before is not None:
+        return before
+    return b.Reshape(value, [-1]) if rank_of(value) == len(axes) else b.Squeeze(value, list(axes))
+
+
+def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | None:
+    """What a Squeeze or Unsqueeze of the same axes, which makes the value, was made of."""
+    node = value.producer()
+    if node is None or node.op_type != op_type or node.domain or len(node.inputs) < 2:
+        return None
+    found = constant(node.inputs[1])
+    return node.inputs[0] if found is not None and found.tolist() == list(axes) else None
+
+
+def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:
+    """Reshape with literal zeros; two in a row are one."""
+    node = value.producer()
+    if (
+        node is not None
+        and node.op_type == "Reshape"
+        and not node.domain
+        and node.inputs[0] is not None
+        and shape_of(value) is not None
+    ):
+        value = node.inputs[0]
+    return b.Reshape(value, shape)
+
+
+def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
+    """`parts` as a shape operand; None entries are taken from the same axis of `source` at run
+    time.
+    """
+    if all(p is not None for p in parts):
+        return [int(p) for p in parts if p is not None]
+    whole = b.Shape(source)
+    pieces = [
+        b.const([p]) if p is not None else b.Slice(whole, [i], [i + 1]) for i, p in enumerate(parts)
+    ]
+    return b.Concat(*pieces, axis=0)
+
+
+def ranked(
+    b: Builder, value: ir.Value, wanted: int
+) -> tuple[ir.Value, Callable[[ir.Value], ir.Value]]:
+    """A tensor whose leading axes are batch axes, seen with exactly `wanted` axes, and what gives a
+    result of it the axes back.
+    """
+    r = rank(value)
+    extra, lead = list(range(r - wanted)), list(range(wanted - r))
+    if r <= wanted:
+        return unsqueeze(b, value, lead), lambda y: squeeze(b, y, lead)
+    if all(d == 1 for d in dims(value)[: len(extra)]):
+        return squeeze(b, value, extra), lambda y: unsqueeze(b, y, extra)
+    front = b.Slice(b.Shape(value), [0], [len(extra) + 1])
+    tail = b.Slice(b.Shape(value), [len(extra) + 1], [r])
+
+    def back(y: ir.Value) -> ir.Value:
+        after = b.Slice(b.Shape(y), [1], [wanted])
+        return b.Reshape(y, b.Concat(front, after, axis=0))
+
+    return b.Reshape(value, b.Concat([-1], tail, axis=0)), back
+
+
+def with_shape(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Numbers that the operator wants in this shape: one number, or a list of them on one axis."""
+    known_to_fit = value.shape is not None and rank_of(value) == len(shape) == 1 and shape == (-1,)
+    return value if known_to_fit else b.Reshape(value, b.const(np.array(shape, np.int64)))

@@ -1,0 +1,48 @@
+"""Non-maximum suppression."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.fields import of_type
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field
+from converter.mapping.rules import op
+
+
+class Settings(Field):
+    """IoU threshold, score threshold and the number of boxes: numbers of the layer, or from the
+    first computed one back its inputs.
+    """
+
+    keys = ("iouThreshold", "scoreThreshold", "maxBoxes")
+    inputs = (2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        for index, key in zip(self.inputs, self.keys, strict=True):
+            if r.optional(index) is None:
+                dtype = np.int64 if key == "maxBoxes" else np.float32
+                r.node.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
+        r.outputs = 4
+
+    def lower(self, w: Writing) -> None:
+        settings = [writing(w).scalar(i) for i in self.inputs]
+        for key, value in zip(self.keys, settings, strict=True):
+            if value is not None:
+                w.layer.attrs[key] = int(value) if key == "maxBoxes" else value
+        while settings and settings[-1] is not None:
+            settings.pop()
+        w.layer.inputs += [w.input(2 + i) for i in range(len(settings))]
+
+
+RULES = [
+    op(
+        "netconv::SuppressBoxes",
+        "NonMaximumSuppression",
+        of_type(4),
+        Settings(),
+        Attr("per_class", "perClassSuppression", bool),
+        given="1,5,4 1,5,2 =(0.5) =(0.25) =i64:(3)",
+    )
+]

@@ -1,0 +1,137 @@
+"""Constants, compact ones among them, and changes of type. Blobs are float32 throughout."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.collector import is_float
+from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.fields import INTEGERS, truncate
+from converter.formats.coreml.weight_encoding import channel_codes
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Fixed
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.constants import is_constant
+from converter.passes.indices import never_negative
+from converter.passes.promote_types import FLOAT8
+
+T = ir.DataType
+Value = ir.Value
+_COARSE = (*FLOAT8, T.INT4, T.UINT4)
+_LONG_UNSIGNED = (T.UINT32, T.UINT64)
+_INDEXED = {
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "ScatterND",
+    "ScatterElements",
+    "OneHot",
+    "Reshape",
+    "Expand",
+    "Tile",
+}
+
+# constants ---------------------------------------------------------------------------------------
+
+
+def lift_constant_nd(r: Reading) -> Value:
+    return reading(r).weights("data", r.attr("shape", list) or [1])
+
+
+def lift_constant(r: Reading) -> Value:
+    """[C,H,W], seen with the leading axes that all blobs of the network have."""
+    c, shape = reading(r), r.attr("shape", list)
+    value = c.weights("data", shape)
+    lead = [1] * c.lead
+    if value.const_value is not None:
+        return r.b.const(value.const_value.numpy().reshape([*lead, *shape]), r.layer.name)
+    return r.b.Unsqueeze(value, list(range(len(lead))))
+
+
+def lower_constant(w: Writing) -> None:
+    """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
+    afterwards.
+    """
+    out, c = w.node.outputs[0], writing(w)
+    if not is_constant(out):
+        raise MappingError("DequantizeLinear of an activation")
+    shape = c.dims(out) or [1]
+    found = channel_codes(out)
+    data = {"data": c.stored(out) if found is None else found.codes}
+    if found is None:
+        c.low.add("loadConstantND", [], w.node.outputs, {"shape": shape}, data)
+        return
+    value = w.temporary("codes", T.FLOAT, shape)
+    c.low.add("loadConstantND", [], [value], {"shape": shape}, data)
+    if found.zero.any():
+        value = w.emit("subtractBroadcastable", value, found.zero, shape=shape)
+    w.put("multiplyBroadcastable", value, found.scale)
+
+
+# types -------------------------------------------------------------------------------------------
+
+
+def wraps(x: Value, out: Value) -> bool:
+    """Whether integers may lie outside of the short type that they become; 32 and 64 bits count as
+    one, since blobs hold neither.
+    """
+    if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
+        return False
+    return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
+
+
+def _only_indices(value: Value) -> bool:
+    indexed = all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses())
+    return bool(value.uses()) and indexed and not value.is_graph_output()
+
+
+def _is_compact(x: Value) -> bool:
+    maker = x.producer()
+    return x.const_value is not None or (
+        maker is not None and maker.op_type in ("UnpackBits", "DequantizeLinear")
+    )
+
+
+class Truth(Field):
+    """Whether numbers are not zero."""
+
+    names = ("to", "saturate", "round_mode")
+
+    def lower(self, w: Writing) -> None:
+        x, out = w.input(0), w.node.outputs[0]
+        if out.dtype != T.BOOL or x.dtype in (T.BOOL, T.STRING) or _is_compact(x):
+            raise not_meant("to truth values only")
+
+
+def lower_cast(w: Writing) -> None:
+    """A Cast matters only where a number changes; compact weights that nobody stores with a layer
+    are a constant of their own.
+    """
+    x, out = w.input(0), w.node.outputs[0]
+    if T.STRING in (x.dtype, out.dtype):
+        raise MappingError("texts have no place in Core ML's tensors")
+    if _is_compact(x):
+        lower_constant(w)
+        return
+    before, after = (v.dtype.name if v.dtype else "" for v in (x, out))
+    if out.dtype in _COARSE and x.dtype != out.dtype:
+        raise MappingError(f"a Cast to {after} changes numbers in a way that no layer does")
+    if wraps(x, out):
+        raise MappingError(f"a Cast of {before} to {after} wraps around")
+    if out.dtype in _LONG_UNSIGNED and is_float(x) and not never_negative(x):
+        raise MappingError(f"a Cast of numbers that may be negative to {after} wraps around")
+    if out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
+        truncate(w, x)
+    else:
+        writing(w).low.alias(out, x)
+
+
+RULES: list[Rule | Custom] = [
+    custom(
+        "DequantizeLinear netconv::UnpackBits", "loadConstantND", lift_constant_nd, lower_constant
+    ),
+    custom("", "loadConstant", lift_constant),
+    op("Cast", "notEqual", Truth(), Fixed("alpha", 0.0), lower_only=True),
+    custom("Cast", "", lower=lower_cast),
+]

@@ -1,0 +1,353 @@
+"""Weights as Core ML stores them <-> values of the graph, compact both ways.
+
+float32: a constant. float16: a float16 constant and a Cast. 8-bit: DequantizeLinear of a uint8
+constant (and an Add when there is a bias). Fewer bits: UnpackBits of the packed bytes first.
+Look-up tables: Gather. int8 (dynamic quantisation): DequantizeLinear of an int8 constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.weights import Array, WeightData
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant
+from converter.graph.lazy_tensor import LazyTensor
+from converter.passes.constants import evaluate_constant, unpack
+from converter.passes.round_halves import half_is_enough
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One WeightParams of a file, and how to bring it into the graph."""
+
+    data: Callable[[], WeightData]
+    name: str
+
+    @classmethod
+    def of(cls, found: Stored | WeightData, name: str) -> Stored:
+        """As it is; of a layer that is about to be written, what will be stored."""
+        return found if isinstance(found, Stored) else cls(lambda: found, name)
+
+    def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> ir.Value:
+        """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
+        data = self.data()
+        shape = [int(d) for d in shape]
+        count = int(np.prod(shape))
+        if data.count < count or (data.kind != "quantised" and data.count != count):
+            raise MappingError(
+                f"the weights {self.name!r} have {data.count} elements, "
+                f"{'x'.join(map(str, shape))} = {count} are needed",
+                "R103",
+            )
+        if data.kind == "float32":
+            return b.const(data.array().reshape(shape), self.name)
+        if data.kind == "float16":
+            return b.Cast(b.const(data.array().reshape(shape), self.name), to=ir.DataType.FLOAT)
+        codes = self._codes(b, data, shape, count)
+        if data.lut.size:
+            return b.Gather(
+                b.const(data.lut, f"{self.name}.table"), b.Cast(codes, to=ir.DataType.INT32)
+            )
+        return _linear(b, codes, data, axis, len(shape))
+
+    def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> ir.Value:
+        if data.kind == "int8" or data.bits == 8:
+            return b.const(data.array()[:count].reshape(shape), self.name)
+        packed = b.const(data.array(), self.name)
+        return b.UnpackBits(packed, bits=data.bits, shape=shape, order="msb")
+
+    def array(self, shape: Sequence[int]) -> Array:
+        """Plain float32 numbers, for small weights (biases, slopes) that need no compact form."""
+        array = plain(self.data())
+        count = int(np.prod([int(d) for d in shape]))
+        if array.size < count:
+            raise MappingError(
+                f"the weights {self.name!r} have {array.size} elements, {count} are needed", "R103"
+            )
+        return array[:count].reshape([int(d) for d in shape])
+
+
+def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> ir.Value:
+    scale = data.scale if data.scale.size else np.ones(1, np.float32)
+    shape = codes.shape
+    per_channel = scale.size > 1
+    if per_channel and (shape is None or scale.size != shape[axis]):
+        raise MappingError(
+            f"{scale.size} quantisation scales along an axis of "
+            f"{shape[axis] if shape is not None else '?'}",
+            "R103",
+        )
+    value = b.DequantizeLinear(
+        codes,
+        b.const(scale if per_channel else scale.reshape(())),
+        axis=axis if per_channel else None,
+    )
+    if not data.bias.size or not data.bias.any():
+        return value
+    bias = (
+        data.bias.reshape(())
+        if data.bias.size == 1
+        else data.bias.reshape([-1 if i == axis else 1 for i in range(rank)])
+    )
+    return b.Add(value, b.const(bias))
+
+
+def plain(data: WeightData) -> Array:
+    """The numbers that the weights stand for, flat, float32 (one scale only: per-channel scales
+    need a shape).
+    """
+    if data.kind in ("float32", "float16"):
+        return data.array().astype(np.float32)
+    codes = (
+        unpack(data.array(), data.bits)
+        if data.kind == "quantised" and data.bits < 8
+        else data.array()
+    )
+    if data.lut.size:
+        return data.lut[codes]
+    scale = data.scale if data.scale.size else np.ones(1, np.float32)
+    bias = data.bias if data.bias.size else np.zeros(1, np.float32)
+    if max(scale.size, bias.size) > 1 and codes.size > max(scale.size, bias.size):
+        codes = codes[: max(scale.size, bias.size)]
+    return np.asarray(codes * scale + bias, np.float32)
+
+
+# writing -----------------------------------------------------------------------------------------
+
+
+def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> WeightData | None:
+    """How a weight of the graph is stored, row-major in the value's own axis order; None when it is
+    not constant.
+
+    `axis` is where the layer expects per-channel scales; scales along another one are multiplied
+    out.
+    """
+    if value is None:
+        return None
+    node = value.producer()
+    if value.const_value is None and node is not None:
+        compact = _half(node) or _quantised(node, axis)
+        if compact is not None:
+            return compact
+    array = constant(value)
+    if array is None:
+        array = evaluate_constant(value)
+    return None if array is None else of_array(array, half)
+
+
+def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
+    """Plain weights; with `half`, numbers of which there are at least so many in half precision (a
+    single one is seldom worth the rounding).
+    """
+    if array.dtype == np.float16:
+        return WeightData.lazy("float16", array.size, lambda: np.ascontiguousarray(array))
+    if half and array.size >= least and half_is_enough(array):
+        return WeightData.lazy("float16", array.size, lambda: array.astype(np.float16))
+    return WeightData.lazy("float32", array.size, lambda: np.ascontiguousarray(array, np.float32))
+
+
+def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
+    """The weights of one layer in one precision: the specification allows half or full, but not
+    both in a layer (quantised ones go with either).
+
+    `half`: half precision was asked for. Otherwise the few full ones, biases mostly, join the
+    halves where that changes no number; else the halves are widened, which never does.
+    """
+    full, narrow = (
+        {k: d for k, d in blobs.items() if d.kind == kind} for kind in ("float32", "float16")
+    )
+    if not full or not narrow:
+        return dict(blobs)
+    few = sum(d.count for d in full.values()) <= sum(d.count for d in narrow.values())
+    if half or (few and all(_survives(d.array()) for d in full.values())):
+        joined = {k: of_array(d.array(), half=True, least=1) for k, d in full.items()}
+        if all(d.kind == "float16" for d in joined.values()):
+            return {**blobs, **joined}
+    return {**blobs, **{k: _widened(d) for k, d in narrow.items()}}
+
+
+def _survives(array: Array) -> bool:
+    """Whether every number is one of half precision."""
+    with np.errstate(over="ignore"):
+        return bool(
+            np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
+        )
+
+
+def _widened(data: WeightData) -> WeightData:
+    return WeightData.lazy("float32", data.count, lambda: data.array().astype(np.float32))
+
+
+def _half(node: ir.Node) -> WeightData | None:
+    source = node.inputs[0] if node.inputs else None
+    if (
+        node.op_type == "Cast"
+        and source is not None
+        and source.const_value is not None
+        and source.dtype == ir.DataType.FLOAT16
+    ):
+        return of_array(source.const_value.numpy())
+    return None
+
+
+def _quantised(node: ir.Node, axis: int) -> WeightData | None:
+    """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
+    bias = np.zeros(0, np.float32)
+    if node.op_type == "Add":
+        added, inner = constant(node.inputs[1]), node.inputs[0]
+        if added is None or inner is None or inner.producer() is None:
+            return None
+        bias, node = np.asarray(added, np.float32).reshape(-1), inner.producer()  # type: ignore[assignment]
+    codes = node.inputs[0] if node.inputs else None
+    if (
+        node.op_type == "Gather"
+        and not bias.size
+        and constant(codes) is not None
+        and attrs_of(node).get("axis", 0) == 0
+    ):
+        return _table(node, np.asarray(constant(codes)))
+    if node.op_type != "DequantizeLinear" or codes is None or attrs_of(node).get("block_size", 0):
+        return None
+    scale = constant(node.inputs[1])
+    payload = _payload(codes)
+    if scale is None or payload is None or scale.dtype != np.float32 or scale.size == 0:
+        return None
+    if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
+        return None
+    return _of_codes(
+        *payload, scale.reshape(-1), node.inputs[2] if len(node.inputs) > 2 else None, bias
+    )
+
+
+@dataclass(frozen=True)
+class ChannelCodes:
+    """Weights (codes - zero) * scale; `zero` and `scale` have the weights' rank, with their
+    channels on one axis.
+    """
+
+    codes: WeightData
+    zero: Array
+    scale: Array
+
+
+def channel_codes(value: ir.Value) -> ChannelCodes | None:
+    """The parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for each
+    channel of any axis.
+    """
+    node = value.producer()
+    if (
+        node is None
+        or node.op_type != "DequantizeLinear"
+        or node.inputs[0] is None
+        or attrs_of(node).get("block_size", 0)
+        or value.shape is None
+    ):
+        return None
+    scale, payload, zero = (
+        constant(node.inputs[1]),
+        _payload(node.inputs[0]),
+        constant(node.inputs[2]) if len(node.inputs) > 2 else None,
+    )
+    if (
+        scale is None
+        or scale.size < 2
+        or scale.dtype != np.float32
+        or payload is None
+        or (zero is None and len(node.inputs) > 2)
+    ):
+        return None
+    rank, axis = value.shape.rank(), int(attrs_of(node).get("axis", 1))
+    codes = _of_codes(*payload, np.ones(1, np.float32), None, np.zeros(0, np.float32))
+    if codes is None:
+        return None
+    shape = [-1 if i == axis % rank else 1 for i in range(rank)]
+    zeros = (
+        np.zeros(1, np.float32)
+        if zero is None
+        else np.broadcast_to(zero.astype(np.float32), scale.shape)
+    )
+    return ChannelCodes(
+        codes, zeros.reshape(shape if zeros.size > 1 else [1] * rank), scale.reshape(shape)
+    )
+
+
+def _table(node: ir.Node, table: Array) -> WeightData | None:
+    index = node.inputs[1]
+    cast = index.producer() if index is not None else None
+    codes = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else index
+    payload = _payload(codes) if codes is not None else None
+    if (
+        payload is None
+        or payload[0].dtype != np.uint8
+        or table.ndim != 1
+        or table.size != 1 << payload[1]
+    ):
+        return None
+    return WeightData(
+        "quantised",
+        LazyTensor(payload[0]),
+        payload[1],
+        lut=np.asarray(table, np.float32),
+    )
+
+
+def _payload(codes: ir.Value) -> tuple[Array, int] | None:
+    """The bytes and the number of bits of quantised numbers; None when they are not constant or of
+    another type.
+    """
+    node = codes.producer()
+    if (
+        node is not None
+        and node.op_type == "UnpackBits"
+        and attrs_of(node).get("order", "msb") == "msb"
+    ):
+        packed = constant(node.inputs[0])
+        return None if packed is None else (packed, int(attrs_of(node)["bits"]))
+    array = constant(codes)
+    return (array, 8) if array is not None and array.dtype in (np.uint8, np.int8) else None
+
+
+def _of_codes(
+    codes: Array, bits: int, scale: Array, zero: ir.Value | None, bias: Array
+) -> WeightData | None:
+    """w = (q - zero) * scale + bias as q' * scale + bias' with unsigned q'."""
+    zeros = np.zeros(1, np.float64) if zero is None else constant(zero)
+    if zeros is None:
+        return None
+    shift = -zeros.reshape(-1).astype(np.float64)
+    if codes.dtype == np.int8:
+        shift = shift - 128
+    total = shift * scale.astype(np.float64) + (bias if bias.size else 0.0)
+    offset = np.asarray(total, np.float32) if np.any(total) else np.zeros(0, np.float32)
+    if offset.size and offset.size != scale.size:
+        offset = np.broadcast_to(offset, scale.shape)
+    if codes.dtype == np.int8:
+        return WeightData(
+            "quantised",
+            LazyTensor(codes).derived(
+                lambda array: np.ascontiguousarray(array).view(np.uint8) ^ 0x80, ir.DataType.UINT8
+            ),
+            bits,
+            scale=scale,
+            bias=offset,
+        )
+    return WeightData("quantised", LazyTensor(codes), bits, scale=scale, bias=offset)
+
+
+def dynamic_int8(value: ir.Value | None) -> WeightData | None:
+    """Signed 8-bit weights with one scale, as int8 dynamic quantisation stores them; None when
+    `value` is not of that form.
+    """
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) > 2:
+        return None
+    codes, scale = constant(node.inputs[0]), constant(node.inputs[1])
+    if codes is None or scale is None or codes.dtype != np.int8 or scale.size != 1:
+        return None
+    return WeightData("int8", LazyTensor(codes), 8, scale=np.asarray(scale, np.float32).reshape(-1))

@@ -1,0 +1,74 @@
+"""What a format is: one value, in the table of `converter.formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
+
+
+@dataclass(frozen=True)
+class Option:
+    """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
+
+    `values` lists what may be given (empty: a flag), `default` is what a target means without it.
+    """
+
+    name: str
+    doc: str
+    values: tuple[str, ...] = ()
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A target as the user named it: format and options, for example ("openvino", {"ir": "7",
+    "fp16": ""}).
+    """
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    # "keep", "native" or "" for the target's own default (NNAPI tables are native, all else keeps)
+    io_layout: str = ""
+
+    def __str__(self) -> str:
+        return self.format + "".join(f"+{k}={v}" if v else f"+{k}" for k, v in self.options.items())
+
+
+@dataclass(frozen=True)
+class Format:
+    """`read` gives a Network in the shared graph, `write` lowers and writes one and returns
+    warnings.
+
+    `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell).
+    `check` validates a file of this format by itself. `kinds` lists the format's layer types with
+    the canonical operators they map to, for `netconv ops`. `untold(model, title)` are warnings of
+    what a model of this format declares of its boundary and the format of that title does not say.
+    `side_names` are the files that reading a model takes besides it, by their names relative to its
+    folder, whether they are there or not; it may raise a ReadError. None: a model of this format is
+    one file.
+    """
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    sniff: Callable[[bytes, Path], bool]
+    read: Callable[[Path, Path | None], Network]
+    write: Callable[[Network, Path, Flavour], list[Diagnostic]]
+    check: Callable[[Path, Path | None], list[Diagnostic]]
+    kinds: Callable[[], Mapping[str, str]]
+    options: tuple[Option, ...] = ()
+    versions: str = ""
+    read_numbers: Callable[[Path, Path | None], Network] | None = (
+        None  # integer arithmetic as quantised numbers (`--dequantize`)
+    )
+    side_names: Callable[[Path], Sequence[str]] | None = None
+    untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
+    engine: Callable[[Path], str] = lambda path: (
+        ""
+    )  # the engine of converter.engines.file that takes such a file, "" for none

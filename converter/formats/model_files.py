@@ -1,0 +1,118 @@
+"""Model files of any format: recognised by content and suffix, read, checked and written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from converter import formats
+from converter.errors import Diagnostic, UnsupportedError, Where, unreadable
+from converter.formats.sidefiles import demand_replaceable
+from converter.graph.infer import InferenceError
+from converter.graph.network import Network
+from converter.graph.verify.node import check_shape
+from converter.io.atomic import recover
+from converter.io.files import Output
+
+PathLike = str | os.PathLike[str]
+
+
+def load(
+    path: PathLike,
+    format: str | None = None,
+    weights: PathLike | None = None,
+    dequantize: bool = False,
+) -> Network:
+    """What `converter.load` documents, as a network that cannot run itself."""
+    p = Path(path)
+    if not p.exists():
+        recover(p)
+    chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
+    formats.demand_file(p)
+    read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
+    with _boundary_diagnosed(p):
+        network = read(p, Path(weights) if weights else None)
+    _demand_boundary(network, p)
+    network.source = p if weights is None else None
+    if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
+        message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
+        network.notes.append(
+            Diagnostic(
+                "R108",
+                message,
+                "warning",
+                Where(str(p)),
+                help=f"-f {chosen.name} says that it is meant",
+            )
+        )
+    return network
+
+
+def check(
+    path: PathLike, format: str | None = None, weights: PathLike | None = None
+) -> list[Diagnostic]:
+    """What is wrong with a model file by itself. Raises ReadError for what cannot be read at
+    all.
+    """
+    p = Path(path)
+    chosen = formats.get(format) if format else formats.detect(p)
+    formats.demand_file(p)
+    with _boundary_diagnosed(p):
+        return chosen.check(p, Path(weights) if weights else None)
+
+
+@contextmanager
+def _boundary_diagnosed(path: Path) -> Iterator[None]:
+    """Errors of inference become R105 of the file: those of a layer were diagnosed with their layer
+    before.
+    """
+    try:
+        yield
+    except InferenceError as e:
+        raise unreadable("R105", str(e), Where(str(path))) from None
+
+
+def _demand_boundary(network: Network, p: Path) -> None:
+    """There are outputs, sizes that tensors can have, and one name for each input."""
+    graph = network.ir.graph
+    if reason := next(filter(None, map(check_shape, (*graph.inputs, *graph.outputs))), None):
+        raise unreadable("R110", reason, Where(str(p)))
+    names = [i.name for i in network.inputs]
+    if len(set(names)) < len(names):
+        repeated = next(n for n in names if names.count(n) > 1)
+        raise unreadable("R105", f"two inputs are called {repeated!r}", Where(str(p)))
+    if not graph.outputs:
+        raise unreadable("R105", "the model has no outputs", Where(str(p)))
+
+
+def save(
+    network: Network, path: PathLike, format: str | None = None, io_layout: str = ""
+) -> list[Diagnostic]:
+    """What `converter.save` documents."""
+    from converter.graph.invariants import violations
+
+    if violations(network.ir):
+        from converter.formats.onnx.canonicalize import canonical_form
+
+        network = canonical_form(network)
+    flavour = formats.target_for(Path(path), format, io_layout)
+    with (
+        expressible(),
+        Output(path, check=lambda files: demand_replaceable(files, (), force=True)) as out,
+    ):
+        return formats.write(network, out.made, flavour)
+
+
+@contextmanager
+def expressible() -> Iterator[None]:
+    """Errors of inference while lowering become X202: a rewrite does not fit the network
+    (dimensions of size 0, mostly).
+    """
+    try:
+        yield
+    except InferenceError as e:
+        raise UnsupportedError(
+            Diagnostic("X202", f"what stands for an operator does not fit together: {e}")
+        ) from None

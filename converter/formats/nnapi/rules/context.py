@@ -1,0 +1,534 @@
+"""The contexts in which operations of a table are read and written.
+
+An operation binds its operands to the arguments of its signature, which have names in
+`schemas/nnapi/operations.json`. A row sees them as the parts of a layer:
+
+    attributes   scalars, and int32 tensors that a field owns (its `keys`); both must be known
+    blobs        operands that a field owns as such (its `blobs`): they may be computed at run time
+    inputs       tensors that no field owns, in the order of the signature
+
+Other tensors that a field owns, such as filters, it asks for by name. The layout (`nchw`) belongs
+to no row: channels-last operations are read as operators of the channels-last dialect, and images
+are always written channels-last.
+
+A quantised table becomes a graph of DequantizeLinear -> operator -> QuantizeLinear: inputs are real
+numbers, and the reader quantises results as their operands say. When writing, a node is first tried
+on the integers around it (`quantised`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.operations import (
+    Argument,
+    Binding,
+    OperationSpec,
+    Signature,
+    operations,
+)
+from converter.formats.nnapi.quantisation import FLOATS, dequantise
+from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType
+from converter.formats.nnapi.writing import Ref, Writer, parameters
+from converter.graph.build import Builder
+from converter.graph.channels_last import LAYOUT_SENSITIVE
+from converter.graph.infer import known
+from converter.mapping.codecs import PLAIN, Codec, Kind
+from converter.mapping.context import REQUIRED, Reading, Writing, static
+from converter.mapping.fields import Field
+from converter.mapping.lowering import view_of
+from converter.mapping.node import Layer
+from converter.mapping.rules import Rule
+
+ACTIVATION = "activation"  # the argument of a fused activation
+INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
+HUGE_SCALE = 2.0**100  # of attention masks that reach down to the lowest float
+
+
+class Stored(Field):
+    """The operation moves or looks at numbers as they are stored: nothing is dequantised."""
+
+    def lower(self, w: Writing) -> None:
+        assert isinstance(w, TableWriting)
+        if w.quantised:
+            raise MappingError("it looks at stored numbers")
+
+
+def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
+    kind = types.get(argument.type, OperandType.__members__.get(argument.type))
+    return kind is not None and not kind.is_tensor
+
+
+class TableReading(Reading):
+    """One operation on its way into the graph.
+
+    `values`  of the graph, by the number of the operand
+    `reals`   the same as real numbers, shared by all operations that read them
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        binding: Binding,
+        operands: Sequence[Operand],
+        values: Mapping[int, ir.Value],
+        reals: dict[int, ir.Value],
+    ) -> None:
+        super().__init__(Layer(binding.spec.name), b, channels_last=True)
+        self.binding, self.operands, self.values, self.reals = binding, operands, values, reals
+        found = [o for o in binding.outputs.values() if o is not None]
+        self.results = [i for o in found for i in (o if isinstance(o, list) else [o])]
+        self.layer.outputs = [ir.Value() for _ in self.results]
+        for argument in binding.signature.inputs:
+            if is_scalar(argument, binding.types) and self.has(argument.name):
+                self._enter(argument.name, lambda array: array.reshape(-1)[0].item())
+        self.nchw = bool(self.layer.attrs.pop("nchw", False))
+        self._entered: set[str] = set()
+
+    def _enter(self, name: str, plain: Callable[[Array], Any]) -> None:
+        """An operand that is known becomes an attribute."""
+        array = known(self.stored(name))
+        if array is not None:
+            self.layer.attrs[name] = plain(array)
+
+    def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
+        if key not in self.layer.attrs and self.has(key):
+            raise MappingError(f"{key!r} must be constant")
+        return super().attr(key, kind, default)
+
+    # operands, by the names of the signature -----------------------------------------------------
+
+    def index(self, name: str) -> int | None:
+        found = self.binding.inputs.get(name)
+        if isinstance(found, list):
+            found = found[0] if found else None
+        return None if found is None or found not in self.values else found
+
+    def has(self, name: str) -> bool:
+        return self.index(name) is not None
+
+    def _demand(self, name: str) -> int:
+        index = self.index(name)
+        if index is None:
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        return index
+
+    def operand(self, name: str) -> Operand:
+        return self.operands[self._demand(name)]
+
+    def stored(self, name: str) -> ir.Value:
+        """The value as it is stored (integers of a quantised operand)."""
+        return self.values[self._demand(name)]
+
+    def real(self, name: str) -> ir.Value:
+        """The value as real numbers (or as it is, for integers and booleans)."""
+        return self._real(self._demand(name))
+
+    def _real(self, index: int) -> ir.Value:
+        if index not in self.values:
+            raise MappingError(f"operand {index} has no value where it is read", "R105")
+        if index not in self.reals:
+            self.reals[index] = dequantise(self.b, self.values[index], self.operands[index])
+        return self.reals[index]
+
+    def array(self, name: str) -> Array:
+        """A constant tensor as it is stored."""
+        value = self.stored(name)
+        array = known(value)
+        if array is None and value.const_value is not None:
+            array = value.const_value.numpy()
+        if array is None:
+            raise MappingError(f"{name!r} must be constant")
+        return array
+
+    def shape(self, name: str = "input") -> tuple[int, ...]:
+        return static(self.stored(name), repr(name))
+
+    def permuted(self, name: str, perm: Sequence[int]) -> ir.Value:
+        """Weights with their axes permuted, as real numbers.
+
+        Constants become a view, what is computed gets a Transpose.
+        """
+        value, operand = self.stored(name), self.operand(name)
+        if value.const_value is None:
+            return self.b.op("Transpose", self.real(name), perm=list(perm))
+        rank = len(value.const_value.shape)
+        if rank != len(perm):
+            raise MappingError(f"{name!r} must have {len(perm)} axes, it has {rank}", "R105")
+        turned = self.b.const(value.const_value.numpy().transpose(perm), str(value.name))
+        axis = list(perm).index(operand.channel_quant.dim) if operand.channel_quant else None
+        return dequantise(self.b, turned, operand, axis)
+
+    def spatial(self) -> tuple[int, int]:
+        """Height and width of the image."""
+        shape = self.shape()
+        return (shape[2], shape[3]) if self.nchw else (shape[1], shape[2])
+
+    def channels(self) -> int:
+        shape = self.shape()
+        return shape[1] if self.nchw else shape[-1]
+
+    def output(self, index: int = 0) -> Operand:
+        """The operand that a result is written to."""
+        return self.operands[self.results[index]]
+
+    # rows ----------------------------------------------------------------------------------------
+
+    def begin(self, rule: Rule) -> None:
+        super().begin(rule)
+        self.node.last = self.node.last and not self.nchw
+        keys, blobs = rule.owned("keys"), rule.owned("blobs")
+        for name in self._entered:  # by a row that did not apply
+            del self.layer.attrs[name]
+        self._entered, self.layer.blobs = set(), {}
+        stored = any(isinstance(f, Stored) for f in rule.fields)
+        for argument in self.binding.signature.inputs:
+            name = argument.name
+            if name in blobs:
+                self.layer.attrs.pop(name, None)
+                self.layer.blobs[name] = self.stored(name)
+            elif is_scalar(argument, self.binding.types):
+                if self.has(name) and name not in (*self.layer.attrs, "nchw"):
+                    raise MappingError(f"{name!r} must be constant")
+            elif name not in keys:
+                self.node.inputs += self._inputs(name, stored)
+            elif argument.type == INTEGERS and self.has(name):
+                self.layer.attrs[name] = self.array(name).tolist()
+                self._entered.add(name)
+
+    def _inputs(self, name: str, stored: bool) -> list[ir.Value | None]:
+        """The values of an argument, which may be repeated or left out."""
+        found = self.binding.inputs.get(name)
+        if not isinstance(found, list) and not self.has(name):
+            return [None]
+        indexes = found if isinstance(found, list) else [self._demand(name)]
+        return [self.values[i] if stored else self._real(i) for i in indexes]
+
+
+Step = Callable[[Ref, Ref], object]
+
+
+class TableWriting(Writing):
+    """One node on its way into a table.
+
+    `source`      the node in the graph
+    `quantised`   operations work on the stored integers around the node
+    `activation`  what was fused into the result
+    `operands`    of inputs of the operator for which a field put another operand
+    """
+
+    def __init__(self, node: ir.Node, writer: Writer, quantised: bool) -> None:
+        self.node, self.source, self.writer = view_of(node), node, writer
+        self.version, self.spelling, self.quantised = writer.level, PLAIN, quantised
+        self.activation = 0
+
+    def begin(self, rule: Rule) -> None:
+        self._taken, self._owned = rule.owned("inputs"), rule.owned("keys") | rule.owned("blobs")
+        self.layer = Layer(rule.kind, outputs=list(self.node.outputs))
+        self.fuse, self.activation = False, 0
+        self.operands: dict[int, Ref] = {}
+        self._steps: list[tuple[Sequence[int], Step]] = []
+
+    def mark(self) -> Any:
+        return self.writer.mark()
+
+    def undo(self, mark: Any) -> None:
+        self.writer.undo(mark)
+        self.activation = 0
+
+    def behind(self, dims: Sequence[int], step: Step) -> None:
+        """The operation of the row gets a result of its own, with these dimensions.
+
+        `step(x, y)` appends what makes the operator's result y of it; several steps form a chain.
+        """
+        self._steps.append((dims, step))
+
+    def emit_layer(self) -> None:
+        kind, is_image = self.layer.kind, self._is_image(0)
+        spec = operations()[kind]
+        arguments = {**self._inputs(spec), **self.layer.attrs}
+        names = {a.name for s in spec.signatures for a in s.inputs}
+        if any(a.name == "nchw" and a.since is None for a in spec.signatures[0].inputs):
+            arguments.setdefault("nchw", False)
+        results = [self.target(v, self.fuse, is_image) for v in self.layer.outputs]
+        if self.fuse and ACTIVATION in names:
+            arguments[ACTIVATION] = self.activation
+        first, more = results[0], results[1:]
+        way = [*(self.temp(dims, first) for dims, _ in self._steps), first]
+        self.operation(kind, [way[0], *more], **arguments)
+        for (_, step), x, y in zip(self._steps, way[:-1], way[1:], strict=True):
+            step(x, y)
+
+    def _inputs(self, spec: OperationSpec) -> dict[str, Any]:
+        """The arguments that inputs of the operator are which no field owns."""
+        positions = [i for i in range(len(self.node.inputs)) if i not in self._taken]
+        while positions and self.node.inputs[positions[-1]] is None:
+            positions.pop()
+        tensors = [a for a in spec.signatures[0].inputs if not is_scalar(a, spec.rows[0])]
+        free = [a for a in tensors if a.name not in self._owned]
+        if free and free[0].repeat:
+            return {free[0].name: [self.ref(i) for i in positions]}
+        if len(positions) > len(free):
+            raise MappingError(f"{spec.name} has {len(free)} inputs")
+        pairs = zip(free, positions, strict=False)
+        return {a.name: self.ref(i) for a, i in pairs if self.node.inputs[i] is not None}
+
+    def _is_image(self, index: int) -> bool:
+        """Whether an input of the operator is an image, which is stored channels-last."""
+        ports = LAYOUT_SENSITIVE.get((self.node.domain, self.node.op))
+        return ports is not None and index in ports[0]
+
+    def ref(self, index: int) -> Ref:
+        """The operand of an input of the operator."""
+        if index in self.operands:
+            return self.operands[index]
+        if not self._is_image(index):
+            return self.real(self.input(index))
+        if len(self.static(index)) != 4:
+            raise MappingError("only two spatial dimensions are possible")
+        return self.real(self.input(index), self.image(self.input(index)))
+
+    # values --------------------------------------------------------------------------------------
+
+    def has(self, index: int) -> bool:
+        return self.optional(index) is not None
+
+    def out(self, index: int = 0) -> tuple[int, ...]:
+        """The shape of a result."""
+        return static(self.node.outputs[index], "the result")
+
+    def axis(self, default: int = 0) -> int:
+        return int(self.node.attrs.get("axis", default)) % max(1, len(self.static()))
+
+    def image(self, value: ir.Value) -> list[int]:
+        """The dimensions of an image as they will be when the graph is channels-last."""
+        shape = static(value)
+        return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
+
+    def stored(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
+        """The operand of a value as it is."""
+        return self.writer.operand(value, dims)
+
+    def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
+        """The operand of a value that the operation computes with.
+
+        Where the node is written quantised, these are the integers in front of DequantizeLinear.
+        """
+        if not self.quantised or value.dtype not in FLOATS:
+            return self.stored(value, dims)
+        producer = value.producer()
+        if producer is None or producer.op_type != "DequantizeLinear":
+            raise MappingError(f"{value.name} is not quantised")
+        found, stored = parameters(producer), producer.inputs[0]
+        if found is None or stored is None or found[0].size != 1:
+            raise MappingError(f"{value.name} has no single constant scale")
+        ref = self.stored(stored, dims)
+        if quantisation_of(self.about(ref)) != numbers_of(found):
+            raise MappingError(f"the integers of {value.name} are read with several scales")
+        return ref
+
+    def about(self, ref: Ref) -> Operand:
+        return self.writer.subgraph.operands[ref.index]
+
+    # results -------------------------------------------------------------------------------------
+
+    def target(self, value: ir.Value, fuse: bool = False, image: bool = False) -> Ref:
+        """The operand to write a result to.
+
+        `fuse` takes an activation that follows into `self.activation`.
+        """
+        real = value.dtype in FLOATS
+        if fuse and real:
+            value = self._activated(value)
+        if self.quantised and real:
+            user = only_user(value)
+            if user is None or user.op_type != "QuantizeLinear" or user.inputs[0] is not value:
+                raise MappingError("the result is not quantised")
+            found = parameters(user)
+            if found is None or found[0].size != 1:
+                raise MappingError("the result is not quantised")
+            if not float(found[0].reshape(-1)[0]) < HUGE_SCALE:
+                raise MappingError(
+                    "multiples of such a scale are beyond the floats in which integers are scaled"
+                )
+            value = self.absorb(user)
+        return self.writer.new(value, self.image(value) if image else None)
+
+    def absorb(self, node: ir.Node) -> ir.Value:
+        """A following node becomes part of this one; its output."""
+        self.writer.enter(self.writer.done, node, True)
+        return node.outputs[0]
+
+    def _activated(self, value: ir.Value) -> ir.Value:
+        user = only_user(value)
+        code = 0 if user is None else activation_code(user)
+        if user is None or not code or user.inputs[0] is not value:
+            return value
+        self.activation = code
+        return self.absorb(user)
+
+    def alias(self, value: ir.Value, source: ir.Value) -> None:
+        """`value` is the same operand as `source`."""
+        self.writer.enter(self.writer.operands, value, self.stored(source).index)
+
+    def constant_alias(self, value: ir.Value, array: Array) -> None:
+        """`value` is a constant of its own type."""
+        like = self.writer.like(value)
+        assert like.type.dtype is not None
+        stored = array.astype(like.type.dtype, copy=False)
+        more: dict[str, Any] = {"scale": like.scale, "zero_point": like.zero_point}
+        ref = self.writer.tensor(stored, like.type, like.name, **more)
+        self.writer.enter(self.writer.operands, value, ref.index)
+
+    def temp(self, dims: Sequence[int], like: Ref) -> Ref:
+        """An operand between two operations of this node, of another one's type and scale."""
+        source = self.about(like)
+        name = f"{self.node.outputs[0].name}.{len(self.writer.subgraph.operands)}"
+        made = Operand(source.type, list(dims) or [1], name, source.scale, source.zero_point)
+        return self.writer.add(made)
+
+    def number(self, array: Any, like: Ref, name: str = "") -> Ref:
+        """A constant of a float operand's type."""
+        kind = self.about(like).type
+        if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
+            raise MappingError("the constant is not quantised")
+        return self.writer.tensor(np.asarray(array, kind.dtype), kind, name)
+
+    # operations ----------------------------------------------------------------------------------
+
+    def step(self, kind: str, dims: Sequence[int], like: Ref, /, **arguments: Any) -> Ref:
+        """An operation into an operand of its own."""
+        y = self.temp(dims, like)
+        self.operation(kind, y, **arguments)
+        return y
+
+    def reshaped(self, x: Ref, dims: Sequence[int]) -> Ref:
+        dims = list(dims) or [1]
+        same = self.about(x).dimensions == dims
+        return x if same else self.step("RESHAPE", dims, x, input=x, shape=dims)
+
+    def reshape(self, x: Ref, y: Ref) -> None:
+        """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+        dims, wanted = self.about(x).dimensions, self.about(y).dimensions
+        ones = [i for i, n in enumerate(wanted) if n == 1]
+        added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
+        whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6
+        if whole and added:
+            self.operation("EXPAND_DIMS", y, input=x, axis=added[0])
+        else:
+            self.operation("RESHAPE", y, input=x, shape=wanted)
+
+    def operation(self, kind: str, outputs: Ref | Sequence[Ref], /, **arguments: Any) -> None:
+        """Appends an operation with its arguments by name.
+
+        Arguments are operands, numbers (scalars), lists (int32 tensors), or None (left out).
+        """
+        results = [outputs] if isinstance(outputs, Ref) else list(outputs)
+        spec = operations()[kind]
+        signature = next(s for s in spec.signatures if arguments.keys() <= s.names)
+        inputs: list[int] = []
+        types = self._types(spec, signature, arguments, results)
+        for argument in signature.inputs[: _count(signature, arguments)]:
+            given = arguments.get(argument.name)
+            for one in list(given or ()) if argument.repeat else [given]:
+                inputs.append(self._argument(argument, one, types).index)
+        self.writer.operation(kind, inputs, [r.index for r in results])
+
+    def _types(
+        self,
+        spec: OperationSpec,
+        signature: Signature,
+        arguments: dict[str, Any],
+        outputs: list[Ref],
+    ) -> dict[str, OperandType]:
+        """The operand types of the type variables that have no operand here."""
+        have: dict[str, OperandType] = {}
+        for a in signature.inputs:
+            given = arguments.get(a.name)
+            ref = given[0] if a.repeat and given else given
+            if isinstance(ref, Ref):
+                have.setdefault(a.type, self.about(ref).type)
+        for a, ref in zip(spec.outputs, outputs, strict=False):
+            have.setdefault(a.type, self.about(ref).type)
+        fits = (row for row in spec.rows if all(row.get(k, v) is v for k, v in have.items()))
+        return next(fits, spec.rows[0])
+
+    def _argument(self, argument: Argument, given: Any, types: dict[str, OperandType]) -> Ref:
+        if isinstance(given, Ref):
+            return given
+        kind = types[argument.type] if argument.type in types else OperandType[argument.type]
+        if given is None and argument.default is None:
+            dims = [0] * (argument.rank[0] if argument.rank else 0)
+            return self.writer.add(Operand(kind, dims, lifetime=Lifetime.NO_VALUE))
+        if given is None:
+            given = argument.default
+        whole = kind.dtype is not None and kind.dtype.kind in "iu"
+        if whole and not kind.name.startswith("TENSOR_QUANT") and not _within(given, kind.dtype):
+            raise MappingError(f"{argument.name} is {str(given)[:80]}, beyond {kind.dtype}")
+        if kind.is_tensor:
+            return self.writer.tensor(np.asarray(given, kind.dtype), kind)
+        return self.writer.scalar(kind, given)
+
+
+def _count(signature: Signature, arguments: dict[str, Any]) -> int:
+    """How many arguments are written: the fewest that the signature allows and that are given."""
+    given = [i for i, a in enumerate(signature.inputs) if arguments.get(a.name) is not None]
+    count = max(given) + 1
+    while count < len(signature.inputs) and signature.inputs[count].since is None:
+        count += 1
+    return min((c for c in signature.counts if c >= count), default=count)
+
+
+def _within(given: Any, dtype: Any) -> bool:
+    """Whether an integer type has all these numbers."""
+    low, high = _bounds(dtype)
+    if isinstance(given, int):
+        return low <= given <= high
+    found = np.asarray(given)
+    return not found.size or bool(low <= found.min() <= found.max() <= high)
+
+
+@functools.cache
+def _bounds(dtype: Any) -> tuple[int, int]:
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def only_user(value: ir.Value) -> ir.Node | None:
+    """The node that alone reads a value, which nothing else needs."""
+    nodes = [u.node for u in value.uses()]
+    if len(nodes) != 1 or value.is_graph_output() or nodes[0].graph is not value.graph:
+        return None
+    return nodes[0]
+
+
+def activation_code(node: ir.Node) -> int:
+    """1 RELU, 2 RELU1 (-1..1), 3 RELU6, 0 for a node that is none of them."""
+    if node.domain == "" and node.op_type == "Relu":
+        return 1
+    if node.domain != "" or node.op_type != "Clip":
+        return 0
+    bounds = [node.inputs[i] if i < len(node.inputs) else None for i in (1, 2)]
+    low, high = (known(v) for v in bounds)
+    if low is None or (bounds[1] is not None and high is None):
+        return 0
+    least = float(low.reshape(-1)[0])
+    most = np.inf if high is None else float(high.reshape(-1)[0])
+    if least == 0 and most >= np.finfo(np.float32).max:
+        return 1
+    return {(-1.0, 1.0): 2, (0.0, 6.0): 3}.get((least, most), 0)
+
+
+def quantisation_of(operand: Operand) -> tuple[np.float32, int]:
+    """Scale and zero point, as they compare equal."""
+    return np.float32(operand.scale), operand.zero_point
+
+
+def numbers_of(found: tuple[Array, Array]) -> tuple[np.float32, int]:
+    """The same of the parameters of a node that have one element."""
+    return np.float32(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])

@@ -1,0 +1,139 @@
+"""Convolutions. Filters are O H W I, those of a depthwise one 1 H W O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from converter.formats.nnapi.rules.fields import (
+    PADS,
+    STRIDES,
+    Bias,
+    Filter,
+    FusedActivation,
+    Window,
+    numbers,
+    reading,
+    set_window,
+    sizes,
+    writing,
+)
+from converter.formats.nnapi.rules.weights import longer
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.rules import op
+
+
+def depth(w: Writing) -> int:
+    """How many channels of the input each output channel of a convolution reads."""
+    found: Any = w.static(1)[1]
+    return int(found)
+
+
+class Depthwise(Field):
+    """`multiplier` output channels for each of the input, whose number is `group`."""
+
+    names = ("group",)
+    keys = ("multiplier",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["group"] = reading(r).channels()
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["multiplier"] = w.static(1)[0] // w.attr("group")
+
+
+class TransposedWindow(Field):
+    """Strides, and padding as it is or as the size asked for leaves it <-> those of ONNX.
+
+    When writing, what is missing behind (output_padding) is padding less, or rows of zeros more in
+    the filter.
+    """
+
+    names = ("strides", "pads", "auto_pad", "kernel_shape", "output_padding", "output_shape")
+    keys: tuple[str, ...] = (*PADS, *STRIDES, "padding", "output_shape")
+
+    def lift(self, r: Reading) -> None:
+        t, a = reading(r), r.node.attrs
+        a["kernel_shape"], a["strides"] = list(t.shape("filter")[1:3]), sizes(r, STRIDES)
+        a["output_padding"] = [0, 0]
+        if "pad_left" in r.layer.attrs:
+            a["pads"] = numbers(r, PADS)
+            return
+        asked = r.layer.attrs.get("output_shape") or list(t.output().dimensions)
+        target = asked[2:4] if t.nchw else asked[1:3]
+        totals = totals_of(t.spatial(), a["strides"], a["kernel_shape"], target)
+        before = [max(0, n) // 2 for n in totals]
+        a["pads"] = [*before, *(max(0, n) - f for n, f in zip(totals, before, strict=True))]
+        a["output_padding"] = [max(0, -n) for n in totals]
+
+    def lower(self, w: Writing) -> None:
+        t, a = writing(w), w.node.attrs
+        size, target = (t.image(v)[1:3] for v in (w.input(0), w.node.outputs[0]))
+        totals = totals_of(size, a.get("strides") or (1, 1), w.static(1)[2:], target)
+        before = list(a.get("pads") or (0, 0, 0, 0))[:2]
+        auto = a.get("auto_pad", "NOTSET")
+        if auto in ("SAME_UPPER", "SAME_LOWER") or a.get("output_shape"):
+            before = [n - n // 2 if auto == "SAME_LOWER" else n // 2 for n in totals]
+        behind = [n - f for n, f in zip(totals, before, strict=True)]
+        if min(behind) < 0:
+            rows = [max(0, -n) for n in behind]
+            w.layer.attrs["filter"] = longer(t, w.layer.attrs["filter"], rows)
+        set_window(w, [*before, *(max(0, n) for n in behind)])
+
+
+def totals_of(size: Any, strides: Any, kernel: Any, target: Any) -> list[int]:
+    """How much of each axis is cut off in front and behind; negative where rows are added."""
+    axes = zip(size, strides, kernel, target, strict=True)
+    return [int((n - 1) * s + k - t) for n, s, k, t in axes]
+
+
+UNDILATED = Guard(
+    "a grouped convolution has no dilation there",
+    lower_if=lambda w: all(d == 1 for d in w.attr("dilations", None) or ()),
+)
+DEPTHWISE = Guard(
+    "not a depthwise convolution", lower_if=lambda w: w.attr("group") > 1 and depth(w) == 1
+)
+RULES = [
+    op(
+        "Conv",
+        "CONV_2D",
+        Filter((0, 2, 3, 1)),
+        Bias(),
+        Window(),
+        Only("group", 1),
+        FusedActivation(),
+    ),
+    op(
+        "Conv",
+        "DEPTHWISE_CONV_2D",
+        DEPTHWISE,
+        Filter((1, 2, 3, 0)),
+        Bias(),
+        Window(),
+        Depthwise(),
+        FusedActivation(),
+        given="1,4,8,8 =4,1,3,3 =4",
+    ),
+    op(
+        "Conv",
+        "GROUPED_CONV_2D",
+        UNDILATED,
+        Filter((0, 2, 3, 1)),
+        Bias(),
+        Window(),
+        Attr("group", "groups", int),
+        FusedActivation(),
+        given="1,4,8,8 =4,2,3,3 =4",
+    ),
+    op(
+        "ConvTranspose",
+        "TRANSPOSE_CONV_2D",
+        Only("group", 1),
+        Only("dilations", [1, 1]),
+        Filter((1, 2, 3, 0)),
+        TransposedWindow(),
+        Bias(),
+        FusedActivation(),
+    ),
+]

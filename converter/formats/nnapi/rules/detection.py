@@ -1,0 +1,91 @@
+"""Regions of interest, boxes and detections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from converter.formats.nnapi.rules.context import Stored
+from converter.formats.nnapi.rules.fields import ChannelsFirst
+from converter.mapping.context import Writing
+from converter.mapping.fields import Attr, Field, Only, spread
+from converter.mapping.rules import op
+
+SIZE = spread("size", "out_height", "out_width", kind=int)
+RATIO = spread("ratio", "height_ratio", "width_ratio", kind=float)
+SAMPLES = spread("samples", "height_samples", "width_samples", kind=int)
+
+
+class SquareRegions(Field):
+    """Attributes of RoiAlign, which has one scale and one number of samples for both axes."""
+
+    names = ("output_height", "output_width", "spatial_scale", "sampling_ratio")
+    keys: tuple[str, ...] = (*SIZE.keys, *RATIO.keys, *SAMPLES.keys)
+
+    def lower(self, w: Writing) -> None:
+        ratio, samples = 1 / w.attr("spatial_scale"), w.attr("sampling_ratio")
+        numbers: list[Any] = [w.attr("output_height"), w.attr("output_width")]
+        numbers += [ratio, ratio, samples, samples]
+        w.layer.attrs |= dict(zip(self.keys, numbers, strict=True))
+
+
+REGIONS = "1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i32:[0,0]"
+RULES = [
+    op("netconv::RegionAlign", "ROI_ALIGN", SIZE, RATIO, SAMPLES, given=REGIONS),
+    op("netconv::RegionPool", "ROI_POOLING", SIZE, RATIO, given=REGIONS),
+    op(
+        "RoiAlign",
+        "ROI_ALIGN",
+        Stored(),
+        Only("mode", "avg"),
+        Only("coordinate_transformation_mode", "output_half_pixel"),
+        SquareRegions(),
+        lower_only=True,
+        given="1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i64:[0,0]",
+    ),
+    op(
+        "netconv::HeatmapKeypoints",
+        "HEATMAP_MAX_KEYPOINT",
+        ChannelsFirst(("heatmaps",)),
+        given="2,3,6,6 =[[0,0,3,3],[1,1,5,4]]",
+    ),
+    op(
+        "netconv::TransformBoxes",
+        "AXIS_ALIGNED_BBOX_TRANSFORM",
+        given="=[[0,0,3,3],[1,1,5,4]] 2,8 =i32:[0,0] =[[6,6]]",
+    ),
+    op(
+        "netconv::ClassNMS",
+        "BOX_WITH_NMS_LIMIT",
+        Attr("score_threshold", kind=float),
+        Attr("limit", "max_boxes", int),
+        Attr("kernel", kind=int),
+        Attr("iou_threshold", kind=float),
+        Attr("sigma", kind=float),
+        Attr("nms_score_threshold", kind=float),
+        given="2,3 =[[0,0,3,3,0,0,3,3,0,0,3,3],[1,1,5,4,1,1,5,4,1,1,5,4]] =i32:[0,0]",
+    ),
+    op(
+        "netconv::GridProposals",
+        "GENERATE_PROPOSALS",
+        ChannelsFirst(("scores", "deltas")),
+        RATIO,
+        Attr("before", "pre_nms_max", int),
+        Attr("after", "post_nms_max", int),
+        Attr("iou_threshold", kind=float),
+        Attr("min_size", kind=float),
+        given="1,2,3,3 1,8,3,3 =[[0,0,3,3],[1,1,5,4]] =[[6,6]]",
+    ),
+    op(
+        "netconv::AnchorDetections",
+        "DETECTION_POSTPROCESSING",
+        spread("scales", "scale_y", "scale_x", "scale_h", "scale_w", kind=float),
+        Attr("per_class", "regular_nms", bool),
+        Attr("limit", "max_detections", int),
+        Attr("classes_each", "max_classes_per_detection", int),
+        Attr("limit_each", "max_detections_per_class", int),
+        Attr("score_threshold", kind=float),
+        Attr("iou_threshold", kind=float),
+        Attr("background", "background_in_labels", bool),
+        given="1,3,4 1,3,4 =[[0.5,0.5,0.5,0.5],[0.2,0.2,0.3,0.3],[0.7,0.6,0.2,0.4]]",
+    ),
+]

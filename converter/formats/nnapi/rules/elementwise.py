@@ -1,0 +1,109 @@
+"""Arithmetic, comparisons and activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.nnapi.rules.context import TableWriting, activation_code
+from converter.formats.nnapi.rules.fields import (
+    FLOATS,
+    TWO,
+    FusedActivation,
+    data,
+    of_types,
+    table_converter,
+    writing,
+)
+from converter.formats.nnapi.writing import BYTES
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.rules import Custom, Rule, op, ops
+
+REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)
+WHOLE = of_types("whole numbers", lambda dtype: dtype is not None and dtype.is_integer())
+BOUNDED = Guard(
+    "numbers of 8 bits wrap around there and end at their bounds here",
+    lower_if=lambda w: w.input(0).dtype not in BYTES,
+)
+
+
+class Ordered(Field):
+    """Of booleans false comes before true, which ONNX does not compare."""
+
+    def lift(self, r: Reading) -> None:
+        for i, v in enumerate(r.node.inputs):
+            if v is not None and v.dtype == ir.DataType.BOOL:
+                r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
+
+
+@dataclass(frozen=True)
+class Bounds(Field):
+    """Bounds of a Clip <-> those of an activation with this code."""
+
+    code: int
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        bounds = {2: (-1, 1), 3: (0, 6)}[self.code]
+        r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in bounds]
+
+    def lower(self, w: Writing) -> None:
+        if activation_code(writing(w).source) != self.code:
+            raise MappingError("bounds other than 0, -1..1 and 0..6 are no activation")
+
+
+def broadcast_slope(r: Reading) -> None:
+    """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
+    b, x, slope = r.b, r.node.inputs[0], r.node.inputs[1]
+    assert x is not None and slope is not None
+    larger = b.op("Add", x, slope)
+    if larger.shape != x.shape:
+        r.node.inputs[0] = b.op("Expand", x, b.op("Shape", larger))
+
+
+def root(r: Reading) -> None:
+    r.node.inputs = [r.b.op("Sqrt", data(r))]
+
+
+def one_shape(w: Writing) -> bool:
+    """All three have one shape there (NeuralNetworksTypes.h, SELECT)."""
+    return all(w.static(i) == tuple(w.node.outputs[0].shape or ()) for i in range(3))
+
+
+def same_operand(t: TableWriting) -> None:
+    if t.quantised:
+        raise not_meant("nothing to compute")
+    t.alias(t.node.outputs[0], t.input(0))
+
+
+RULES: list[Rule | Custom] = [
+    *ops(
+        "Abs=ABS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Sigmoid=LOGISTIC Neg=NEG Sin=SIN "
+        "Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
+    ),
+    *ops("Equal=EQUAL And=LOGICAL_AND Or=LOGICAL_OR", TWO),
+    *ops(
+        "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL "
+        "Max=MAXIMUM Min=MINIMUM",
+        TWO,
+        Ordered(),
+    ),
+    op("Xor", "NOT_EQUAL", lower_only=True),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    *ops("Add=ADD Sub=SUB Mul=MUL", BOUNDED, FusedActivation()),
+    op("Div", "DIV", REALS, FusedActivation()),
+    op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), given="i32:2,3 i32:2,3"),
+    op("Relu", "RELU", REALS),
+    op("Clip", "RELU", REALS, Bounds(1), lower_only=True, given="2,3 =[0]"),
+    op("Clip", "RELU1", REALS, Bounds(2), given="2,3 =[-1] =[1]"),
+    op("Clip", "RELU6", REALS, Bounds(3), given="2,3 =[0] =[6]"),
+    op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
+    op("Pow", "POW"),
+    op("PRelu", "PRELU", before_lift=broadcast_slope),
+    op("Elu", "ELU", Attr("alpha", kind=float)),
+    op("Where", "SELECT", Guard("its operands are broadcast", lower_if=one_shape)),
+    table_converter("Identity", "", lower=same_operand),
+]

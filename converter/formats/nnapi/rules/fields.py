@@ -1,0 +1,351 @@
+"""Field kinds of the rows of operand tables: axes, windows, filters, biases, fused activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.operations import operations
+from converter.formats.nnapi.quantisation import dequantise
+from converter.formats.nnapi.rules.context import ACTIVATION, TableReading, TableWriting
+from converter.formats.nnapi.rules.weights import bias, weights
+from converter.formats.nnapi.writing import Ref
+from converter.graph.catalogue.cells import ACTIVATIONS
+from converter.graph.infer import shape_of
+from converter.graph.value import with_operators
+from converter.graph.windows import halves, same_padding
+from converter.mapping.codecs import enum
+from converter.mapping.context import REQUIRED, Reading, Writing
+from converter.mapping.fields import Field, Guard
+from converter.mapping.rules import Custom, custom
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+SAME, VALID = 1, 2
+PADS = ("pad_top", "pad_left", "pad_bottom", "pad_right")  # in the order of ONNX
+STRIDES = ("stride_height", "stride_width")
+DILATIONS = ("dilation_height", "dilation_width")
+
+
+def reading(context: Reading) -> TableReading:
+    assert isinstance(context, TableReading)
+    return context
+
+
+def writing(context: Writing) -> TableWriting:
+    assert isinstance(context, TableWriting)
+    return context
+
+
+def data(r: Reading) -> ir.Value:
+    """The first input of the operator."""
+    value = r.node.input(0)
+    if value is None:
+        raise MappingError("the input is absent", "R105")
+    return value
+
+
+def table_converter(
+    names: str,
+    kinds: str,
+    lift: Callable[[TableReading], ir.Value | Sequence[ir.Value]] | None = None,
+    lower: Callable[[TableWriting], None] | None = None,
+) -> Custom:
+    """A custom converter with the contexts of tables."""
+    return custom(
+        names,
+        kinds,
+        None if lift is None else lambda r: lift(reading(r)),
+        None if lower is None else lambda w: lower(writing(w)),
+    )
+
+
+# conditions --------------------------------------------------------------------------------------
+
+TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
+
+
+def of_types(what: str, holds: Callable[[ir.DataType | None], bool]) -> Guard:
+    """The row is for a first operand of these types."""
+
+    def first(r: Reading) -> ir.DataType | None:
+        t = reading(r)
+        kind: ir.DataType | None = t.real(t.binding.signature.inputs[0].name).dtype
+        return kind
+
+    return Guard(
+        f"of {what} only",
+        lower_if=lambda w: holds(w.input(0).dtype),
+        lift_if=lambda r: holds(first(r)),
+    )
+
+
+def from_level(level: int) -> Guard:
+    """The row is written from a feature level on."""
+    return Guard(f"it needs feature level {level}", lower_if=lambda w: w.version >= level)
+
+
+# axes --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis(Field):
+    """`axis`, which is counted from the front when it is written."""
+
+    default: Any = REQUIRED
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["axis"] = r.attr("axis", int, self.default) % max(1, r.rank(data(r)))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["axis"] = writing(w).axis()
+
+
+class ChannelAxis(Field):
+    """`axis` <-> axis 1 of an operator on four axes.
+
+    It is written channels-last, so that the argument is left out.
+    """
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        x = data(r)
+        rank = r.rank(x)
+        axis = r.attr("axis", int, -1) % max(1, rank)
+        if axis == rank - 1 == 3:
+            return
+        shape = list(r.static(x))
+        axis += 4 - rank
+        order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
+        x = x if rank == 4 else r.b.op("Reshape", x, [*[1] * (4 - rank), *shape])
+        r.node.inputs[0], r.node.last = r.transpose(x, order), False
+        back = [order.index(i) for i in range(4)]
+        r.then(lambda results: [r.transpose(results[0], back)])
+        if rank != 4:
+            r.then(lambda results: [r.b.op("Reshape", results[0], shape)])
+
+
+@dataclass(frozen=True)
+class ChannelsFirst(Field):
+    """Images of which the operator takes the channels first.
+
+    The first inputs, as many as there are names.
+    """
+
+    names_: tuple[str, ...]
+
+    def lift(self, r: Reading) -> None:
+        t = reading(r)
+        for i, name in enumerate(() if t.nchw else self.names_):
+            turned = r.b.op("Transpose", t.stored(name), perm=[0, 3, 1, 2])
+            r.node.inputs[i] = dequantise(r.b, turned, t.operand(name))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["nchw"] = True
+
+
+# activations -------------------------------------------------------------------------------------
+
+# names of activations <-> codes; the last two are those of recurrent layers only
+CODES = enum({"": 0, "Relu": 1, "Relu1": 2, "Relu6": 3, "Tanh": 4, "Sigmoid": 6})
+
+
+class FusedActivation(Field):
+    """`activation` <-> a Relu or Clip behind the operator.
+
+    The codes are 0 none, 1 RELU, 2 RELU1 (-1..1), 3 RELU6.
+    """
+
+    keys = (ACTIVATION,)
+
+    def lift(self, r: Reading) -> None:
+        name = r.attr(self.keys[0], CODES, "")
+        if name in ("Tanh", "Sigmoid"):
+            raise MappingError(f"activation {name} is not possible here", "R110")
+        r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+
+    def lower(self, w: Writing) -> None:
+        writing(w).fuse = True
+
+
+# weights -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Filter(Field):
+    """Weights at input 1 <-> the argument `name`.
+
+    Axis i of the argument is axis `perm[i]` of the operator's weights.
+
+    Quantised filters keep their integers; see weights.py.
+    """
+
+    perm: tuple[int, ...]
+    name: str = "filter"
+    inputs = (1,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        order = [int(i) for i in np.argsort(self.perm)]
+        r.node.set_input(1, reading(r).permuted(self.name, order))
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        w.layer.attrs[self.name] = weights(t, 1, self.perm, t.ref(0))
+
+
+def real_bias(t: TableReading, name: str) -> ir.Value:
+    """The bias as real numbers.
+
+    Beside weights with a scale for each channel its own scale is 0; the true ones are the scale of
+    the input times those of the weights.
+    """
+    operand, channel = t.operand("bias"), t.operand(name).channel_quant
+    if channel is None or operand.scale:
+        return t.real("bias")
+    scales = np.float32(t.operand("input").scale) * np.array(channel.scales, np.float32)
+    return t.b.op("DequantizeLinear", t.stored("bias"), scales, axis=0)
+
+
+class Bias(Field):
+    """The optional bias at input 2 <-> the argument `bias`, which is always there.
+
+    Beside quantised data it is int32.
+
+    There are as many numbers as the filter has outputs.
+    """
+
+    inputs = (2,)
+    keys = ("bias",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(2, real_bias(reading(r), "filter"))
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        filter_: Ref = w.layer.attrs["filter"]
+        operand = t.about(filter_)
+        count = operand.dimensions[operations()[w.layer.kind].channel_dim or 0]
+        w.layer.attrs["bias"] = bias(t, w.optional(2), count, t.ref(0), filter_)
+
+
+# windows -----------------------------------------------------------------------------------------
+
+
+def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Padding scheme SAME: the smaller half in front."""
+    begin, end = halves([same_padding(size, kernel, stride, dilation)])
+    return begin, end
+
+
+def numbers(r: Reading, names: Sequence[str]) -> list[int]:
+    """The scalars of these names."""
+    return [r.attr(n, int) for n in names]
+
+
+def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
+    """The scalars of these names, each at least 1; MappingError R110 otherwise."""
+    found = [r.attr(n, int, default) for n in names]
+    for name, size in zip(names, found, strict=True):
+        if size < 1:
+            raise MappingError(f"{name} is {size}", "R110")
+    return found
+
+
+def set_window(w: Writing, pads: Sequence[int]) -> None:
+    """Explicit padding, and strides."""
+    if min(pads) < 0:
+        raise MappingError(f"the padding {list(pads)} is negative")
+    numbers = [int(n) for n in (*pads, *(w.attr("strides", None) or (1, 1)))]
+    w.layer.attrs |= dict(zip((*PADS, *STRIDES), numbers, strict=True))
+
+
+class Window(Field):
+    """Strides, dilations and padding, explicit or by scheme <-> those of ONNX.
+
+    When writing, automatic padding is computed, and rounding up becomes padding behind.
+    """
+
+    names: tuple[str, ...] = (
+        "strides",
+        "dilations",
+        "pads",
+        "auto_pad",
+        "kernel_shape",
+        "ceil_mode",
+    )
+    keys: tuple[str, ...] = (*PADS, *STRIDES, *DILATIONS, "padding")
+    strides, dilations, schemes = STRIDES, DILATIONS, (SAME, VALID)
+
+    def spatial_of(self, r: Reading) -> Sequence[int]:
+        """Height and width of the image."""
+        return reading(r).spatial()
+
+    def spatial(self, w: Writing, value: ir.Value) -> Sequence[int]:
+        return writing(w).image(value)[1:3]
+
+    def kernel_of(self, r: Reading) -> list[int]:
+        shape = shape_of(r.node.inputs[1]) if r.node.inputs[1] is not None else None
+        if shape is None:
+            raise MappingError("the shape of the filter must be known")
+        return list(shape[2:])
+
+    def kernel(self, w: Writing) -> list[int]:
+        return list(w.static(1)[2:])
+
+    def lift(self, r: Reading) -> None:
+        a, kernel = r.node.attrs, self.kernel_of(r)
+        a["kernel_shape"], a["strides"] = kernel, sizes(r, self.strides)
+        a["dilations"] = sizes(r, self.dilations, 1)
+        if "pad_left" in r.layer.attrs:
+            a["pads"] = numbers(r, PADS)
+            return
+        scheme, (same, valid) = r.attr("padding", int), self.schemes
+        if scheme not in self.schemes:
+            message = f"padding scheme {scheme} is not known ({same} is SAME, {valid} is VALID)"
+            raise MappingError(message, "R110")
+        a["pads"] = [0, 0, 0, 0]
+        if scheme == same:
+            windows = zip(self.spatial_of(r), kernel, a["strides"], a["dilations"], strict=True)
+            (top, bottom), (left, right) = (same_pads(*window) for window in windows)
+            a["pads"] = [top, left, bottom, right]
+
+    def lower(self, w: Writing) -> None:
+        dilations = [int(n) for n in w.attr("dilations", None) or (1, 1)]
+        set_window(w, self.pads(w, self.kernel(w), dilations))
+        if dilations != [1, 1]:
+            w.layer.attrs |= dict(zip(DILATIONS, dilations, strict=True))
+
+    def pads(self, w: Writing, kernel: list[int], dilations: list[int]) -> list[int]:
+        """Top, left, bottom, right; automatic padding is computed, rounding up is put behind."""
+        auto, strides = w.attr("auto_pad", "NOTSET"), w.attr("strides", None) or (1, 1)
+        pads = list(w.attr("pads", None) or (0, 0, 0, 0))
+        if len(w.static()) != 4:
+            raise MappingError("only two spatial dimensions are possible")
+        windows = [*zip(self.spatial(w, w.input(0)), kernel, strides, dilations, strict=True)]
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            pairs = [same_pads(*window)[:: 1 if auto == "SAME_UPPER" else -1] for window in windows]
+            pads = [p for side in zip(*pairs, strict=True) for p in side]
+        if w.attr("ceil_mode", 0):
+            outputs = self.spatial(w, w.node.outputs[0])
+            for i, (window, count) in enumerate(zip(windows, outputs, strict=True)):
+                pads[i + 2] = self._behind(window, count, pads[i], pads[i + 2])
+        return [int(n) for n in pads]
+
+    def _behind(self, window: Sequence[int], count: int, before: int, after: int) -> int:
+        """The padding with which there are `count` windows; what begins in the padding is none."""
+        size, kernel, stride, dilation = window
+        last = (count - 1) * stride
+        if last >= size + before:
+            raise MappingError("a window begins in the padding behind")
+        needed = last + (kernel - 1) * dilation + 1 - size - before
+        return max(needed, min(after, needed + stride - 1))

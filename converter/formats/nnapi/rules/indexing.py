@@ -1,0 +1,207 @@
+"""Slices, and operations that pick by index, key or hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.rules.context import Stored, TableWriting
+from converter.formats.nnapi.rules.fields import Axis, data, from_level, writing
+from converter.formats.nnapi.table import OperandType
+from converter.formats.nnapi.writing import Ref
+from converter.graph.infer import known
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.rules import op
+from converter.passes.indices import never_negative
+
+LARGE = np.iinfo(np.int64).max
+
+
+def parts(w: Writing) -> list[slice]:
+    """What of each axis a Slice takes; an end of -1 going down means the beginning."""
+    shape, starts, ends = w.static(), w.ints(1, "the starts"), w.ints(2, "the ends")
+    axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
+    steps = [1] * len(starts) if w.optional(4) is None else w.ints(4, "the steps")
+    found = [slice(0, n, 1) for n in shape]
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        i = axis % len(shape)
+        found[i] = slice(*slice(*bounds).indices(shape[i]))
+    return found
+
+
+def sliced(found: list[slice]) -> dict[str, Any]:
+    """The arguments of SLICE."""
+    begin, size = [p.start for p in found], [p.stop - p.start for p in found]
+    return {"begin": begin, "size": size}
+
+
+def strided(found: list[slice]) -> dict[str, Any]:
+    """The arguments of STRIDED_SLICE."""
+    mask = sum(1 << i for i, p in enumerate(found) if p.stop < 0)
+    bounds: dict[str, Any] = {"begin_mask": 0, "end_mask": mask, "shrink_axis_mask": 0}
+    names = (("begin", "start"), ("end", "stop"), ("strides", "step"))
+    return bounds | {key: [getattr(p, name) for p in found] for key, name in names}
+
+
+def put_slice(w: TableWriting, x: Ref, y: Ref, found: list[slice]) -> None:
+    """SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
+    if w.version >= 3:
+        w.operation("SLICE", y, input=x, **sliced(found))
+    else:
+        w.operation("STRIDED_SLICE", y, input=x, **strided(found))
+
+
+class BeginSize(Field):
+    """Begin and size of each axis, which may be computed; a size of -1 goes to the end."""
+
+    inputs = (1, 2, 3, 4)
+    blobs = ("begin", "size")
+
+    def lift(self, r: Reading) -> None:
+        b, names = r.b, ("begin", "size")
+        begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
+        starts, sizes = known(begin), known(size)
+        if starts is not None and sizes is not None:
+            ends: ir.Value = b.const(np.where(sizes == -1, LARGE, starts + sizes))
+        else:
+            to_the_end = b.op("Equal", size, b.const(np.int64(-1)))
+            ends = b.op("Where", to_the_end, b.const(LARGE), b.op("Add", begin, size))
+        axes = list(range(r.static(begin)[0]))
+        r.node.inputs = [data(r), begin, ends, b.const(axes)]
+
+    def lower(self, w: Writing) -> None:
+        found = parts(w)
+        if any(p.step != 1 for p in found):
+            raise MappingError("it has no steps")
+        w.layer.attrs |= sliced(found)
+
+
+class Strides(Field):
+    """Begin, end and stride of each axis, and masks with a bit for each axis.
+
+    Bit i of begin_mask or end_mask: that bound of axis i is ignored. Bit i of shrink_axis_mask:
+    axis i is taken at `begin` and dropped.
+    """
+
+    inputs = (1, 2, 3, 4)
+    keys = ("begin", "end", "strides", "begin_mask", "end_mask", "shrink_axis_mask")
+
+    def lift(self, r: Reading) -> None:
+        masks = [r.attr(key, int) for key in self.keys[3:]]
+        bounds = zip(*(r.attr(key, list) for key in self.keys[:3]), strict=True)
+        found = [
+            self._bounds(*axis, *(bool(m >> i & 1) for m in masks)) for i, axis in enumerate(bounds)
+        ]
+        starts, ends, steps = ([f[k] for f in found] for k in range(3))
+        r.node.inputs[1:] = [r.b.const(v) for v in (starts, ends, list(range(len(found))), steps)]
+        if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
+            r.then(lambda results: [r.b.op("Squeeze", results[0], dropped)])
+
+    def _bounds(
+        self, start: int, end: int, step: int, begins: bool, ends: bool, shrinks: bool
+    ) -> tuple[int, int, int]:
+        if shrinks:
+            return start, start + 1 if start != -1 else LARGE, 1
+        if begins:
+            start = LARGE if step < 0 else 0
+        if ends:
+            end = -LARGE if step < 0 else LARGE
+        return start, end, step
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs |= strided(parts(w))
+
+
+class Backwards(Field):
+    """The axis that is turned round, of which there is one."""
+
+    inputs = (1, 2, 3, 4)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        first = int(np.iinfo(np.int64).min) + 1
+        bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
+        r.node.inputs = [data(r), *(r.b.const(v) for v in bounds)]
+
+
+def counts_from_front(node: ir.Node) -> bool:
+    """Whether the indices of a Gather cannot be negative at run time.
+
+    They are constants, or known to be none, or come from NNAPI, which has none.
+    """
+    return (
+        known(node.inputs[1]) is not None
+        or node.metadata_props.get("netconv.format") == "nnapi"
+        or never_negative(node.inputs[1])
+    )
+
+
+@dataclass(frozen=True)
+class Indices(Field):
+    """Indices, which are counted from the front.
+
+    A single index is written as a list of one, whose axis a RESHAPE drops.
+    """
+
+    name: str = "indices"
+    inputs = (1,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", ())
+        object.__setattr__(self, "blobs", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, r.layer.blobs[self.name])
+
+    def lower(self, w: Writing) -> None:
+        t, given, shape = writing(w), known(w.input(1)), w.static()
+        axis = t.axis()
+        if given is not None:
+            given = np.where(given < 0, given + shape[axis], given).astype(np.int32)
+            indices = t.writer.tensor(given, OperandType.TENSOR_INT32)
+        else:
+            indices = t.stored(w.input(1))
+        w.layer.attrs[self.name] = indices
+        dims = [*shape[:axis], *t.about(indices).dimensions, *shape[axis + 1 :]]
+        if dims != (list(t.out()) or [1]):
+            t.behind(dims, t.reshape)
+
+
+def is_old(w: Writing) -> bool:
+    """Whether there is no GATHER yet; TensorFlow Lite has it in all versions."""
+    return w.version < 3 and not writing(w).writer.foreign
+
+
+FROM_FRONT = Guard(
+    "negative indices count from the end, which they do not do there",
+    lower_if=lambda w: counts_from_front(writing(w).source),
+)
+RULES = [
+    op("Slice", "SLICE", from_level(3), BeginSize(), given="4,6 =[1] =[4]"),
+    op("Slice", "STRIDED_SLICE", Strides()),
+    op("Slice", "REVERSE", Backwards(), lift_only=True),
+    op("Gather", "GATHER", FROM_FRONT, Axis(), Indices()),
+    op(
+        "Gather",
+        "EMBEDDING_LOOKUP",
+        FROM_FRONT,
+        Guard("a GATHER says it", lower_if=is_old),
+        Only("axis", 0),
+        Stored(),
+        Indices("lookups"),
+        given="4,3 =i64:[2,0]",
+    ),
+    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP", Stored(), given="i32:2 =i32:[0,1,2] 3,4"),
+    op(
+        "netconv::LSHProjection",
+        "LSH_PROJECTION",
+        Stored(),
+        Attr("kind", kind=int),
+        given="=3,2 i32:2,3 =2",
+    ),
+]

@@ -1,0 +1,116 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.rules.context import TableWriting, only_user
+from converter.formats.nnapi.rules.fields import FusedActivation, data, reading, real_bias, writing
+from converter.formats.nnapi.rules.weights import bias, matrices, weights
+from converter.graph.infer import shape_of
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.rules import op
+
+
+class Dense(Field):
+    """Weights [units, input size] and a bias.
+
+    An input of another rank is rows of that size.
+
+    When writing, a bias that follows the product is taken in.
+    """
+
+    names = ("transB",)
+    inputs = (1, 2)
+    keys = ("weights", "bias")
+
+    def lift(self, r: Reading) -> None:
+        t, x = reading(r), data(r)
+        size = t.shape("weights")[1]
+        if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
+            r.node.inputs[0] = r.b.op("Reshape", x, [-1, size])
+        r.node.set_input(1, t.permuted("weights", (1, 0)))
+        r.then(lambda results: [r.b.op("Add", results[0], real_bias(t, "weights"))])
+
+    def lower(self, w: Writing) -> None:
+        t, dims, flipped = writing(w), w.static(), bool(w.attr("transB", 0))
+        units, size = w.static(1) if flipped else w.static(1)[::-1]
+        x = t.ref(0)
+        filter_ = weights(t, 1, (0, 1) if flipped else (1, 0), x)
+        addend = self._addend(t, units)
+        if len(dims) != 2:
+            rows = int(np.prod(dims[:-1]))
+            t.operands[0] = t.reshaped(x, [rows, size])
+            t.behind([rows, units], t.reshape)
+        w.layer.attrs |= {"weights": filter_, "bias": bias(t, addend, units, x, filter_)}
+
+    def _addend(self, w: TableWriting, units: int) -> ir.Value | None:
+        found = w.optional(2)
+        if w.node.op == "MatMul" and (after := added(w.node.outputs[0], units)) is not None:
+            w.layer.outputs[0], found = w.absorb(after[0]), after[1]
+        shape = () if found is None else shape_of(found)
+        if shape is None or int(np.prod(shape)) not in (1, units):
+            raise MappingError("what is added is no bias")
+        return found
+
+
+def added(value: ir.Value, units: int) -> tuple[ir.Node, ir.Value] | None:
+    """The Add of a bias that alone follows a matrix product."""
+    node = only_user(value)
+    if node is None or node.op_type != "Add" or node.domain:
+        return None
+    other = node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+    if other is None or shape_of(other) != (units,):
+        return None
+    producer = other.producer()
+    ready = producer is None or producer.op_type == "DequantizeLinear"
+    return (node, other) if ready else None
+
+
+class Matrices(Field):
+    """Stacks of matrices, each of which may be transposed."""
+
+    inputs = (0, 1)
+    keys = ("a", "b", "adjoint_a", "adjoint_b")
+
+    def lift(self, r: Reading) -> None:
+        for i, name in enumerate(("a", "b")):
+            value = reading(r).real(name)
+            if r.attr(f"adjoint_{name}", bool, False):
+                n = r.rank(value)
+                value = r.b.op("Transpose", value, perm=[*range(n - 2), n - 1, n - 2])
+            r.node.set_input(i, value)
+
+    def lower(self, w: Writing) -> None:
+        if min(len(w.static(i)) for i in (0, 1)) < 2:
+            raise MappingError("a vector is no operand there")
+        for i, name in enumerate(("a", "b")):
+            operand, transposed = matrices(writing(w), i)
+            w.layer.attrs |= {name: operand, f"adjoint_{name}": transposed}
+
+
+def is_dense(w: Writing) -> bool:
+    whole = w.input(0).dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    return not whole and len(w.static(1)) == 2 <= len(w.static())
+
+
+DENSE = Guard("weights have two axes, and what they are multiplied with", lower_if=is_dense)
+STACKS = Guard("weights are those of a dense layer", lower_if=lambda w: not is_dense(w))
+RULES = [
+    op("MatMul", "FULLY_CONNECTED", DENSE, Dense(), FusedActivation(), given="2,3 =3,4"),
+    op(
+        "Gemm",
+        "FULLY_CONNECTED",
+        Guard("a vector is no operand there", lower_if=lambda w: len(w.static()) > 1),
+        Dense(),
+        Only("transA", 0),
+        Only("alpha", 1.0),
+        Only("beta", 1.0),
+        FusedActivation(),
+        lower_only=True,
+    ),
+    op("MatMul", "BATCH_MATMUL", STACKS, Matrices(), given="2,2,3 2,3,4"),
+]

@@ -1,0 +1,225 @@
+"""Casts, and the way between stored integers and real numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.nnapi.quantisation import DATA_TYPES, zero_point
+from converter.formats.nnapi.rules.context import Stored, TableWriting, numbers_of, quantisation_of
+from converter.formats.nnapi.rules.fields import data, reading, table_converter, writing
+from converter.formats.nnapi.table import Array, Operand
+from converter.formats.nnapi.writing import BYTES, NARROW, parameters
+from converter.graph.infer import constant, evaluate, known
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.sizes import demand_small
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Guard
+from converter.mapping.rules import Custom, Rule, op
+
+DT = ir.DataType
+CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
+
+
+def types_of(w: Writing) -> tuple[DT | None, DT | None]:
+    """What a Cast reads and gives, in the types in which they are written."""
+    x, y = (v.dtype for v in (w.input(0), w.node.outputs[0]))
+    return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
+
+
+def fits_a_byte(x: ir.Value) -> bool:
+    """Cut off just before, below and above."""
+    low, high = False, False
+    for _ in range(2):
+        node = x.producer()
+        if node is None or node.op_type not in ("Clip", "Max", "Min"):
+            break
+        if len(node.inputs) < 2 or node.inputs[0] is None:
+            break
+        limits = [known(v) for v in node.inputs[1:]]
+        first, last = limits[0], limits[-1]
+        low |= node.op_type != "Min" and first is not None and bool(np.all(first >= 0))
+        bounded = node.op_type == "Min" or len(limits) == 2
+        high |= bounded and last is not None and bool(np.all(last <= 255))
+        x = node.inputs[0]
+    return low and high
+
+
+class To(Field):
+    """`to` <-> the type of the result.
+
+    A cast into 8 bits saturates there (NeuralNetworksTypes.h, CAST), in ONNX it wraps around.
+    """
+
+    names = ("to", "saturate", "round_mode")
+
+    def lift(self, r: Reading) -> None:
+        x, wanted = data(r), DATA_TYPES[reading(r).output().type]
+        r.node.attrs["to"] = int(wanted)
+        if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
+            limits = np.iinfo(wanted.numpy())
+            wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
+            bounds = [r.b.like(wide, n) for n in (limits.min, limits.max)]
+            r.node.inputs[0] = r.b.op("Clip", wide, *bounds)
+
+    def lower(self, w: Writing) -> None:
+        have, want = types_of(w)
+        if have not in CASTABLE or want not in CASTABLE:
+            raise MappingError(
+                f"there is no cast from {have and have.name} to {want and want.name}"
+            )
+        if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.input(0)):
+            raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
+
+
+class Truth(Field):
+    """A number as a truth value (whether it is not 0), or a truth value as a number (1 or 0)."""
+
+    names = ("to", "saturate", "round_mode")
+    inputs = (0,)
+    keys = ("mask", "a", "b")
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        have, want = types_of(w)
+        if want == DT.BOOL:
+            if have is None or have == DT.BOOL:
+                raise not_meant("nothing to compute")
+            w.layer.attrs |= {"a": t.stored(w.input(0)), "b": t.stored(zero(have))}
+            return
+        y = t.writer.like(w.node.outputs[0])
+        if y.type.dtype is None or have != DT.BOOL:
+            raise MappingError("there is no such cast")
+        demand_small(*y.dimensions)
+        more: dict[str, Any] = {"scale": y.scale, "zero_point": y.zero_point}
+        for name, number in (("a", 1), ("b", 0)):
+            array = np.full(y.dimensions, number, y.type.dtype)
+            w.layer.attrs[name] = t.writer.tensor(array, y.type, **more)
+        w.layer.attrs["mask"] = t.stored(w.input(0))
+
+
+def zero(dtype: DT) -> ir.Value:
+    tensor = LazyTensor(np.array(0, dtype.numpy()))
+    made = ir.Value(name="zero", type=ir.TensorType(dtype), shape=ir.Shape([]))
+    made.const_value = tensor
+    return made
+
+
+class Scale(Field):
+    """Scale and zero point <-> those of the operand that has the integers, a result or an input."""
+
+    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    inputs = (1, 2)
+
+    def __init__(self, of_result: bool) -> None:
+        self.of_result = of_result
+
+    def lift(self, r: Reading) -> None:
+        t = reading(r)
+        operand = t.output() if self.of_result else t.operand("input")
+        if operand.channel_quant is not None:
+            r.node.inputs[1:] = [r.b.const(np.array(operand.channel_quant.scales, np.float32))]
+            r.node.attrs["axis"] = operand.channel_quant.dim
+            return
+        if not operand.scale:
+            raise MappingError("the integers have no scale", "R110")
+        r.node.inputs[0] = r.cast(data(r), DT.FLOAT) if self.of_result else data(r)
+        numbers = (np.array(operand.scale, np.float32), zero_point(operand))
+        r.node.inputs[1:] = [r.b.const(n) for n in numbers]
+
+    def lower(self, w: Writing) -> None:
+        t, found = writing(w), parameters(writing(w).source)
+        if found is None or found[0].size != 1:
+            raise MappingError("scale and zero point must be constant, and one for all")
+        if not self.of_result:
+            operand: Operand = t.about(t.stored(w.input(0)))
+            if quantisation_of(operand) != numbers_of(found):
+                raise MappingError("the integers are read with several scales")
+
+
+class WholeScale(Field):
+    """Integers of 32 bits have a cast, then a multiplication."""
+
+    names = Scale.names
+    inputs = (0, 1, 2)
+    keys = ("a", "b", "activation")
+
+    def lower(self, w: Writing) -> None:
+        t, found = writing(w), parameters(writing(w).source)
+        if found is None or found[0].size != 1:
+            raise MappingError("scale and zero point must be constant, and one for all")
+        source = t.stored(w.input(0))
+        y = t.writer.like(w.node.outputs[0])
+        real = t.writer.add(Operand(y.type, list(t.about(source).dimensions), f"{y.name}.real"))
+        t.operation("CAST", real, input=source)
+        factor = t.number(found[0].reshape(1), real)
+        w.layer.attrs |= {"a": real, "b": factor, "activation": 0}
+
+
+def constant_result(t: TableWriting) -> None:
+    """Of constants the result is one."""
+    node = t.source
+    arrays: list[Array | None] = [constant(v) for v in node.inputs]
+    pairs = zip(node.inputs, arrays, strict=True)
+    if t.quantised or any(v is not None and array is None for v, array in pairs):
+        raise not_meant("nothing to compute")
+    found = evaluate(node, arrays)
+    if not found:
+        raise not_meant("it has no number")
+    t.constant_alias(t.node.outputs[0], found[0])
+
+
+def same_type(t: TableWriting) -> None:
+    """A cast between types that are one here."""
+    have, want = types_of(t)
+    if t.quantised or have != want:
+        raise not_meant("a cast looks at stored numbers")
+    t.alias(t.node.outputs[0], t.input(0))
+
+
+def is_whole(w: Writing) -> bool:
+    return w.input(0).dtype == DT.INT32
+
+
+def is_plain(w: Writing) -> bool:
+    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantisation."""
+    t = writing(w)
+    if types_of(w) != (DT.UINT8, DT.FLOAT):
+        return False
+    operand = t.about(t.stored(w.input(0)))
+    return operand.scale == 1 and operand.zero_point == 0
+
+
+TRUTH = Guard("no truth value", lower_if=lambda w: DT.BOOL in types_of(w)[:1])
+TO_TRUTH = Guard("no truth value", lower_if=lambda w: types_of(w)[1] == DT.BOOL)
+
+RULES: list[Rule | Custom] = [
+    table_converter("Cast", "", lower=same_type),
+    op("Cast", "NOT_EQUAL", TO_TRUTH, Stored(), Truth(), lower_only=True, given="i32:2,3"),
+    op("Cast", "SELECT", TRUTH, Stored(), Truth(), lower_only=True, given="b:2,3"),
+    op(
+        "Cast",
+        "DEQUANTIZE",
+        Guard("its integers have a scale", lower_if=is_plain),
+        Stored(),
+        To(),
+        lower_only=True,
+        given="u8:2,3",
+    ),
+    op("Cast", "CAST", Stored(), To(), given="i32:2,3"),
+    table_converter("DequantizeLinear QuantizeLinear", "", lower=constant_result),
+    op(
+        "DequantizeLinear",
+        "MUL",
+        Guard("of integers of 32 bits", lower_if=is_whole),
+        Stored(),
+        WholeScale(),
+        lower_only=True,
+        given="i32:2,3 =[0.5]",
+    ),
+    op("DequantizeLinear", "DEQUANTIZE", Stored(), Scale(False), given="u8:2,3 =[0.5] =u8:[3]"),
+    op("QuantizeLinear", "QUANTIZE", Stored(), Scale(True), given="2,3 =[0.5] =u8:[3]"),
+]

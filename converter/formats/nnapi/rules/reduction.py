@@ -1,0 +1,95 @@
+"""Reductions, and the places of the largest and smallest elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.rules.fields import Axis, data, writing
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, InputType, Only
+from converter.mapping.rules import op, ops
+
+
+class Axes(Field):
+    """Axes, counted from the front.
+
+    None of them means none there, and all of them in ONNX unless an attribute says else.
+    """
+
+    names = ("noop_with_empty_axes",)
+    inputs = (1,)
+    keys = ("axes",)
+
+    def lift(self, r: Reading) -> None:
+        rank = r.rank(data(r))
+        axes = sorted({i % rank for i in r.attr("axes", list)})
+        r.node.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
+        if not axes:
+            r.node.attrs["noop_with_empty_axes"] = 1
+
+    def lower(self, w: Writing) -> None:
+        rank = len(w.static())
+        given = [] if w.optional(1) is None else w.ints(1, "the axes")
+        if not given and not w.attr("noop_with_empty_axes", 0):
+            given = list(range(rank))
+        w.layer.attrs["axes"] = [i % rank for i in given]
+
+
+class KeptAxis(Field):
+    """The axis goes, but a vector gives [1]: there are no scalars."""
+
+    names = ("keepdims",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["keepdims"] = int(r.rank(data(r)) == 1)
+
+    def lower(self, w: Writing) -> None:
+        t, shape = writing(w), w.static()
+        if w.attr("keepdims") and len(shape) > 1:
+            dims = [n for i, n in enumerate(shape) if i != t.axis()]
+            t.behind(dims, t.reshape)
+
+
+class Largest(Field):
+    """The `k` largest along the last axis."""
+
+    names = ("axis",)
+    inputs = (1,)
+    keys = ("k",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, r.b.const([r.attr("k", int)], "k"))
+
+    def lower(self, w: Writing) -> None:
+        if writing(w).axis(-1) != len(w.static()) - 1:
+            raise MappingError("it looks along the last axis")
+        (w.layer.attrs["k"],) = w.ints(1, "k")
+
+
+KEEP = Attr("keepdims", "keep_dims", bool)
+RULES = [
+    *ops(
+        "ReduceMean=MEAN ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD "
+        "ReduceSum=REDUCE_SUM",
+        Axes(),
+        KEEP,
+    ),
+    # all and any as minimum and maximum of 0 and 1
+    *ops(
+        "ReduceMin=REDUCE_ALL ReduceMax=REDUCE_ANY",
+        Axes(),
+        KEEP,
+        InputType((0,), ir.DataType.INT32),
+        lift_only=True,
+    ),
+    *ops("ArgMax=ARGMAX ArgMin=ARGMIN", Axis(), KeptAxis(), Only("select_last_index", 0)),
+    op(
+        "TopK",
+        "TOPK_V2",
+        Largest(),
+        Only("largest", 1),
+        Only("sorted", 1),
+    ),
+]

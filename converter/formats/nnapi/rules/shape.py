@@ -1,0 +1,381 @@
+"""Reshaping, transposing, joining, splitting, padding, and moving blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.nnapi.rules.context import TableWriting
+from converter.formats.nnapi.rules.fields import (
+    Axis,
+    data,
+    reading,
+    table_converter,
+    writing,
+)
+from converter.formats.nnapi.writing import NARROW
+from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange, demand_small
+from converter.mapping.codecs import same
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
+from converter.mapping.rules import Custom, Rule, op, ops
+
+# reshape and transpose ---------------------------------------------------------------------------
+
+
+class Shape(Field):
+    """Input 1 <-> `shape`.
+
+    A shape that is known only at run time is read as the one that the result states, if it does.
+    """
+
+    names = ("allowzero", "axis", "perm")  # of operators that are written as this one
+    inputs = (1,)
+    blobs = ("shape",)
+
+    def lift(self, r: Reading) -> None:
+        given, stated = r.layer.blobs["shape"], reading(r).output().dimensions
+        if stated and shape_of(given) not in (None, (len(stated),)):
+            raise MappingError(
+                f"shape has not {len(stated)} elements, as the result states", "R105"
+            )
+        if known(given) is not None or not stated or 0 in stated:
+            r.node.set_input(1, r.cast(given, ir.DataType.INT64))
+        else:
+            r.node.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["shape"] = list(writing(w).out()) or [1]
+
+
+class AddedAxis(Field):
+    """The axis of length 1 that the result has more <-> `axis`."""
+
+    names = ("allowzero", "axis")  # of operators that are written as this one
+    inputs = (1,)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, r.b.const([r.attr("axis", int)]))
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        dims, wanted = t.about(t.ref(0)).dimensions, list(t.out())
+        ones = [i for i, n in enumerate(wanted) if n == 1]
+        added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
+        if not added:
+            raise MappingError("more than an axis of length 1 is added")
+        w.layer.attrs["axis"] = added[0]
+
+
+class SqueezedAxes(Field):
+    """The axes of length 1 that go <-> `axes`; without it all of them."""
+
+    inputs = (1,)
+    keys = ("axes",)
+
+    def lift(self, r: Reading) -> None:
+        if axes := r.attr("axes", list, []):
+            r.node.set_input(1, r.b.const(axes))
+
+    def lower(self, w: Writing) -> None:
+        if w.optional(1) is not None:
+            w.layer.attrs["axes"] = w.ints(1, "the axes")
+
+
+class Permutation(Field):
+    """`perm` <-> `permutation`; both without it turn all axes round."""
+
+    names = ("perm",)
+    keys = ("permutation",)
+
+    def lift(self, r: Reading) -> None:
+        backwards = range(r.rank(data(r)))[::-1]
+        r.node.attrs["perm"] = r.attr("permutation", list, list(backwards))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["permutation"] = permutation(w)
+
+
+def permutation(w: Writing) -> list[int]:
+    return [int(i) for i in w.attr("perm", None) or range(len(w.static()))[::-1]]
+
+
+def stays(w: Writing) -> bool:
+    """Whether only axes of length 1 change places, so that the data stay as they are."""
+    dims = w.static()
+    moved = [i for i in permutation(w) if dims[i] != 1]
+    return moved == sorted(moved) and len(dims) <= 4
+
+
+def expands(w: Writing) -> bool:
+    """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+    dtype = w.input(0).dtype
+    return w.version < 6 and NARROW.get(dtype or ir.DataType.FLOAT, dtype) == ir.DataType.INT32
+
+
+def same_dimensions(t: TableWriting) -> None:
+    dims = t.about(t.real(t.input(0))).dimensions
+    if t.quantised or dims != (list(t.out()) or [1]):
+        raise not_meant("the dimensions change")
+    t.alias(t.node.outputs[0], t.input(0))
+
+
+EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", lower_if=expands)
+
+# join and split ----------------------------------------------------------------------------------
+
+
+class Unsqueezed(Field):
+    """Each input gets the axis along which they are joined."""
+
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        axis = r.node.attrs["axis"] = r.attr("axis", int)
+        r.node.inputs = [r.b.op("Unsqueeze", v, [axis]) for v in r.node.inputs]
+
+
+class EqualParts(Field):
+    """The number of equal parts; other sizes are slices."""
+
+    names = ("num_outputs",)
+    inputs = (1,)
+    keys = ("count",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["num_outputs"] = r.attr("count", int)
+
+    def lower(self, w: Writing) -> None:
+        t, count = writing(w), len(w.node.outputs)
+        sizes = {t.out(i)[t.axis()] for i in range(count)}
+        if len(sizes) > 1 or len(w.static()) > 4:
+            raise MappingError("the parts are of one size there, of up to four axes")
+        w.layer.attrs["count"] = count
+
+
+class Vector(Field):
+    """What has no axes in the graph has one here."""
+
+    def lift(self, r: Reading) -> None:
+        if r.rank(data(r)) == 0:
+            r.node.inputs[0] = r.reshape(data(r), [1])
+
+
+class Repeated(Field):
+    """An Expand, as how often each axis is repeated."""
+
+    inputs = (1,)
+    keys = ("multiples",)
+
+    def lower(self, w: Writing) -> None:
+        t, out = writing(w), writing(w).out()
+        dims = [1] * (len(out) - len(w.static())) + list(w.static())
+        t.operands[0] = t.reshaped(t.ref(0), dims)
+        many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
+        w.layer.attrs["multiples"] = many or [1]
+
+
+class TimesOnes(Field):
+    """An Expand, as a product with ones in the shape of the result."""
+
+    inputs = (1,)
+    keys = ("b", "activation")
+
+    def lower(self, w: Writing) -> None:
+        t, dims = writing(w), list(writing(w).out()) or [1]
+        demand_small(*dims)
+        w.layer.attrs |= {"b": t.number(np.ones(dims), t.ref(0)), "activation": 0}
+
+
+def old_and_real(w: Writing) -> bool:
+    return w.version < 3 and not writing(w).quantised
+
+
+class Filled(Field):
+    """A scalar `value`, which may be computed, in a shape."""
+
+    blobs = ("value",)
+
+    def lift(self, r: Reading) -> None:
+        shape = r.cast(data(r), ir.DataType.INT64)
+        r.node.inputs = [r.layer.blobs["value"], shape]
+
+
+def shape_of_input(r: Reading) -> None:
+    r.node.inputs = [r.b.op("Shape", data(r))]
+
+
+# pads --------------------------------------------------------------------------------------------
+
+
+class Amounts(Field):
+    """`paddings`, pairs (before, after) for each axis <-> input 1: all before, then all behind.
+
+    Input 3 are the axes, where not all are listed.
+    """
+
+    inputs = (1, 3)
+    keys = ("paddings",)
+
+    def lift(self, r: Reading) -> None:
+        pairs = reading(r).array("paddings").reshape(-1, 2)
+        r.node.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
+
+    def lower(self, w: Writing) -> None:
+        rank = len(w.static())
+        given = range(rank) if w.optional(3) is None else w.ints(3, "the axes")
+        pairs = np.zeros((rank, 2), np.int32)
+        pairs[[i % rank for i in given]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
+        if pairs.min() < 0:
+            raise MappingError("a negative amount is not possible")
+        w.layer.attrs["paddings"] = pairs
+
+
+@dataclass(frozen=True)
+class PadValue(Field):
+    """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
+
+    Beside quantised data it is an integer in their scale.
+    """
+
+    said: bool
+    inputs = (2,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", ("pad_value",) if self.said else ())
+
+    def lift(self, r: Reading) -> None:
+        value = float(r.attr("pad_value", same)) if self.said else 0.0
+        operand = reading(r).operand("input")
+        if operand.scale and self.said and reading(r).operand("pad_value").type.name == "INT32":
+            value = (value - operand.zero_point) * operand.scale
+        r.node.set_input(2, r.b.like(data(r), value))
+
+    def lower(self, w: Writing) -> None:
+        array = 0.0 if w.optional(2) is None else w.constant(2, "the value").reshape(-1)[0]
+        value = float(array)
+        if not self.said:
+            if value != 0 or (w.version >= 3 and np.signbit(value)):
+                raise MappingError("zeros are put around there")
+            return
+        operand = writing(w).about(writing(w).ref(0))
+        stored = round(value / operand.scale) + operand.zero_point if operand.scale else value
+        w.layer.attrs["pad_value"] = stored
+
+
+class Symmetric(Field):
+    """The padding mirrors the data with their border: places that are gathered, axis by axis."""
+
+    names = ("axis",)
+    inputs = (1,)
+    keys = ("paddings",)
+
+    def lift(self, r: Reading) -> None:
+        pairs = reading(r).array("paddings").reshape(-1, 2).tolist()
+        axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
+        sizes = r.static(data(r))
+        orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
+        for axis, order in zip(axes[:-1], orders, strict=False):
+            r.node.inputs[0] = r.b.op("Gather", data(r), order, axis=axis)
+        r.node.set_input(1, r.b.const(orders[-1]))
+        r.node.attrs["axis"] = axes[-1]
+
+
+# blocks ------------------------------------------------------------------------------------------
+
+
+def space_to_batch_pads() -> Group:
+    def lift(r: Reading) -> dict[str, Any]:
+        (top, bottom), (left, right) = np.reshape(r.layer.attrs["paddings"], (2, 2)).tolist()
+        return {"pads": [top, left, bottom, right]}
+
+    def lower(w: Writing) -> dict[str, Any]:
+        top, left, bottom, right = w.attr("pads")
+        return {"paddings": [[top, bottom], [left, right]]}
+
+    return Group(("pads",), ("paddings",), lift, lower)
+
+
+class Shuffled(Field):
+    """An axis of groups * m places, seen as [groups, m], and these turned round."""
+
+    names = ("perm",)
+    keys = ("axis", "groups")
+
+    def lift(self, r: Reading) -> None:
+        shape, groups = list(r.static(data(r))), r.attr("groups", int)
+        i = r.attr("axis", int) % len(shape)
+        parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
+        r.node.inputs[0] = r.b.op("Reshape", data(r), parts)
+        r.node.attrs["perm"] = [*range(i), i + 1, i, *range(i + 2, len(parts))]
+        r.then(lambda results: [r.b.op("Reshape", results[0], shape)])
+
+
+def of_channels(r: Reading) -> bool:
+    return r.attr("axis", int) in (3, -1) and reading(r).shape()[3:] != ()
+
+
+OF_CHANNELS = Guard("of the channels of images", lift_if=of_channels)
+BLOCKS = Attr("block_size", "block_sizes", list)
+RULES: list[Rule | Custom] = [
+    table_converter("Reshape Flatten Squeeze Unsqueeze", "", lower=same_dimensions),
+    op("Unsqueeze", "EXPAND_DIMS", EXPANDS, AddedAxis(), given="i32:2,3 =[1]"),
+    op("Reshape", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:2 =[2,1]"),
+    op("Flatten", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:3"),
+    op("Reshape", "RESHAPE", Shape()),
+    *ops("Flatten=RESHAPE Squeeze=RESHAPE Unsqueeze=RESHAPE", Shape(), lower_only=True),
+    op("Squeeze", "SQUEEZE", SqueezedAxes(), lift_only=True),
+    op(
+        "Transpose",
+        "RESHAPE",
+        Guard("the data move", lower_if=stays),
+        Shape(),
+        lower_only=True,
+        given="1,3",
+    ),
+    op("Transpose", "TRANSPOSE", Permutation()),
+    op("Concat", "CONCATENATION", Axis()),
+    op("Concat", "PACK", Unsqueezed(), lift_only=True),
+    op("Split", "SPLIT", Axis(), EqualParts()),
+    op("Tile", "TILE", Vector(), InputType((1,))),
+    op(
+        "Expand",
+        "MUL",
+        Guard("it is repeated", lower_if=old_and_real),
+        TimesOnes(),
+        lower_only=True,
+    ),
+    op("Expand", "TILE", Repeated(), lower_only=True),
+    op("Expand", "FILL", Filled(), lift_only=True),
+    op("Size", "RANK", before_lift=shape_of_input, lift_only=True),
+    op("Pad", "PAD", Only("mode", "constant"), Amounts(), PadValue(False)),
+    op("Pad", "PAD_V2", Only("mode", "constant"), Amounts(), PadValue(True)),
+    op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Amounts()),
+    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
+    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), Attr("blocksize", "block_size", int)),
+    op("SpaceToDepth", "SPACE_TO_DEPTH", Attr("blocksize", "block_size", int)),
+    op("netconv::BatchToSpace", "BATCH_TO_SPACE_ND", BLOCKS, given="4,3,4,4"),
+    op(
+        "netconv::SpaceToBatch",
+        "SPACE_TO_BATCH_ND",
+        BLOCKS,
+        space_to_batch_pads(),
+        given="1,3,4,4",
+    ),
+    op(
+        "netconv::ShuffleChannels",
+        "CHANNEL_SHUFFLE",
+        OF_CHANNELS,
+        Group((), ("axis",), lower_=lambda w: {"axis": 3}),
+        Attr("group", "groups", int),
+        given="1,4,3,3",
+    ),
+    op("Transpose", "CHANNEL_SHUFFLE", Shuffled(), lift_only=True),
+]

@@ -1,0 +1,121 @@
+"""Whether results have the dimensions that a table states: the graph's inference says them.
+
+Each operation is lifted on operands of the dimensions that the table states, so that one wrong
+number is one finding. What the graph leaves open stays unjudged, and so does what netconv cannot
+express. Three things it does not say:
+
+* sizes of coordinates (`SIZES`): the operators that find boxes take the coordinates one by one, and
+  would not notice more of them than there are
+* that keys of a HASHTABLE_LOOKUP ascend, one for each row of the values: an operator may take them
+  in any order
+* the scratch of an LSTM whose optional weights are inputs: a run has it, of three or four gates
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.nnapi.findings import Findings
+from converter.formats.nnapi.lift import SubgraphLift, reason
+from converter.formats.nnapi.operations import Binding, arguments_of, bind
+from converter.formats.nnapi.quantisation import DATA_TYPES
+from converter.formats.nnapi.table import Dimensions, Lifetime, Operation, Subgraph, fits
+from converter.graph.build import new_model
+from converter.mapping.conversion_errors import CONVERSION_ERRORS
+
+# operation, argument: what its last dimension is
+SIZES = {
+    ("AXIS_ALIGNED_BBOX_TRANSFORM", "rois"): 4,
+    ("AXIS_ALIGNED_BBOX_TRANSFORM", "image_info"): 2,
+    ("BOX_WITH_NMS_LIMIT", "rois_out"): 4,
+    ("DETECTION_POSTPROCESSING", "anchors"): 4,
+    ("GENERATE_PROPOSALS", "anchors"): 4,
+    ("GENERATE_PROPOSALS", "image_info"): 2,
+    ("GENERATE_PROPOSALS", "rois_out"): 4,
+    ("HEATMAP_MAX_KEYPOINT", "boxes"): 4,
+    ("RANDOM_MULTINOMIAL", "seeds"): 2,
+    ("ROI_ALIGN", "rois"): 4,
+    ("ROI_POOLING", "rois"): 4,
+}
+
+
+def check_shapes(subgraph: Subgraph, operations: Sequence[int], found: Findings) -> None:
+    """The shapes of these operations, given by number; of the others nothing can be said."""
+    lifting = _ShapeLift(subgraph, found)
+    for position in operations:
+        lifting.check(position)
+
+
+class _ShapeLift(SubgraphLift):
+    """Operations are lifted one by one, on what the table states of their operands."""
+
+    def __init__(self, subgraph: Subgraph, found: Findings) -> None:
+        super().__init__(subgraph, new_model()[1], "")
+        self.found, self.lifetimes = found, subgraph.lifetimes()
+        self.enter_constants()
+
+    def check(self, position: int) -> None:
+        operation = self.subgraph.operations[position]
+        if operation.type in ("IF", "WHILE"):
+            return  # their operands are those of other subgraphs
+        for i in (*operation.inputs, *operation.outputs):
+            operand = self.subgraph.operands[i]
+            if i not in self.values and self.lifetimes[i] is not Lifetime.NO_VALUE:
+                shape = None if operand.shape is None else [n or None for n in operand.shape]
+                self.values[i] = self.b.input(self.name(i), DATA_TYPES[operand.type], shape)
+        self.place = f"operations[{position}]"
+        binding = bind(operation, self.subgraph)
+        try:
+            _check_sizes(operation, binding, self.subgraph)
+            self.lift(operation, binding)
+        except CONVERSION_ERRORS as e:
+            code, message, _ = reason(e)
+            if code.startswith("R"):
+                shapes = (
+                    f"{argument.name} {self.subgraph.operands[i].dimensions}"
+                    for place, argument, i in arguments_of(binding)
+                    if place.startswith("inputs") and self.subgraph.operands[i].dimensions
+                )
+                self.found.add(
+                    self.place,
+                    message,
+                    code=code,
+                    kind=operation.type,
+                    evidence=(", ".join(shapes),),
+                )
+
+    def settle(self, operation: Operation, results: Sequence[ir.Value]) -> None:
+        """The dimensions that were inferred against those that the table states."""
+        for k, (index, value) in enumerate(zip(operation.outputs, results, strict=False)):
+            operand, inferred = self.subgraph.operands[index], dimensions(value)
+            if operand.type.is_tensor and not fits(operand.shape, inferred):
+                message = f"the output has dimensions {inferred}, the operand states "
+                message += str(operand.dimensions)
+                place = f"{self.place}.outputs[{k}]"
+                self.found.add(place, message, index, kind=operation.type)
+
+
+def _check_sizes(operation: Operation, binding: Binding, subgraph: Subgraph) -> None:
+    name = binding.spec.name
+    for _, argument, index in arguments_of(binding):
+        dims, size = subgraph.operands[index].dimensions, SIZES.get((name, argument.name))
+        if size and dims and dims[-1] not in (0, size):
+            raise MappingError(f"{argument.name} has {dims[-1]} numbers, not {size}", "R105")
+    if name != "HASHTABLE_LOOKUP":
+        return
+    keys, values = (subgraph.operands[i] for i in operation.inputs[1:3])
+    if keys.dimensions and values.dimensions and not fits(keys.dimensions, values.dimensions[:1]):
+        raise MappingError(f"{keys.dimensions[0]} keys for {values.dimensions[0]} values", "R105")
+    if keys.value is not None and (np.diff(keys.array().reshape(-1)) < 0).any():
+        raise MappingError("the keys are not in ascending order", "R105")
+
+
+def dimensions(value: ir.Value) -> Dimensions:
+    """The inferred shape as a table has it: a tensor has an axis at least."""
+    if value.shape is None:
+        return None
+    return [d if isinstance(d, int) else 0 for d in value.shape] or [1]

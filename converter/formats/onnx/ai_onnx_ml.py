@@ -1,0 +1,158 @@
+"""ai.onnx.ml, the operators of classical machine learning: what standard operators say is written
+with them, the rest is kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.onnx.op import Op, Results, Rows, missing
+from converter.formats.onnx.schema import check
+from converter.graph.build import Builder
+from converter.graph.infer import set_type
+from converter.graph.walk import all_nodes
+
+DOMAIN = "ai.onnx.ml"
+ROWS = Rows()
+_FLOAT = int(ir.DataType.FLOAT)
+_MAPS = ("ZipMap", "CastMap", "DictVectorizer")
+
+
+def lift_classical(op: Op, b: Builder) -> Results:
+    """The standard operators in the place of one of ai.onnx.ml, or the operator itself, which only
+    ONNX can carry on.
+    """
+    if op.kind in _MAPS:
+        raise MappingError(
+            f"{op.kind} is about maps, and values are tensors and sequences here",
+            help="export the model without ZipMap",
+        )
+    try:
+        schema: Any = onnx.defs.get_schema(op.kind, op.version, DOMAIN)
+    except onnx.defs.SchemaError:
+        missing(op)
+    check(op, schema)
+    results = ROWS.apply(op, b)
+    return results if results is not None else _kept(op, b)
+
+
+def kept(graph: ir.Graph) -> bool:
+    """Whether operators of the domain are left."""
+    return any(n.domain == DOMAIN for n in all_nodes(graph))
+
+
+def _kept(op: Op, b: Builder) -> Sequence[ir.Value]:
+    """With the shapes that onnx's inference does not give: one row for each sample."""
+    results = b.ops(
+        op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs
+    )
+    x = op.inputs[0] if op.inputs else None
+    if x is None or x.shape is None or results[0].shape is not None:
+        return results
+    rows = x.shape[0] if len(x.shape) > 1 else 1
+    if op.kind in ("Normalizer", "Imputer"):
+        set_type(results[0], None, list(x.shape))
+    elif op.kind in ("SVMRegressor", "LinearRegressor"):
+        set_type(results[0], None, [rows, int(op.attrs.get("targets", 1))])
+    elif op.kind in ("SVMClassifier", "LinearClassifier"):
+        set_type(results[0], None, [rows])
+        if len(results) > 1 and results[1].shape is None:
+            set_type(results[1], None, [rows, None])
+    return results
+
+
+def _real(b: Builder, x: ir.Value) -> ir.Value:
+    return x if x.dtype == ir.DataType.FLOAT else b.op("Cast", x, to=_FLOAT)
+
+
+def _numbers(op: Op, name: str) -> np.ndarray:
+    return np.array(op.attrs.get(name) or [], np.float32)
+
+
+@ROWS.always("Scaler")
+def scaler(op: Op, b: Builder) -> Results:
+    """(x - offset) * scale, for each feature or for all."""
+    x, offset, scale = _real(b, op.need(0)), _numbers(op, "offset"), _numbers(op, "scale")
+    return b.op("Mul", b.op("Sub", x, offset), scale) if offset.size and scale.size else None
+
+
+@ROWS.always("Binarizer")
+def binarizer(op: Op, b: Builder) -> Results:
+    x = op.need(0)
+    return b.op(
+        "Cast",
+        b.op("Greater", x, b.like(x, op.attrs.get("threshold", 0.0))),
+        to=int(x.dtype or _FLOAT),
+    )
+
+
+@ROWS.always("ArrayFeatureExtractor")
+def array_feature_extractor(op: Op, b: Builder) -> Results:
+    """Columns; a vector is one row."""
+    if op.need(0).dtype == ir.DataType.STRING:
+        return None
+    x = b.op("Unsqueeze", op.need(0), [0]) if op.rank(0) == 1 else op.need(0)
+    return b.op(
+        "Gather", x, b.op("Reshape", op.need(1), [-1]), axis=op.rank(0) - 1 if op.rank(0) > 1 else 1
+    )
+
+
+@ROWS.always("FeatureVectorizer")
+def feature_vectorizer(op: Op, b: Builder) -> Results:
+    """The columns of all inputs beside each other."""
+    if any(op.rank(i) != 2 for i in range(len(op.inputs))):
+        return None
+    return b.op("Concat", *(_real(b, op.need(i)) for i in range(len(op.inputs))), axis=1)
+
+
+@ROWS.always("OneHotEncoder")
+def one_hot_encoder(op: Op, b: Builder) -> Results:
+    categories = op.attrs.get("cats_int64s")
+    if not categories or not op.attrs.get("zeros", 1) or op.need(0).dtype == ir.DataType.STRING:
+        return None
+    number = b.op("Cast", op.need(0), to=int(ir.DataType.INT64))
+    return b.op(
+        "Cast",
+        b.op("Equal", b.op("Unsqueeze", number, [-1]), np.array(categories, np.int64)),
+        to=_FLOAT,
+    )
+
+
+@ROWS.always("Imputer")
+def imputer(op: Op, b: Builder) -> Results:
+    """Numbers that stand for absent ones are replaced, column by column."""
+    x, values = op.need(0), _numbers(op, "imputed_value_floats")
+    if x.dtype != ir.DataType.FLOAT or not values.size:
+        return None
+    mark = float(op.attrs.get("replaced_value_float", 0.0))
+    absent = b.op("IsNaN", x) if np.isnan(mark) else b.op("Equal", x, b.like(x, mark))
+    return b.op("Where", absent, values, x)
+
+
+@ROWS.always("LinearRegressor")
+def linear_regressor(op: Op, b: Builder) -> Results:
+    """x times the coefficients [targets, features], plus the intercepts."""
+    targets, weights, bias = (
+        int(op.attrs.get("targets", 1)),
+        _numbers(op, "coefficients"),
+        _numbers(op, "intercepts"),
+    )
+    if (
+        op.attrs.get("post_transform", "NONE") != "NONE"
+        or op.rank(0) != 2
+        or not weights.size
+        or weights.size % targets
+    ):
+        return None
+    y = b.op(
+        "MatMul",
+        _real(b, op.need(0)),
+        b.const(np.ascontiguousarray(weights.reshape(targets, -1).T), "coefficients"),
+    )
+    return b.op("Add", y, bias) if bias.size else y

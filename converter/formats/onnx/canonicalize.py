@@ -1,0 +1,26 @@
+"""Graphs that a program built, in whatever spelling of ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, ReadError
+from converter.formats.onnx.codec import Weights
+from converter.formats.onnx.lift import lift
+from converter.graph.network import Network
+
+
+def canonical_form(model: Network) -> Network:
+    """A model whose graph was built by hand, of any opset and spelling, as reading it from a file
+    would give it; the model itself stays.
+
+    Raises what reading raises: ReadError, UnsupportedError.
+    """
+    try:
+        proto = ir.to_proto(model.ir)
+    except (ir.serde.SerdeError, ValueError, TypeError) as e:
+        raise ReadError(Diagnostic("R105", f"the graph cannot be written as ONNX: {e}")) from None
+    read = lift(proto, Weights(Path("the model in memory")))
+    return Network(read.ir, model.format, list(model.notes), dict(model.interface))

@@ -1,0 +1,423 @@
+"""Makes a graph executable by onnxruntime's CPU kernels. It works on a copy: the canonical graph is
+never touched.
+
+Definitions of extension operators are written out, so every node has types. Where no kernel takes a
+node's types, the node computes in wider ones between Casts; inputs and outputs of types that cannot
+be fed are fed as wider ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.onnx.onnxruntime_kernels import Kernel, kernels
+from converter.graph.build import Builder, attrs_of
+from converter.graph.extensions import can_expand, expand
+from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
+from converter.graph.names import Names, tell_nodes_apart
+from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.decompositions.normalisation import local_response as lrn
+from converter.passes.decompositions.quantisation import conv_integer
+from converter.passes.decompositions.reductions import each_alone, reduces_nothing
+from converter.passes.decompositions.sampling import max_unpool
+from converter.passes.fold import fold
+from converter.passes.legalise import onnx_function, rewritten
+from converter.passes.promote_types import (
+    FLOAT8,
+    NARROWER,
+    parameters,
+    parameters_among,
+    promote_types,
+    tensor_types,
+    wider,
+)
+from converter.passes.unroll import unroll
+
+_T = ir.DataType
+Written = ir.Value | Sequence[ir.Value | None] | None
+# types that cannot pass through the Python interface -> what they are fed and returned as
+BOUNDARY = {
+    _T.BFLOAT16: _T.FLOAT,
+    **dict.fromkeys(FLOAT8, _T.FLOAT),
+    _T.INT4: _T.INT8,
+    _T.UINT4: _T.UINT8,
+}
+
+
+def legalise_for_onnxruntime(model: ir.Model) -> None:
+    """Rewrites in place; afterwards the model has no functions and no extension operator with a
+    definition.
+    """
+    if any(
+        n.op_type == "If" for n in all_nodes(model.graph)
+    ):  # to know a condition, and take the branch out, can bring onnxruntime down
+        fold(model)
+        unroll(model, lambda n: n.op_type == "If")
+    names = Names(model)
+    while pending := [n for n in all_nodes(model.graph) if can_expand(n)]:
+        for node in pending:
+            expand(node, names)
+    for graph in list(all_graphs(model.graph)):
+        for node in list(graph):
+            if node.domain == "":
+                legalise_node(node, names)
+    _boundary(model.graph, names)
+    tell_nodes_apart(model)
+
+
+def legalise_node(node: ir.Node, names: Names) -> None:
+    """Rewrites one operator of ONNX in place, and what comes of it, until there is a kernel or no
+    way is known.
+    """
+    table = kernels().get(node.op_type)
+    rewrite = DEVIATING.get(node.op_type) or (_without_kernel if table is None else None)
+    if rewrite is not None and (made := rewritten(node, names, rewrite)):
+        for inner in made:
+            legalise_node(inner, names)
+    elif table is not None and not _has_kernel(*_types(node)):
+        promote_types(node, table, names)
+
+
+def narrowed(node: ir.Node) -> str:
+    """The types, as text, that onnxruntime computes in narrower ones, for want of a kernel; ""
+    where it computes in the node's own.
+    """
+    kind, inputs, outputs = _types(node)
+    if _has_kernel(kind, inputs, outputs):
+        return ""
+    types = parameters(node)
+    plan = wider(types, kernels()[kind])
+    return ", ".join(
+        sorted({types[p].name for p, w in (plan or {}).items() if (types[p], w) in NARROWER})
+    )
+
+
+Types = tuple[ir.DataType | None, ...]
+
+
+def _types(node: ir.Node) -> tuple[str, Types, Types]:
+    return node.op_type, tensor_types(node.inputs), tensor_types(node.outputs)
+
+
+@functools.lru_cache(4096)
+def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
+    """Whether a kernel takes these types, or nothing is known of the operator."""
+    table = kernels().get(kind)
+    if table is None:
+        return True
+    types = parameters_among(schema_of(kind), inputs, outputs)
+    return any(_takes(k, types) for k in table)
+
+
+@functools.lru_cache(512)
+def inlined(kind: str) -> bool:
+    """Whether onnxruntime, which has no kernel of its own for an operator, puts in the function
+    that its schema defines.
+    """
+    schema: Any = schema_of(kind)
+    return (
+        kind not in kernels()
+        and schema is not None
+        and (schema.has_function or schema.has_context_dependent_function)
+    )
+
+
+def _without_kernel(node: ir.Node, b: Builder) -> Written:
+    if inlined(node.op_type):
+        return onnx_function(node, b)
+    decomposition = DECOMPOSITIONS.get(("", node.op_type))
+    return None if decomposition is None else decomposition(node, b)
+
+
+def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
+    """onnxruntime itself computes float16 in float, with fewer roundings than Casts around each
+    node would make.
+    """
+    return all(
+        t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p])
+        for p, t in types.items()
+        if p in kernel
+    )
+
+
+def _boundary(graph: ir.Graph, names: Names) -> None:
+    for value in graph.inputs:
+        target = (
+            BOUNDARY.get(value.dtype)
+            if value.dtype is not None and isinstance(value.type, ir.TensorType)
+            else None
+        )
+        if target is None or value.dtype is None:
+            continue
+        cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(value.dtype))], num_outputs=1)
+        inner = cast.outputs[0]
+        inner.name, inner.type, inner.shape = (
+            names.fresh(f"{value.name}_stored"),
+            value.type,
+            value.shape,
+        )
+        value.replace_all_uses_with(inner, replace_graph_outputs=True)
+        cast.replace_input_with(0, value)
+        value.type = ir.TensorType(target)
+        graph.insert_before(graph[0], cast) if len(graph) else graph.append(cast)
+    for i, value in enumerate(list(graph.outputs)):
+        target = (
+            BOUNDARY.get(value.dtype)
+            if value.dtype is not None and isinstance(value.type, ir.TensorType)
+            else None
+        )
+        if target is not None:
+            b = Builder(graph, names)
+            graph.outputs[i] = b.op("Cast", value, to=int(target))
+
+
+# where a kernel deviates from the operator's specification
+
+
+def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
+    """onnxruntime refuses fmod=0 on floats: the remainder with the divisor's sign, from fmod."""
+    x, y = node.inputs[0], node.inputs[1]
+    if (
+        attrs_of(node).get("fmod", 0)
+        or x is None
+        or y is None
+        or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
+    ):
+        return None
+    rest = b.op("Mod", x, y, fmod=1)
+    zero = b.like(x, 0)
+    other = b.op(
+        "And",
+        b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero)),
+        b.op("Not", b.op("Equal", rest, zero)),
+    )
+    return b.op("Where", other, b.op("Add", rest, y), rest)
+
+
+def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for
+    those of all axes.
+    """
+    if len(node.inputs) < 4:
+        return None
+    amounts, axes, rank = (
+        known(node.inputs[1]),
+        known(node.inputs[3]),
+        None if node.inputs[0] is None else rank_of(node.inputs[0]),
+    )
+    if amounts is None or axes is None or rank is None:
+        return None
+    every = np.zeros((2, rank), np.int64)
+    every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
+    return b.op(
+        "Pad", node.inputs[0], b.const(every.reshape(-1), "pads"), node.inputs[2], **attrs_of(node)
+    )
+
+
+def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel takes odd windows only, and four axes."""
+    if node.attributes["size"].as_int() % 2 == 0:
+        return lrn(node, b)
+    x = node.inputs[0]
+    rank = None if x is None else rank_of(x)
+    if x is None or rank is None or rank == 4:
+        return None
+    flat = b.op("Reshape", x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
+    return b.op("Reshape", b.op("LRN", flat, **attrs_of(node)), b.op("Shape", x))
+
+
+def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
+    x, y = node.inputs[0], node.inputs[1]
+    if x is None or y is None or rank_of(y) != 1 or rank_of(x) in (None, 1):
+        return None
+    return b.op("Squeeze", b.op("MatMul", x, b.op("Unsqueeze", y, [1])), [-1])
+
+
+def _string_normalizer(node: ir.Node, b: Builder) -> None:
+    """The default locale, en_US, is not on every Linux; C.UTF-8 is, and folds the same letters."""
+    if "locale" not in node.attributes and sys.platform == "linux":
+        node.attributes["locale"] = ir.AttrString("locale", "C.UTF-8")
+
+
+# operator -> its two 8-bit operands and their zero points; the types that every release has a
+# kernel for (None: that of the first operand)
+_PRODUCTS: dict[str, tuple[tuple[int, int], tuple[int, int], ir.DataType | None]] = {
+    "ConvInteger": ((0, 2), (1, 3), _T.UINT8),
+    "MatMulInteger": ((0, 2), (1, 3), None),
+    "QLinearConv": ((0, 2), (3, 5), None),
+    "QLinearMatMul": ((0, 2), (3, 5), None),
+}
+
+
+def _of_one_sign(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Processors without VNNI add the products of unsigned and signed bytes in pairs that are cut
+    at 16 bits; bytes of one sign are multiplied exactly.
+    """
+    *operands, wanted = _PRODUCTS[node.op_type]
+    first = node.inputs[0]
+    target = wanted if wanted is not None or first is None else first.dtype
+    inputs, changed = list(node.inputs), False
+    for place, zero in operands:
+        x = inputs[place]
+        if x is None or target not in _MOVED or x.dtype not in _MOVED or x.dtype == target:
+            continue
+        inputs += [None] * (zero + 1 - len(inputs))
+        point = inputs[zero] if inputs[zero] is not None else b.like(x, 0)
+        inputs[place], inputs[zero], changed = _moved(b, x, target), _moved(b, point, target), True
+    return b.op(node.op_type, *inputs, **attrs_of(node)) if changed else None
+
+
+_MOVED = {_T.UINT8: 128, _T.INT8: -128}
+
+
+def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
+    """Bytes in the type of the other sign, all moved by 128."""
+    array = constant(x)
+    if array is not None:
+        return b.const((array.astype(np.int16) + _MOVED[target]).astype(target.numpy()))
+    return b.op(
+        "Cast",
+        b.op("Add", b.op("Cast", x, to=int(_T.INT32)), np.array(_MOVED[target], np.int32)),
+        to=int(target),
+    )
+
+
+def _conv_integer(node: ir.Node, b: Builder) -> Written:
+    """The kernel takes one zero point for all filters only."""
+    zero = node.inputs[3] if len(node.inputs) > 3 else None
+    return (
+        conv_integer(node, b)
+        if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,)
+        else _of_one_sign(node, b)
+    )
+
+
+def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels fail, or reduce, where no axis at all is meant."""
+    return each_alone(node, b) if reduces_nothing(node) else None
+
+
+def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels, where margins count, take those in front for those behind; zeros that are put
+    around before are the same.
+    """
+    x, a = node.inputs[0], attrs_of(node)
+    pads, counted = (
+        np.array(a.pop("pads", [])).reshape(2, -1),
+        a.pop("count_include_pad", node.op_type == "LpPool"),
+    )
+    if x is None or not counted or a.get("ceil_mode", 0) or (pads[0] == pads[1]).all():
+        return None
+    return b.op(node.op_type, b.op("Pad", x, np.pad(pads, ((0, 0), (2, 0))).reshape(-1)), **a)
+
+
+def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels do not count axes from the end."""
+    a, x = attrs_of(node), node.inputs[0]
+    axes, rank = a.get("axes") or [], None if x is None else rank_of(x)
+    if rank is None or all(i >= 0 for i in axes):
+        return None
+    return b.op("Resize", *node.inputs, **{**a, "axes": [i % rank for i in axes]})
+
+
+def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel refuses an empty set of truth values."""
+    x = node.inputs[0]
+    if reduces_nothing(node) or x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
+        return _reduction(node, b)
+    small = b.op(
+        node.op_type, b.op("Cast", x, to=int(_T.UINT8)), *node.inputs[1:], **attrs_of(node)
+    )
+    return b.op("Cast", small, to=int(_T.BOOL))
+
+
+def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Sin has a kernel for doubles in every release, Cos has not."""
+    x = node.inputs[0]
+    return (
+        b.op("Sin", b.op("Add", x, b.like(x, np.pi / 2)))
+        if x is not None and x.dtype == _T.DOUBLE
+        else None
+    )
+
+
+def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Old kernels leave out sequences of length 0, which are as they are, like those of length
+    1.
+    """
+    x, lengths = node.inputs[:2]
+    array, made = (None, None) if lengths is None else (known(lengths), lengths.producer())
+    if (
+        lengths is None
+        or (array is not None and array.all())
+        or (made is not None and made.op_type == "Max")
+    ):
+        return None
+    return b.op("ReverseSequence", x, b.op("Max", lengths, np.array(1, np.int64)), **attrs_of(node))
+
+
+def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Where has no kernel for truth values; this is the same in logic."""
+    condition, x, y = node.inputs
+    if x is None or x.dtype != _T.BOOL:
+        return None
+    return b.op("Or", b.op("And", condition, x), b.op("And", b.op("Not", condition), y))
+
+
+def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
+    """The kernel takes the places for those of the larger result."""
+    return max_unpool(node, b) if len(node.inputs) > 2 else None
+
+
+def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The kernel refuses margins as large as the window, which a dilated one can reach over; these
+    are padded before.
+    """
+    x, a = node.inputs[0], attrs_of(node)
+    if (
+        x is None
+        or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16)
+        or len(node.outputs) > 1
+        or "pads" not in a
+    ):
+        return None
+    window = np.array(a["kernel_shape"] * 2)
+    inner = np.minimum(a["pads"], window - 1)
+    outer = (np.array(a["pads"]) - inner).reshape(2, -1)
+    if not outer.any():
+        return None
+    wide = b.op("Pad", x, np.pad(outer, ((0, 0), (2, 0))).reshape(-1), b.like(x, -np.inf))
+    return b.op("MaxPool", wide, **{**a, "pads": inner.tolist()})
+
+
+DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
+    **dict.fromkeys(("AveragePool", "LpPool"), _pool_of_uneven_margins),
+    "ConvInteger": _conv_integer,
+    "Cos": _cos_of_doubles,
+    "LRN": _lrn,
+    "MatMul": _matmul_of_vector,
+    "MatMulInteger": _of_one_sign,
+    "MaxPool": _max_pool_of_wide_margins,
+    "MaxUnpool": _unpool_to_a_size,
+    "Mod": _mod,
+    "Pad": _pad_every_axis,
+    "QLinearConv": _of_one_sign,
+    "QLinearMatMul": _of_one_sign,
+    **{
+        f"Reduce{kind}": _reduction
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+    "ReduceMax": _largest_truth_of_nothing,
+    "Resize": _resize_of_last_axes,
+    "ReverseSequence": _reversed_nothing,
+    "StringNormalizer": _string_normalizer,
+    "Where": _choice_of_truths,
+}

@@ -1,0 +1,192 @@
+"""Rewrites for opsets below 21: what was an attribute then, and is computed now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.walk import all_graphs
+from converter.passes.decompositions.reductions import each_alone, reduces_nothing
+from converter.passes.legalise import Rewrites
+
+_INT64 = int(ir.DataType.INT64)
+
+
+_BYTES = {ir.DataType.INT4: ir.DataType.INT8, ir.DataType.UINT4: ir.DataType.UINT8}
+
+
+def bytes_for_nibbles(model: ir.Model) -> None:
+    """Constants of 4 bits, which came with opset 21, as bytes, where everybody who reads them only
+    wants the numbers. In place.
+    """
+    for graph in all_graphs(model.graph):
+        found = {
+            v
+            for v in graph.initializers.values()
+            if v.dtype in _BYTES and v.const_value is not None and not v.is_graph_output()
+        }
+        while strange := {
+            v for v in found if not all(_reads_numbers(u.node, u.idx, found) for u in v.uses())
+        }:
+            found -= strange
+        for value in found:
+            assert value.const_value is not None and value.dtype is not None
+            wide = _BYTES[value.dtype]
+            value.const_value = LazyTensor(
+                value.const_value.numpy().astype(wide.numpy()), name=value.name
+            )
+            value.type = ir.TensorType(wide)
+
+
+def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:
+    if node.op_type == "DequantizeLinear":
+        return index != 1 and all(
+            v is None or v in found for v in (node.inputs[0], _operand(node, 2))
+        )
+    return node.op_type == "Cast"
+
+
+def _operand(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def shape_range(node: ir.Node, b: Builder) -> ir.Value:
+    """Shape of some axes is a Slice of the whole."""
+    start, end = (
+        node.attributes[k].as_int() if k in node.attributes else None for k in ("start", "end")
+    )
+    return b.op(
+        "Slice",
+        b.op("Shape", node.inputs[0]),
+        [start or 0],
+        [end if end is not None else (1 << 62)],
+    )
+
+
+def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Over no axis at all a reduction is what it does to each element; axes of run time are asked
+    for one by one.
+    """
+    x, axes = node.inputs[0], _operand(node, 1)
+    if x is None:
+        return None
+    if reduces_nothing(node):
+        return each_alone(node, b)
+    if axes is None or constant(axes) is not None:
+        return None
+    if node.op_type == "ReduceMean":
+        kept, ones = (
+            int(attrs_of(node).get("keepdims", 1)),
+            b.op("Expand", b.like(x, 1), b.op("Shape", x)),
+        )
+        return b.op(
+            "Div",
+            b.op("ReduceSum", x, axes, keepdims=kept),
+            b.op("ReduceSum", ones, axes, keepdims=kept),
+        )
+    return (
+        _one_by_one(node, x, axes, b)
+        if node.op_type in ("ReduceMax", "ReduceMin", "ReduceProd")
+        else None
+    )
+
+
+def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Value | None:
+    """For each axis: if it is meant, the reduction along it."""
+    rank, count = rank_of(x), shape_of(axes)
+    if rank is None or not count or not count[0]:
+        return None
+    places = _places(b, axes, rank)
+    y = x
+    for i in range(rank):
+        meant = b.op(
+            "ReduceMax",
+            b.op("Cast", b.op("Equal", places, np.array(i, np.int64)), to=int(ir.DataType.INT32)),
+            [0],
+            keepdims=0,
+        )
+        bodies: dict[str, Any] = {}
+        for name in ("then_branch", "else_branch"):
+            inner = b.body(f"{node.op_type.lower()}_{i}_{name}")
+            inner.output(
+                inner.op(node.op_type, y, [i], keepdims=1)
+                if name == "then_branch"
+                else inner.op("Identity", y)
+            )
+            bodies[name] = inner.graph
+        y = b.op("If", b.op("Cast", meant, to=int(ir.DataType.BOOL)), **bodies)
+        y.type, y.shape = x.type, ir.Shape([None] * rank)
+    return y if attrs_of(node).get("keepdims", 1) else b.op("Squeeze", y, places)
+
+
+def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
+    """Axes as int64, none of them negative."""
+    number = b.op("Cast", axes, to=_INT64)
+    return b.op(
+        "Where",
+        b.op("Less", number, np.array(0, np.int64)),
+        b.op("Add", number, np.array(rank, np.int64)),
+        number,
+    )
+
+
+def _all_axes(
+    b: Builder, given: ir.Value, axes: Any, neutral: Any, rank: int, times: int = 1
+) -> ir.Value:
+    """`given` speaks of some axes, `times` over; `neutral` says what holds for the others."""
+    places = _places(b, axes, rank)
+    index = b.op(
+        "Concat", *(b.op("Add", places, np.array(i * rank, np.int64)) for i in range(times)), axis=0
+    )
+    return b.op("ScatterElements", neutral, index, given, axis=0)
+
+
+def pad(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The amounts of all axes."""
+    x, amounts, axes = node.inputs[0], node.inputs[1], _operand(node, 3)
+    rank = None if x is None else rank_of(x)
+    if amounts is None or axes is None or rank is None:
+        return None
+    every = _all_axes(b, amounts, axes, np.zeros(2 * rank, np.int64), rank, times=2)
+    return b.op("Pad", x, every, _operand(node, 2), mode=attrs_of(node).get("mode"))
+
+
+def resize(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The region, scales or sizes of all axes."""
+    x, attrs = node.inputs[0], attrs_of(node)
+    axes, rank = attrs.pop("axes", None), None if x is None else rank_of(x)
+    if (
+        not axes
+        or x is None
+        or rank is None
+        or attrs.get("antialias", 0)
+        or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    ):
+        return None
+    roi, scales, sizes = (_operand(node, i) for i in (1, 2, 3))
+    chosen = b.const(np.array(axes, np.int64))
+    dtype = roi.dtype.numpy() if roi is not None and roi.dtype is not None else np.float32
+    whole = [
+        None
+        if roi is None
+        else _all_axes(b, roi, chosen, np.repeat([0, 1], rank).astype(dtype), rank, times=2),
+        None if scales is None else _all_axes(b, scales, chosen, np.ones(rank, np.float32), rank),
+        None if sizes is None else _all_axes(b, sizes, chosen, b.op("Shape", x), rank),
+    ]
+    return b.op("Resize", x, *whole, **attrs)
+
+
+REWRITES: Rewrites = {
+    ("", "Shape"): shape_range,
+    ("", "Pad"): pad,
+    ("", "Resize"): resize,
+    **{
+        ("", f"Reduce{k}"): reduction
+        for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+    },
+}

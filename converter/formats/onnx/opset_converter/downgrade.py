@@ -1,0 +1,304 @@
+"""Opset-21 operators as other opsets spell them: what `onnx+opset=N` needs beyond the
+decompositions.
+
+`form(node, version)` gives the spelling without touching the node, or raises MappingError with the
+reason; legalisation then looks for a decomposition. A change of types alone is not a reason:
+widening (passes/promote_types.py) follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.onnx.op import Op
+from converter.graph.build import attribute, attrs_of
+from converter.graph.infer import constant, rank_of, shape_of
+
+Form = Callable[[Op], None]
+FORMS: dict[str, list[tuple[int, Form]]] = {}
+
+
+def below(version: int, *kinds: str) -> Callable[[Form], Form]:
+    """Enters the spelling of operators before an opset version. It edits the Op; constants may be
+    given as arrays.
+    """
+
+    def enter(form: Form) -> Form:
+        for kind in kinds:
+            FORMS.setdefault(kind, []).append((version, form))
+        return form
+
+    return enter
+
+
+def form(node: ir.Node, version: int) -> Op:
+    """The node as opset `version` spells it. MappingError when it cannot."""
+    op = Op(
+        node.op_type,
+        "",
+        version,
+        list(node.inputs),
+        attrs_of(node),
+        [str(o.name) for o in node.outputs],
+    )
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, version)
+    except onnx.defs.SchemaError:
+        raise MappingError(f"opset {version} has no {node.op_type}", code="X206") from None
+    if schema.deprecated:
+        raise MappingError(f"opset {version} has no {node.op_type}", code="X206")
+    for limit, change in FORMS.get(node.op_type, ()):
+        if version < limit:
+            change(op)
+    while op.inputs and op.inputs[-1] is None:
+        op.inputs.pop()
+    if unknown := op.attrs.keys() - schema.attributes.keys():
+        raise MappingError(f"{node.op_type} of opset {version} has no {min(unknown)}", code="X206")
+    if len(op.inputs) > schema.max_input or len(op.outputs) > schema.max_output:
+        raise MappingError(
+            f"{node.op_type} of opset {version} has fewer inputs or outputs", code="X206"
+        )
+    return op
+
+
+def respell(node: ir.Node, op: Op, constant_value: Callable[[Any], ir.Value]) -> None:
+    """Gives the node the spelling that `form` found."""
+    before = attrs_of(node)
+    for key in before.keys() - op.attrs.keys():
+        del node.attributes[key]
+    for key, value in op.attrs.items():
+        if key not in before or (before[key] is not value and before[key] != value):
+            node.attributes[key] = attribute(key, value)
+    node.resize_inputs(len(op.inputs))
+    for i, operand in enumerate(op.inputs):
+        if operand is not node.inputs[i]:
+            node.replace_input_with(
+                i,
+                operand
+                if operand is None or isinstance(operand, ir.Value)
+                else constant_value(operand),
+            )
+
+
+def _ints(op: Op, index: int, what: str) -> list[int] | None:
+    value = op.input(index)
+    if value is None:
+        return None
+    array = value if isinstance(value, np.ndarray) else constant(value)
+    if array is None:
+        raise MappingError(
+            f"{op.kind} before its {what} were an input needs them constant", code="X206"
+        )
+    return [int(n) for n in np.asarray(array).reshape(-1)]
+
+
+def _default(op: Op, key: str, value: Any, since: int) -> None:
+    """Drops an attribute that came later, when it has the value that was meant before."""
+    if op.take(key, value) != value:
+        raise MappingError(f"{op.kind} has {key} since opset {since}", code="X206")
+
+
+@below(
+    18,
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+def axes_attribute(op: Op) -> None:
+    axes = _ints(op, 1, "axes")
+    if not axes and op.attrs.get("noop_with_empty_axes", 0):
+        raise MappingError(f"{op.kind} over no axis at all", code="X206")
+    op.take("noop_with_empty_axes")
+    op.inputs = op.inputs[:1]
+    if axes:
+        op.attrs["axes"] = axes
+
+
+@below(18, "Split")
+def split(op: Op) -> None:
+    """Parts of unequal size need to be listed."""
+    count = op.take("num_outputs")
+    if count is None or op.input(1) is not None:
+        return
+    shape = op.need(0).shape
+    size = shape[int(op.attrs.get("axis", 0))] if shape is not None else None
+    if not isinstance(size, int):
+        raise MappingError(
+            "Split into equal parts of a dynamic extent, which may not divide evenly", code="X206"
+        )
+    part = -(-size // count)
+    if size % count:
+        op.set_input(1, np.array([part] * (count - 1) + [size - part * (count - 1)], np.int64))  # type: ignore[arg-type]
+
+
+@below(18, "Pad")
+def pad(op: Op) -> None:
+    axes = _ints(op, 3, "axes")
+    if axes is None:
+        return
+    amounts, rank = _ints(op, 1, "pads"), rank_of(op.need(0))
+    if amounts is None or rank is None:
+        raise MappingError("Pad of some axes needs the rank of its input", code="X206")
+    every = np.zeros((2, rank), np.int64)
+    every[:, axes] = np.array(amounts).reshape(2, -1)
+    op.inputs = [*op.inputs[:1], every.reshape(-1), *op.inputs[2:3]]  # type: ignore[list-item]
+
+
+@below(19, "Pad")
+def pad_wrap(op: Op) -> None:
+    if op.attrs.get("mode") == "wrap":
+        raise MappingError("Pad has the mode wrap since opset 19", code="X206")
+
+
+@below(18, "Resize")
+def resize(op: Op) -> None:
+    _default(op, "antialias", 0, 18)
+    _default(op, "keep_aspect_ratio_policy", "stretch", 18)
+    axes = op.take("axes")
+    if axes is None:
+        return
+    shape = shape_of(op.need(0))
+    if shape is None:
+        raise MappingError("Resize of some axes needs a static shape", code="X206")
+    for index, neutral in ((2, np.ones(len(shape), np.float32)), (3, np.array(shape, np.int64))):
+        value = op.input(index)
+        if value is not None:
+            array = constant(value)
+            if array is None:
+                raise MappingError(
+                    "Resize of some axes needs constant scales or sizes", code="X206"
+                )
+            neutral[list(axes)] = array.reshape(-1)
+            op.set_input(index, neutral)  # type: ignore[arg-type]
+
+
+@below(19, "Resize")
+def resize_symmetric(op: Op) -> None:
+    if op.attrs.get("coordinate_transformation_mode") == "half_pixel_symmetric":
+        raise MappingError("Resize has the mode half_pixel_symmetric since opset 19", code="X206")
+
+
+@below(16, "ScatterElements", "ScatterND")
+def scatter(op: Op) -> None:
+    _default(op, "reduction", "none", 16)
+
+
+@below(18, "ScatterElements", "ScatterND")
+def scatter_extremes(op: Op) -> None:
+    if op.attrs.get("reduction") in ("min", "max"):
+        raise MappingError(
+            f"{op.kind} has the reduction {op.attrs['reduction']} since opset 18", code="X206"
+        )
+
+
+@below(21, "GroupNormalization")
+def group_normalization(op: Op) -> None:
+    raise MappingError(
+        "GroupNormalization had one scale for each group before opset 21", code="X206"
+    )
+
+
+@below(20, "GridSample")
+def grid_sample(op: Op) -> None:
+    if rank_of(op.need(0)) != 4:
+        raise MappingError("GridSample of volumes came with opset 20", code="X206")
+    mode = op.attrs.get("mode", "linear")
+    op.attrs["mode"] = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+
+
+@below(19, "Cast", "CastLike", "QuantizeLinear")
+def saturate(op: Op) -> None:
+    """It speaks of float8 only, which came with it."""
+    op.take("saturate")
+
+
+_SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
+
+
+@below(21, "QuantizeLinear", "DequantizeLinear")
+def sixteen_bits(op: Op) -> None:
+    stored = op.input(2 if op.kind == "QuantizeLinear" else 0)
+    if stored is not None and stored.dtype in _SHORT:
+        raise MappingError(f"{op.kind} of 16 bits came with opset 21", code="X206")
+
+
+@below(21, "QLinearMatMul")
+@below(19, "QuantizeLinear", "DequantizeLinear")
+def half_scales(op: Op) -> None:
+    if op.need(1).dtype != ir.DataType.FLOAT:
+        raise MappingError(
+            f"{op.kind} had scales of float32 before opset "
+            f"{21 if op.kind == 'QLinearMatMul' else 19}",
+            code="X206",
+        )
+
+
+@below(21, "QuantizeLinear", "DequantizeLinear")
+def block(op: Op) -> None:
+    _default(op, "block_size", 0, 21)
+    if op.kind == "QuantizeLinear" and op.take("output_dtype", 0) and op.input(2) is None:
+        raise MappingError(
+            "QuantizeLinear without a zero point has a type of its own since opset 21", code="X206"
+        )
+
+
+@below(19, "AveragePool")
+@below(18, "LpPool")
+def dilations(op: Op) -> None:
+    if any(d != 1 for d in op.take("dilations", [])):
+        raise MappingError(f"{op.kind} had no dilations before", code="X206")
+
+
+@below(18, "LpPool")
+def ceil_mode(op: Op) -> None:
+    _default(op, "ceil_mode", 0, 18)
+
+
+@below(20, "DFT")
+def dft(op: Op) -> None:
+    axis = _ints(op, 2, "axis")
+    op.inputs = op.inputs[:2]
+    op.attrs["axis"] = axis[0] if axis else -2
+
+
+@below(14, "Reshape")
+def reshape(op: Op) -> None:
+    if op.take("allowzero", 0) and 0 in (_ints(op, 1, "shape") or []):
+        raise MappingError("Reshape to an extent of zero came with opset 14", code="X206")
+
+
+@below(14, "BatchNormalization")
+def batch_normalization(op: Op) -> None:
+    _default(op, "training_mode", 0, 14)
+    if len(op.outputs) > 1:
+        raise MappingError("BatchNormalization in training mode", code="X206")
+
+
+@below(14, "LSTM", "GRU", "RNN")
+def recurrent(op: Op) -> None:
+    _default(op, "layout", 0, 14)
+
+
+@below(15, "Shape")
+def shape_range(op: Op) -> None:
+    _default(op, "start", 0, 15)
+    if op.take("end") is not None:
+        raise MappingError("Shape has an end since opset 15", code="X206")
+
+
+@below(16, "RoiAlign")
+def roi_align(op: Op) -> None:
+    if op.take("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
+        raise MappingError("RoiAlign has the mode half_pixel since opset 16", code="X206")

@@ -1,0 +1,262 @@
+"""ai.onnx operators of older opsets in their opset-21 form: one row for each change of meaning or
+spelling.
+
+Changes that only widened types need no row. The history is that of onnx's own schemas
+(Changelog.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.onnx.op import Op, Results, Rows
+from converter.graph.build import Builder
+from converter.graph.infer import constant, known
+
+ROWS = Rows()
+_REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+
+
+@ROWS.until(8, "BatchNormalization")
+def batch_normalization(op: Op, b: Builder) -> Results:
+    """`spatial` = 0: statistics for each element of a sample, not for each channel."""
+    op.take("is_test")
+    if any(op.outputs[1:]):
+        raise MappingError(
+            "BatchNormalization in training mode, as opsets before 14 spell it, is not supported"
+        )
+    if op.take("spatial", 1):
+        return None
+    x, scale, bias, mean, var = (op.need(i) for i in range(5))
+    deviation = b.op("Sqrt", b.op("Add", var, b.like(var, op.attrs.get("epsilon", 1e-5))))
+    return b.op("Add", b.op("Mul", b.op("Div", b.op("Sub", x, mean), deviation), scale), bias)
+
+
+@ROWS.until(13, "BatchNormalization")
+def batch_normalization_training(op: Op, b: Builder) -> Results:
+    if any(op.outputs[1:]):
+        raise MappingError(
+            "BatchNormalization in training mode, as opsets before 14 spell it, is not supported"
+        )
+    return None
+
+
+@ROWS.until(10, "Clip")
+def clip(op: Op, b: Builder) -> Results:
+    for index, key in ((1, "min"), (2, "max")):
+        bound = op.take(key)
+        if bound is not None:
+            op.set_input(index, b.like(op.need(0), bound, key))
+    return None
+
+
+@ROWS.until(19, "DFT")
+def dft(op: Op, b: Builder) -> Results:
+    op.set_input(2, b.const(np.array(op.take("axis", 1), np.int64), "axis"))
+    return None
+
+
+@ROWS.until(19, "GridSample")
+def grid_sample(op: Op, b: Builder) -> Results:
+    mode = op.attrs.get("mode", "bilinear")
+    op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    return None
+
+
+@ROWS.until(20, "GroupNormalization")
+def group_normalization(op: Op, b: Builder) -> Results:
+    """Before 21 scale and bias had one element per group."""
+    groups = int(op.attrs["num_groups"])
+    channels = op.need(0).shape[1] if op.need(0).shape is not None else None  # type: ignore[index]
+    per = (
+        [channels // groups]
+        if isinstance(channels, int)
+        else b.op("Div", b.op("Shape", op.need(0), start=1, end=2), [groups])
+    )
+    for i in (1, 2):
+        column = b.op("Reshape", op.need(i), [-1, 1])
+        target = [groups, *per] if isinstance(per, list) else b.op("Concat", [groups], per, axis=0)
+        op.set_input(i, b.op("Reshape", b.op("Expand", column, target), [-1]))
+    return None
+
+
+@ROWS.until(12, "Softmax", "LogSoftmax", "Hardmax")
+def softmax(op: Op, b: Builder) -> Results:
+    """Before 13 the input was seen as a matrix, split at `axis` (default 1), and the function ran
+    over its rows.
+    """
+    x, rank, axis = op.need(0), op.rank(0), op.take("axis", 1)
+    axis += rank if axis < 0 else 0
+    if axis == rank - 1:
+        op.attrs["axis"] = -1
+        return None
+    rows = b.op(op.kind, b.op("Flatten", x, axis=axis), axis=-1)
+    return b.op("Reshape", rows, b.op("Shape", x))
+
+
+@ROWS.until(10, "Pad")
+def pad(op: Op, b: Builder) -> Results:
+    op.set_input(1, b.const(np.array(op.take("pads", []), np.int64), "pads"))
+    value = op.take("value", 0.0)
+    if value:
+        op.set_input(2, b.like(op.need(0), value, "value"))
+    return None
+
+
+@ROWS.until(12, "ReduceSum", "Squeeze", "Unsqueeze")
+@ROWS.until(17, *_REDUCTIONS)
+def axes_input(op: Op, b: Builder) -> Results:
+    axes = op.take("axes")
+    if axes:
+        op.set_input(1, b.const(np.array(axes, np.int64), "axes"))
+    return None
+
+
+@ROWS.until(9, "Upsample")
+def upsample(op: Op, b: Builder) -> Results:
+    scales = op.take("scales")
+    if scales is not None:
+        op.set_input(1, b.const(np.array(scales, np.float32), "scales"))
+    op.kind, op.version = "Resize", 10
+    return None
+
+
+@ROWS.until(10, "Resize")
+def resize_10(op: Op, b: Builder) -> Results:
+    """X, scales; sampled at i / scale. Nearest takes the floor when it enlarges and the ceiling
+    when it shrinks.
+    """
+    x, scales = op.need(0), op.need(1)
+    mode = {"bilinear": "linear"}.get(
+        op.attrs.get("mode", "nearest"), op.attrs.get("mode", "nearest")
+    )
+    common = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    if mode == "linear":
+        return b.op("Resize", x, None, scales, **common)
+    numbers = known(scales)
+    if numbers is None:
+        y = b.op(
+            "Resize",
+            x,
+            None,
+            b.op("Max", scales, np.ones(1, np.float32)),
+            nearest_mode="floor",
+            **common,
+        )
+        return b.op(
+            "Resize",
+            y,
+            None,
+            b.op("Min", scales, np.ones(1, np.float32)),
+            nearest_mode="ceil",
+            **common,
+        )
+    up, down = np.maximum(numbers, 1).astype(np.float32), np.minimum(numbers, 1).astype(np.float32)
+    y = x
+    if np.any(up != 1) or not np.any(down != 1):
+        y = b.op("Resize", y, None, up, nearest_mode="floor", **common)
+    return b.op("Resize", y, None, down, nearest_mode="ceil", **common) if np.any(down != 1) else y
+
+
+@ROWS.always("Resize")
+def resize(op: Op, b: Builder) -> Results:
+    """Absent operands were spelled as empty tensors.
+
+    tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples
+    at (i + 0.5) / scale, half a pixel behind half_pixel: floor there is rounding up here.
+    """
+    for i in (1, 2, 3):
+        value = op.input(i)
+        if value is not None and value.shape is not None and list(value.shape) == [0]:
+            op.set_input(i, None)
+    if op.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        op.set_input(1, None)
+    if op.attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
+        if (
+            op.attrs.get("mode", "nearest") != "nearest"
+            or op.attrs.get("nearest_mode", "round_prefer_floor") != "floor"
+        ):
+            raise MappingError(
+                "Resize in tf_half_pixel_for_nn mode is only supported with mode=nearest, "
+                "nearest_mode=floor"
+            )
+        op.attrs.update(
+            coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil"
+        )
+    return None
+
+
+@ROWS.until(15, "RoiAlign")
+def roi_align(op: Op, b: Builder) -> Results:
+    op.attrs.setdefault("coordinate_transformation_mode", "output_half_pixel")
+    return None
+
+
+@ROWS.until(10, "Scatter")
+def scatter(op: Op, b: Builder) -> Results:
+    op.kind = "ScatterElements"
+    return None
+
+
+@ROWS.until(9, "Slice")
+def slice_(op: Op, b: Builder) -> Results:
+    for index, key in ((1, "starts"), (2, "ends"), (3, "axes")):
+        numbers = op.take(key)
+        if numbers is not None:
+            op.set_input(index, b.const(np.array(numbers, np.int64), key))
+    return None
+
+
+@ROWS.until(12, "Split")
+def split(op: Op, b: Builder) -> Results:
+    """`split` was an input in version 1 and an attribute in 2 and 11."""
+    op.attrs.setdefault("axis", 0)
+    sizes = op.take("split")
+    if sizes:
+        op.set_input(1, b.const(np.array(sizes, np.int64), "split"))
+    elif (given := op.input(1)) is not None and given.dtype != ir.DataType.INT64:
+        op.set_input(1, b.op("Cast", given, to=ir.DataType.INT64))
+    return None
+
+
+@ROWS.until(17, "Split")
+def split_equal(op: Op, b: Builder) -> Results:
+    if op.input(1) is None:
+        op.attrs["num_outputs"] = len(op.outputs)
+    return None
+
+
+@ROWS.until(9, "TopK")
+def top_k(op: Op, b: Builder) -> Results:
+    op.set_input(1, b.const(np.array([op.take("k", 1)], np.int64), "k"))
+    return None
+
+
+@ROWS.always("Dropout")
+def dropout(op: Op, b: Builder) -> Results:
+    """Identity, unless training mode is asked for: that stays, and is random."""
+    if op.version >= 12 and op.input(2) is not None:
+        training, ratio = (
+            constant(op.input(2)),
+            constant(op.input(1)) if op.input(1) is not None else np.array(0.5),
+        )
+        if (training is None or bool(training)) and (ratio is None or float(ratio) != 0):
+            return None
+    mask = None
+    if op.has_output(1):
+        x = op.need(0)
+        ones = b.op("ConstantOfShape", b.op("Shape", x), value=np.array([True]))
+        mask = ones if op.version >= 10 else b.op("Cast", ones, to=x.dtype)
+    return (op.need(0), mask)

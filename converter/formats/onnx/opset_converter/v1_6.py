@@ -1,0 +1,143 @@
+"""ai.onnx operators as opsets 1 to 6 spelled them, and operators of the first releases that never
+became standard.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from converter.errors import MappingError
+from converter.formats.onnx.op import Op, Results
+from converter.formats.onnx.opset_converter.upgrade import ROWS
+from converter.graph.build import Builder
+
+_BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+
+
+@ROWS.until(6, *_BROADCASTING)
+def broadcast(op: Op, b: Builder) -> Results:
+    """Before 7 the second operand was aligned at `axis`, only when `broadcast` was set."""
+    axis, wanted = op.take("axis"), op.take("broadcast", 0)
+    if wanted and axis is not None:
+        first, second = op.rank(0), op.rank(1)
+        trailing = first - (axis % max(first, 1)) - second
+        if trailing > 0:
+            op.set_input(1, b.op("Unsqueeze", op.need(1), list(range(second, second + trailing))))
+    return None
+
+
+@ROWS.until(6, "PRelu")
+def prelu(op: Op, b: Builder) -> Results:
+    """Before 7 the slope was one number or one per channel."""
+    rank, slope = op.rank(0), op.need(1)
+    if op.rank(1) == 1 and rank > 2 and slope.shape is not None and slope.shape[0] != 1:
+        op.set_input(1, b.op("Unsqueeze", slope, list(range(1, rank - 1))))
+    return None
+
+
+@ROWS.until(6, "Gemm")
+def gemm(op: Op, b: Builder) -> Results:
+    op.take("broadcast")
+    return None
+
+
+@ROWS.until(5, "Cast")
+def cast(op: Op, b: Builder) -> Results:
+    to = op.attrs.get("to")
+    if isinstance(to, str):
+        if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
+            raise MappingError(f"Cast to the unknown type {to!r}", code="R110")
+        op.attrs["to"] = int(onnx.TensorProto.DataType.Value(to.upper()))
+    return None
+
+
+@ROWS.until(3, "Concat")
+def concat(op: Op, b: Builder) -> Results:
+    op.attrs.setdefault("axis", 1)
+    return None
+
+
+@ROWS.until(1, "GlobalLpPool", "LpPool")
+def lp_pool(op: Op, b: Builder) -> Results:
+    p = float(op.attrs.get("p", 2.0))
+    if p != int(p):
+        raise MappingError(f"{op.kind} with p={p} (only integers)")
+    op.attrs["p"] = int(p)
+    return None
+
+
+@ROWS.until(6, "GRU", "LSTM", "RNN")
+def recurrent(op: Op, b: Builder) -> Results:
+    op.take("output_sequence")
+    if op.attrs.get("direction") == "foward":  # the default of GRU-1, spelled so
+        op.attrs["direction"] = "forward"
+    return None
+
+
+@ROWS.until(1, "Pad")
+def pad_1(op: Op, b: Builder) -> Results:
+    op.attrs["pads"] = op.take("paddings", op.attrs.get("pads"))
+    return None
+
+
+@ROWS.until(4, "Reshape")
+def reshape(op: Op, b: Builder) -> Results:
+    op.set_input(1, b.const(np.array(op.take("shape", []), np.int64), "shape"))
+    return None
+
+
+@ROWS.until(6, "Upsample")
+def upsample_1(op: Op, b: Builder) -> Results:
+    if "height_scale" in op.attrs:
+        op.attrs["scales"] = [1.0, 1.0, op.take("height_scale"), op.take("width_scale", 1.0)]
+    return None
+
+
+@ROWS.until(5, "Tile")
+def tile(op: Op, b: Builder) -> Results:
+    repeats = np.ones(op.rank(0), np.int64)
+    repeats[int(op.constant(2).reshape(()))] = int(op.constant(1).reshape(()))
+    return b.op("Tile", op.need(0), repeats)
+
+
+# operators of the first ONNX releases that never became standard
+
+
+@ROWS.always("Affine")
+def affine(op: Op, b: Builder) -> Results:
+    x = op.need(0)
+    return b.op(
+        "Add",
+        b.op("Mul", x, b.like(x, op.attrs.get("alpha", 1.0))),
+        b.like(x, op.attrs.get("beta", 0.0)),
+    )
+
+
+@ROWS.always("ScaledTanh")
+def scaled_tanh(op: Op, b: Builder) -> Results:
+    x = op.need(0)
+    return b.op(
+        "Mul",
+        b.op("Tanh", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))),
+        b.like(x, op.attrs.get("alpha", 1.0)),
+    )
+
+
+@ROWS.always("ParametricSoftplus")
+def parametric_softplus(op: Op, b: Builder) -> Results:
+    x = op.need(0)
+    return b.op(
+        "Mul",
+        b.op("Softplus", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))),
+        b.like(x, op.attrs.get("alpha", 1.0)),
+    )
+
+
+@ROWS.always("ImageScaler")
+def image_scaler(op: Op, b: Builder) -> Results:
+    x = op.need(0)
+    bias = np.array(
+        op.attrs.get("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32
+    ).reshape(-1, 1, 1)
+    return b.op("Add", b.op("Mul", x, b.like(x, op.attrs.get("scale", 1.0))), bias)

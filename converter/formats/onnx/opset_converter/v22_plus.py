@@ -1,0 +1,202 @@
+"""ai.onnx operators and attributes newer than opset 21 in opset-21 form, beyond those that ONNX
+itself defines by a function.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.onnx.op import Op, Results, Rows, missing
+from converter.graph.build import Builder
+from converter.graph.infer import constant, rank_of
+
+ROWS = Rows()
+_T = ir.DataType
+_KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to int4
+
+
+@ROWS.always("Cast", "CastLike")
+def cast(op: Op, b: Builder) -> Results:
+    """`round_mode` speaks of float8e8m0 only, which opset 21 does not have."""
+    op.take("round_mode")
+    to = op.attrs.get("to") if op.kind == "Cast" else op.need(1).dtype
+    if to is not None and int(to) not in _KNOWN_TYPES:
+        raise MappingError(
+            f"Cast to the type {_T(to).name if to in _T.__members__.values() else to}, which "
+            "opset 21 does not have"
+        )
+    if op.kind == "CastLike" and to is not None:
+        return b.op("Cast", op.need(0), to=int(to), saturate=op.attrs.get("saturate"))
+    return None
+
+
+@ROWS.always("BitShift")
+def bit_shift(op: Op, b: Builder) -> Results:
+    """Signed integers: multiplied or divided (rounding down) by a power of two, in 64 bits."""
+    x, by = op.need(0), op.need(1)
+    if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
+        return None
+    count = b.op("Cast", by, to=_T.UINT64)  # a negative count is a huge one
+    wide = b.op("Cast", x, to=_T.INT64)
+    near = b.op("Min", count, np.array(63, np.uint64))
+    if op.attrs.get("direction") == "LEFT":
+        kept = b.op(
+            "Where", b.op("Less", count, np.array(64, np.uint64)), wide, np.array(0, np.int64)
+        )
+        return b.op("Cast", b.op("Mul", kept, _power(b, near)), to=int(x.dtype))
+    half = b.op("Div", near, np.array(2, np.uint64))
+    for part in (half, b.op("Sub", near, half)):  # in two steps: 2^63 is no int64
+        factor = _power(b, part)
+        wide = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, factor)), factor)
+    return b.op("Cast", wide, to=int(x.dtype))
+
+
+def _power(b: Builder, count: ir.Value) -> ir.Value:
+    return b.op(
+        "Cast", b.op("BitShift", np.array(1, np.uint64), count, direction="LEFT"), to=_T.INT64
+    )
+
+
+@ROWS.always("DequantizeLinear")
+def dequantize_linear(op: Op, b: Builder) -> Results:
+    wanted = op.take("output_dtype", 0)
+    if not wanted or op.need(1).dtype == wanted:
+        return None
+    scale = b.op("Cast", op.need(1), to=wanted)
+    return b.op("DequantizeLinear", op.need(0), scale, op.input(2), **op.attrs)
+
+
+@ROWS.always("QuantizeLinear")
+def quantize_linear(op: Op, b: Builder) -> Results:
+    """`precision` (or else the scale's type) is the type of the division; in opset 21 x and scale
+    have one type.
+    """
+    x, scale = op.need(0), op.need(1)
+    precision = op.take("precision", 0)
+    target = _T(precision) if precision else scale.dtype
+    if x.dtype == target == scale.dtype or target is None:
+        return None
+    if x.dtype in (_T.INT32,) and not precision:
+        return None
+    op.set_input(0, b.op("Cast", x, to=int(target)) if x.dtype != target else x)
+    op.set_input(1, b.op("Cast", scale, to=int(target)) if scale.dtype != target else scale)
+    return None
+
+
+@ROWS.always("Range")
+def range_(op: Op, b: Builder) -> Results:
+    """Vectors of one element become the scalars that the operator asks for; types beyond opset 21's
+    are counted in `stash_type` (float).
+    """
+    stash = op.take("stash_type", 1)
+    for i in range(3):
+        if rank_of(op.need(i)) != 0:
+            op.set_input(i, b.op("Reshape", op.need(i), np.zeros(0, np.int64)))
+    dtype = op.need(0).dtype
+    if dtype not in (_T.FLOAT16, _T.BFLOAT16):
+        return None
+    wide = [b.op("Cast", op.need(i), to=stash) for i in range(3)]
+    return b.op("Cast", b.op("Range", *wide), to=int(dtype))
+
+
+@ROWS.always("SpaceToDepth")
+def space_to_depth(op: Op, b: Builder) -> Results:
+    """`mode` CRD: the channel is the slowest of the new channels."""
+    if op.take("mode", "DCR") == "DCR":
+        return None
+    size, x = int(op.attrs["blocksize"]), op.need(0)
+    shape = b.op("Shape", x)
+    n, c, h, w = (b.op("Slice", shape, [i], [i + 1]) for i in range(4))
+    block = b.const(np.array([size], np.int64))
+    rows, columns = b.op("Div", h, block), b.op("Div", w, block)
+    split = b.op("Reshape", x, b.op("Concat", n, c, rows, block, columns, block, axis=0))
+    turned = b.op("Transpose", split, perm=[0, 1, 3, 5, 2, 4])
+    return b.op(
+        "Reshape", turned, b.op("Concat", n, b.op("Mul", c, [size * size]), rows, columns, axis=0)
+    )
+
+
+@ROWS.always("CumProd")
+def cum_prod(op: Op, b: Builder) -> Results:
+    """Along an axis that is known only at run time, every axis has its turn, and the one that was
+    asked for is kept.
+    """
+    x, rank, axis = op.need(0), max(op.rank(0), 1), constant(op.need(1))
+    how = {"exclusive": op.attrs.get("exclusive", 0), "reverse": op.attrs.get("reverse", 0)}
+    if axis is not None:
+        return b.ext("CumProd", x, axis=int(axis.reshape(())) % rank, **how)
+    place = b.op(
+        "Mod",
+        b.op("Cast", b.op("Reshape", op.need(1), np.zeros(0, np.int64)), to=_T.INT64),
+        np.array(rank, np.int64),
+    )
+    y = b.ext("CumProd", x, axis=0, **how)
+    for i in range(1, rank):
+        y = b.op(
+            "Where",
+            b.op("Equal", place, np.array(i, np.int64)),
+            b.ext("CumProd", x, axis=i, **how),
+            y,
+        )
+    return y
+
+
+@ROWS.always("BitCast")
+def bit_cast(op: Op, b: Builder) -> Results:
+    to = int(op.attrs["to"])
+    return b.ext("BitCast", op.need(0), to=to) if to in _KNOWN_TYPES else missing(op)
+
+
+@ROWS.always("TensorScatter")
+def tensor_scatter(op: Op, b: Builder) -> Results:
+    """Writes `update` into the cache from each batch's write index on; circular indices wrap
+    around.
+    """
+    cache, update, start = op.need(0), op.need(1), op.input(2)
+    rank = op.rank(0)
+    axis = int(op.attrs.get("axis", -2)) % rank
+    if axis == 0:
+        raise MappingError("TensorScatter along the batch axis", code="R110")
+    count = b.op("Squeeze", b.op("Shape", update, start=axis, end=axis + 1))
+    places = b.op("Range", np.array(0, np.int64), count, np.array(1, np.int64))
+    places = b.op("Reshape", places, [1] * axis + [-1] + [1] * (rank - axis - 1))
+    if start is not None:
+        places = b.op("Add", places, b.op("Reshape", start, [-1] + [1] * (rank - 1)))
+    if op.attrs.get("mode", "linear") == "circular":
+        places = b.op("Mod", places, b.op("Shape", cache, start=axis, end=axis + 1))
+    return b.op(
+        "ScatterElements", cache, b.op("Expand", places, b.op("Shape", update)), update, axis=axis
+    )
+
+
+@ROWS.always("Attention")
+def attention(op: Op, b: Builder) -> Results:
+    """Its function shapes keys and values by the batch of the queries, and would take any others
+    apart to fit.
+    """
+    q, k, v = (None if (x := op.input(i)) is None else x.shape for i in range(3))
+    for other in (k, v):
+        if (
+            q is not None
+            and other is not None
+            and (
+                len(q) != len(other)
+                or (isinstance(q[0], int) and isinstance(other[0], int) and q[0] != other[0])
+            )
+        ):
+            raise MappingError(
+                f"Attention has queries of the shape {list(q)} for keys or values of the "
+                f"shape {list(other)}",
+                code="R105",
+            )
+    if (
+        k is not None
+        and v is not None
+        and isinstance(k[-2], int)
+        and isinstance(v[-2], int)
+        and k[-2] != v[-2]
+    ):
+        raise MappingError(f"Attention has {k[-2]} keys and {v[-2]} values", code="R105")
+    return None

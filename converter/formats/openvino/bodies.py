@@ -1,0 +1,101 @@
+"""Bodies, the net itself among them: read and written one layer after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError
+from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
+from converter.formats.openvino.loops import Place
+from converter.graph.build import Builder
+from converter.mapping.lifting import FormatMapping, Lifting
+
+
+class BodyReader(ABC):
+    """Lifts the layers of a body of `net`.
+
+    `values`  the values at the places of the body: output ports and, in the opsets, Results
+    `feeds`   what the port map puts at places: input ports or Parameters
+    `read`    the output ports that anybody in the body reads
+    `notes`   what is to be said about the net
+    """
+
+    mapping: FormatMapping
+
+    def __init__(
+        self, net: Net, builder: Builder, notes: list[Diagnostic], nested: bool = False
+    ) -> None:
+        self.net, self.builder, self.notes, self.nested = net, builder, notes, nested
+        self.lifting = Lifting(self.mapping, builder, "openvino", net.version)
+        self.values: dict[Place, ir.Value] = {}
+        self.feeds: Mapping[Place, ir.Value] = {}
+        self.producers: dict[tuple[int, int], tuple[int, int]] = {}
+        self.read: set[tuple[int, int]] = set()
+
+    def run(self, body: Body) -> None:
+        """Refusals are noted in `lifting.problems`; what is behind a refused layer is passed
+        over.
+        """
+        self.producers = body.producers()
+        self.read = set(self.producers.values())
+        for layer in body.ordered():
+            places = [(layer.id, p.id) for p in layer.inputs]
+            operands = [self._operand(place) for place in places]
+            if any(
+                p in self.producers and v is None for p, v in zip(places, operands, strict=True)
+            ):
+                continue
+            with self.lifting.noting(self.net.where(layer)):
+                self.bind(layer, self.layer(layer, operands))
+
+    def _operand(self, place: tuple[int, int]) -> ir.Value | None:
+        source = self.producers.get(place)
+        return self.feeds.get(place) if source is None else self.values.get(source)
+
+    @abstractmethod
+    def layer(self, layer: Layer, operands: list[ir.Value | None]) -> Sequence[ir.Value]:
+        """The values of a layer's outputs."""
+
+    def bind(self, layer: Layer, values: Sequence[ir.Value]) -> None:
+        for port, value in zip(layer.outputs, values, strict=False):
+            self.values[layer.id, port.id] = value
+
+    def body(
+        self, builder: Builder, body: SubNet, feeds: Mapping[Place, ir.Value]
+    ) -> dict[Place, ir.Value]:
+        """The values of a body inside a layer, whose nodes `builder` writes."""
+        inner = type(self)(self.net, builder, self.notes, nested=True)
+        inner.feeds = feeds
+        inner.run(body)
+        if inner.lifting.problems:
+            self.lifting.problems.extend(inner.lifting.problems)
+            raise MappingError("its body cannot be converted")
+        return inner.values
+
+
+class BodyWriter:
+    """Numbers the layers of a body and writes the edges between them.
+
+    `made`   value -> (layer, output port)
+    `feeds`  inputs that nothing in the body makes: (value, layer, input port)
+    """
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.made: dict[ir.Value, tuple[int, int]] = {}
+        self.feeds: list[tuple[ir.Value, int, int]] = []
+
+    def place(self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Layer:
+        """Appends a layer whose ports carry these values."""
+        self.body.layers.append(layer)
+        for port, value in zip(layer.inputs, inputs, strict=True):
+            if value in self.made:
+                self.body.edges.append(Edge(*self.made[value], layer.id, port.id))
+            else:
+                self.feeds.append((value, layer.id, port.id))
+        for port, value in zip(layer.outputs, outputs, strict=True):
+            self.made[value] = (layer.id, port.id)
+        return layer

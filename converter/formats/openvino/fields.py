@@ -1,0 +1,177 @@
+"""Fields, hooks and attributes that rows of legacy IR and of the opsets share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.verify.operands import deformed
+from converter.mapping.codecs import Codec, enum
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, attrs
+from converter.mapping.node import Node
+
+T = ir.DataType
+
+
+# values ------------------------------------------------------------------------------------------
+
+
+def dim(value: ir.Value, axis: int) -> int | None:
+    """One static dimension, or None."""
+    if value.shape is None or not -len(value.shape) <= axis < len(value.shape):
+        return None
+    found = value.shape[axis]
+    return found if isinstance(found, int) else None
+
+
+def words(*known: str | Mapping[Any, str], upper: bool = False, **pairs: str) -> Codec:
+    """Words of the format, read in any case; `upper`: written in upper case.
+
+    A keyword is one that ONNX calls otherwise, a mapping has those that ONNX says otherwise.
+    """
+    tables = (w if isinstance(w, Mapping) else {w: w} for w in (*known, pairs))
+    codec = enum({k: v for table in tables for k, v in table.items()})
+
+    def lower(value: Any) -> str:
+        text = str(codec.lower(value))
+        return text.upper() if upper else text
+
+    return Codec(lambda v: codec.lift(str(v).strip().lower()), lower, codec.table)
+
+
+# `exclude-pad` <-> count_include_pad
+excluded = Codec(lambda v: int(str(v).strip().lower() not in ("true", "1")), lambda v: "false" if v else "true")  # fmt: skip
+BLOCKS = words(DCR="blocks_first", CRD="depth_first")
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; MappingError R110 where there is none."""
+    if not -rank <= axis < max(rank, 1):
+        raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
+    return axis + rank if axis < 0 else axis
+
+
+# hooks -------------------------------------------------------------------------------------------
+
+
+def rearranged(
+    r: Reading, x: ir.Value, split: list[int], perm: list[int], joined: list[int]
+) -> ir.Value:
+    """Axes split, permuted and joined."""
+    y = r.b.op("Transpose", r.b.op("Reshape", x, split), perm=perm)
+    return r.b.op("Reshape", y, joined)
+
+
+def depth_to_space(r: Reading) -> None:
+    """Of other than two spatial axes, or the order that ONNX lacks."""
+    shape, size = list(r.static(r.input(0))), r.attr("block_size", int, 1)
+    n, blocks = len(shape) - 2, [size] * (len(shape) - 2)
+    batch, depth, rest = shape[0], shape[1] // size**n, shape[2:]
+    if r.attr("mode", BLOCKS, "DCR") == "DCR":  # N, b.., c, d..
+        split, first, channel = [batch, *blocks, depth, *rest], 1, n + 1
+    else:  # N, c, b.., d..
+        split, first, channel = [batch, depth, *blocks, *rest], 2, 1
+    perm = [0, channel, *(v for i in range(n) for v in (n + 2 + i, first + i))]
+    joined = [batch, depth, *(d * size for d in rest)]
+    r.ready = [rearranged(r, r.input(0), split, perm, joined)]
+
+
+def space_to_depth(r: Reading) -> None:
+    """Of other than two spatial axes, or the order that ONNX lacks."""
+    shape, size = list(r.static(r.input(0))), r.attr("block_size", int, 1)
+    n, rest = len(shape) - 2, [d // size for d in shape[2:]]
+    split = [*shape[:2], *(v for d in rest for v in (d, size))]
+    outer, inner = [2 + 2 * i for i in range(n)], [3 + 2 * i for i in range(n)]
+    blocks_first = r.attr("mode", BLOCKS, "DCR") == "DCR"
+    perm = [0, *inner, 1, *outer] if blocks_first else [0, 1, *inner, *outer]
+    joined = [shape[0], shape[1] * size**n, *rest]
+    r.ready = [rearranged(r, r.input(0), split, perm, joined)]
+
+
+def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
+    """How many bounds lie below each element; the operator is the ReduceSum."""
+    floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
+    wide = T.FLOAT if any(floats) else T.INT64
+    wide = T.DOUBLE if T.DOUBLE in (x.dtype, bounds.dtype) else wide
+    points, edges = r.b.op("Unsqueeze", r.cast(x, wide), [-1]), r.cast(bounds, wide)
+    if r.rank(bounds) > 1:
+        edges = r.b.op("Unsqueeze", edges, [-2])
+    below = r.b.op("LessOrEqual" if equal else "Less", edges, points)
+    r.node.inputs = [r.cast(below, T.INT64), r.b.const([-1])]
+
+
+def leading_axes(r: Reading) -> None:
+    """Batch and time of a ReverseSequence are the first two axes in ONNX."""
+    x, a = r.input(0), r.node.attrs
+    n = r.rank(x)
+    batch, time = axis_of(a["batch_axis"], n), axis_of(a["time_axis"], n)
+    if {batch, time} == {0, 1}:
+        a |= {"batch_axis": batch, "time_axis": time}
+        return
+    perm = [batch, time, *(i for i in range(n) if i not in (batch, time))]
+    r.node.inputs[0] = r.transpose(x, perm)
+    a |= {"batch_axis": 0, "time_axis": 1}
+    r.then(lambda results: [r.transpose(results[0], [perm.index(i) for i in range(n)])])
+
+
+class Deformation(Field):
+    """The numbers of channels, groups and offsets have to fit each other."""
+
+    def lift(self, r: Reading) -> None:
+        self._check(r.node, "R105")
+
+    def lower(self, w: Writing) -> None:
+        self._check(w.node, "X202")
+
+    def _check(self, node: Node, code: str) -> None:
+        shapes = [
+            [d if isinstance(d, int) else None for d in v.shape] if v and v.shape else None
+            for v in (node.input(i) for i in (0, 2, 1, 3))
+        ]
+        a = node.attrs
+        window = a["strides"], a["dilations"], a["pads"]
+        if reason := deformed(shapes, a["group"], a["deformable_group"], *window):
+            raise MappingError(reason, code)
+
+
+# attributes of layers of detection networks, where both say the same -----------------------------
+
+BATCH_AND_TIME = (
+    Attr("batch_axis", kind=int, default=0),
+    Attr("time_axis", "seq_axis", int, default=1),
+)
+CLUSTERS = attrs(step=0.0, step_w=0.0, step_h=0.0)
+DETECTIONS = attrs(
+    nms_threshold=float,
+    share_location=True,
+    variance_encoded_in_target=False,
+    clip_after_nms=False,
+    decrease_label_id=False,
+    input_height=1,
+    input_width=1,
+)
+ANCHORS = attrs(pre_nms_topn=int, post_nms_topn=int, feat_stride=int)
+PROPOSALS = (
+    *ANCHORS,
+    *attrs(nms_thresh=float, min_size=int, clip_before_nms=True, clip_after_nms=False),
+    *attrs(normalize=False, box_size_scale=1.0, box_coordinate_scale=1.0, framework=""),
+)
+REGION = attrs(coords=int, classes=int, num=int, do_softmax=True, mask=[])
+BINS = attrs(output_dim=int, spatial_scale=float, spatial_bins_x=1, spatial_bins_y=1)
+GRID = attrs(flatten=True, stride_x=0.0, stride_y=0.0)
+SINGLE_IMAGE = attrs(min_size=float, nms_threshold=float, post_nms_count=int, pre_nms_count=int)
+DETECTRON_OUTPUT = attrs(
+    score_threshold=float,
+    nms_threshold=float,
+    max_delta_log_wh=float,
+    num_classes=int,
+    post_nms_count=int,
+    max_detections_per_image=int,
+    class_agnostic_box_regression=False,
+)
+LEVELS = attrs(output_size=int, pyramid_scales=list, aligned=False)
+MOST = attrs(max_rois=0)

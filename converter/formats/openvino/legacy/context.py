@@ -1,0 +1,248 @@
+"""The contexts in which legacy layers are read and written:
+ports declare their shapes, and every value has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.legacy.access import LEGACY, kind_before
+from converter.graph.infer import Array, constant, known, shape_of
+from converter.mapping.context import Reading, Results, Writing, static
+from converter.mapping.lowering import Lowering
+from converter.mapping.node import Node
+
+D = ir.DataType
+FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
+PRECISION = {D.FLOAT: "FP32", D.INT32: "I32"}
+MOST_AXES = 5  # of layers that go through the elements one by one
+
+
+class LegacyReading(Reading):
+    """`layer.outputs` are the ports as the file declares them;
+    `version` is that of the IR, 2 to 9.
+    """
+
+    def dims(self, index: int = 0) -> tuple[int, ...]:
+        """The declared shape of an output: it decides, nothing is inferred again."""
+        if index >= len(self.layer.outputs):
+            raise MappingError(f"output port {index} is absent", "R105")
+        return static(self.layer.outputs[index])
+
+    def declared(self, index: int = 0) -> ir.DataType:
+        """The declared type of an output."""
+        return self.layer.outputs[index].dtype or D.FLOAT
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        return static(self.input(index), f"input {index}")
+
+    def floats(self, value: ir.Value) -> ir.Value:
+        return self.cast(value, D.FLOAT)
+
+    def axis(self, default: int | None = None, rank: int | None = None, key: str = "axis") -> int:
+        """An axis of input 0, or of a tensor of `rank`, counted from the first."""
+        rank = len(self.shape()) if rank is None else rank
+        axis = self.attr(key, int) if default is None else self.attr(key, int, default)
+        if not -rank <= axis < rank:
+            raise MappingError(f"{key}={axis} is outside of a tensor of rank {rank}", "R110")
+        return int(axis) % rank
+
+    def array(self, name: str, shape: Sequence[int]) -> Array:
+        """The numbers of a blob, which is stored flat, in their shape."""
+        array, count = self.layer.blobs.get(name), math.prod(shape)
+        if array is None:
+            raise MappingError(f"the blob {name!r} is absent", "R110")
+        if array.size != count:
+            message = f"the blob {name!r} has {array.size} elements, {count} are needed"
+            raise MappingError(message, "R103")
+        return np.asarray(array).reshape(shape)
+
+    def blob(self, name: str, shape: Sequence[int]) -> ir.Value:
+        """A blob as a constant."""
+        return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
+
+    def mark(self) -> None:
+        """The node is the whole of the layer:
+        what such a layer cannot do is nothing that it does.
+        """
+
+        def marked(results: Results) -> Results:
+            producer = results[0].producer()
+            if producer is not None:
+                producer.metadata_props[LEGACY] = self.layer.kind
+            return results
+
+        self.then(marked)
+
+
+class LegacyWriting(Writing):
+    """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
+
+    @classmethod
+    def beside(cls, low: Lowering) -> LegacyWriting:
+        """For layers that stand for no operator."""
+        return cls(Node(""), low)
+
+    @property
+    def out(self) -> ir.Value:
+        return self.node.outputs[0]
+
+    def shape(self, value: ir.Value | int = 0) -> list[int]:
+        """The shape of a value, or of input number `value`; ports have no unknown dimensions."""
+        found = self.input(value) if isinstance(value, int) else value
+        shape = shape_of(found)
+        if shape is None:
+            help = "fix the inputs with --inputs NAME:1,3,224,224"
+            raise MappingError("the target needs static shapes", "X203", help)
+        return list(shape)
+
+    def before(self) -> str:
+        """The type of the legacy layer that the operator was, or nothing."""
+        return kind_before(self.out)
+
+    def used(self, index: int) -> bool:
+        """Whether anybody reads an output of the operator."""
+        if index >= len(self.node.outputs):
+            return False
+        value = self.node.outputs[index]
+        return bool(value.uses()) or value.is_graph_output()
+
+    def ints(self, index: int, what: str) -> list[int]:
+        array = known(self.node.input(index))
+        if array is None:
+            raise MappingError(f"{what} must be constant")
+        return [int(v) for v in array.reshape(-1)]
+
+    def number(self, index: int) -> float | None:
+        return scalar_of(self.optional(index))
+
+    # layers in front -----------------------------------------------------------------------------
+
+    def step(
+        self, kind: str, *operands: Any, like: ir.Value, shape: Sequence[int], **attrs: Any
+    ) -> ir.Value:
+        """A layer with one result, of the type of `like`."""
+        return self.emit(kind, *operands, dtype=like.dtype, shape=list(shape), **attrs)
+
+    def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """`value` in another shape: a constant is written in it, anything else through a layer."""
+        if shape_of(value) == tuple(shape):
+            return value
+        producer = value.producer()
+        if producer is not None and _moves_axes(producer):
+            before = producer.inputs[0]
+            if before is not None and shape_of(before) == tuple(shape):
+                return before
+        array = constant(value) if value.const_value is not None else None
+        if array is not None:
+            return self.const(array.reshape(shape), value.name or "const")
+        if not shape:
+            return self.step("Squeeze", value, range(len(self.shape(value))), like=value, shape=[])
+        return self.step("Reshape", value, list(shape), like=value, shape=shape)
+
+    def widened(self, value: ir.Value, rank: int) -> ir.Value:
+        """Leading axes of length 1: the engine broadcasts between equal ranks only."""
+        shape = self.shape(value)
+        return self.reshaped(value, [1] * (rank - len(shape)) + shape)
+
+    def spread(self, value: ir.Value, shape: list[int]) -> ir.Value:
+        """`value`, spread over all of `shape`."""
+        array = constant(value) if value.const_value is not None else None
+        if array is not None:
+            return self.const(np.broadcast_to(array, shape), value.name or "const")
+        wide = self.widened(value, len(shape))
+        if self.shape(wide) == shape:
+            return wide
+        return self.step("Broadcast", wide, shape, like=value, shape=shape)
+
+    def converted(
+        self, value: ir.Value, to: ir.DataType, dtype: ir.DataType | None = None
+    ) -> ir.Value:
+        """Numbers as FP32 or I32, which stands for `dtype`."""
+        if to not in PRECISION:
+            raise MappingError(f"legacy IR has no type {to.name}")
+        shape, precision = self.shape(value), PRECISION[to]
+        return self.emit("Convert", value, dtype=dtype or to, shape=shape, precision=precision)
+
+    # layers behind -------------------------------------------------------------------------------
+
+    def finish(self, value: ir.Value, out: ir.Value | None = None) -> None:
+        """Lets `value`, in the shape of `out`, be the operator's result."""
+        out = self.out if out is None else out
+        shape = self.shape(out)
+        if shape:
+            self.put("Reshape", value, shape, outputs=[out])
+        else:
+            value = value if self.shape(value) else self.reshaped(value, [1])
+            self.put("Squeeze", value, range(len(self.shape(value))), outputs=[out])
+
+    def gives(
+        self,
+        shape: Sequence[int],
+        dtype: ir.DataType | None = None,
+        out: ir.Value | None = None,
+    ) -> None:
+        """The layer of the row writes this shape, or type; layers behind it make `out` of it."""
+        out = self.out if out is None else out
+        other = dtype is not None and (dtype in FLOATS) != is_float(out)
+        if not other and self.shape(out) == list(shape):
+            return
+        inner = self.temporary(self.layer.kind.lower(), dtype if other else out.dtype, shape)
+        self.layer.outputs[0] = inner
+        to = D.FLOAT if is_float(out) else D.INT32
+        if not other:
+            self.then(lambda: self.finish(inner, out))
+        elif self.shape(out) == list(shape):
+            precision = PRECISION[to]
+            self.then(lambda: self.put("Convert", inner, outputs=[out], precision=precision))
+        else:
+            self.then(lambda: self.finish(self.converted(inner, to, out.dtype), out))
+
+    def copy(self, x: ir.Value, out: ir.Value) -> None:
+        """A layer that changes nothing."""
+        if is_float(out) or out.dtype == D.BOOL:
+            self.put("Power", x, outputs=[out], power="1", scale="1", shift="0")
+        else:
+            self.finish(x, out)
+
+
+def is_float(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype in FLOATS
+
+
+def scalar_of(value: ir.Value | None) -> float | None:
+    """The number of a constant with one element."""
+    array = known(value)
+    one = array is not None and array.size == 1 and array.dtype.kind in "fiu"
+    return float(array.reshape(-1)[0]) if one and array is not None else None
+
+
+def per_channel(value: ir.Value | None, shape: Sequence[int]) -> Array | None:
+    """The float numbers of a constant that has one for each channel (axis 1) of `shape`."""
+    array = constant(value) if value is not None and value.const_value is not None else None
+    if array is None or array.dtype.kind != "f" or not 2 <= len(shape) >= array.ndim:
+        return None
+    full = (1,) * (len(shape) - array.ndim) + array.shape
+    return array.reshape(-1) if full == (1, shape[1], *[1] * (len(shape) - 2)) else None
+
+
+def legacy(context: Reading) -> LegacyReading:
+    """The context as that of a legacy layer."""
+    assert isinstance(context, LegacyReading)
+    return context
+
+
+def writing(context: Writing) -> LegacyWriting:
+    """The context as that of a legacy layer that is written."""
+    assert isinstance(context, LegacyWriting)
+    return context
+
+
+def _moves_axes(node: ir.Node) -> bool:
+    return node.op_type in ("Reshape", "Squeeze", "Unsqueeze") and not node.domain

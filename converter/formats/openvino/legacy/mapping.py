@@ -1,0 +1,17 @@
+"""What the format holds and how it says operators, in one value."""
+
+from __future__ import annotations
+
+from converter.formats.openvino.legacy.context import LegacyReading, LegacyWriting
+from converter.formats.openvino.legacy.rules import TABLE
+from converter.formats.openvino.legacy.rules.fields import SPELLING
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(
+    TABLE,
+    Target("OpenVINO", floats_only="the legacy engine"),
+    spelling=SPELLING,
+    reading=LegacyReading,
+    writing=LegacyWriting,
+)

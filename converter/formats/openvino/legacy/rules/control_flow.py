@@ -1,0 +1,276 @@
+"""TensorIterator as Loop, and back.
+
+The body has no inputs of its own: a port of a body layer that no edge feeds is fed by the port map
+(a slice along an axis in each iteration, or the same value every time) and, from the second
+iteration on, by a back edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.ir import BackEdge, PortMap, SubNet
+from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.legacy.context import (
+    LegacyReading,
+    LegacyWriting,
+    legacy,
+    scalar_of,
+)
+from converter.formats.openvino.legacy.rules.fields import SPELLING
+from converter.formats.openvino.loops import Iteration, along_axis, slicing
+from converter.graph.infer import known
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.lowering import Lowering
+from converter.mapping.node import Layer
+from converter.mapping.rules import Table, custom
+
+if TYPE_CHECKING:
+    from converter.formats.openvino.legacy.lower import LayerWriter
+
+Port = tuple[int, int]
+
+
+def lift(r: Reading) -> list[ir.Value]:
+    source, outer = r.layer.extra
+    it = Iteration(r, source)
+    count = r.b.const(np.int64(_steps(legacy(r), it)))
+    feeds = it.given(
+        lambda place, initial: it.inner.input(
+            "state", initial.dtype or ir.DataType.FLOAT, static(initial)
+        )
+    )
+    return it.finish(outer.body(it.inner, it.body, feeds), count, r.b.const(True))
+
+
+def _steps(r: LegacyReading, it: Iteration) -> int:
+    """The number of iterations, on which all sliced inputs and outputs must agree."""
+    ports = {p.id: r.dims(i) for i, p in enumerate(it.source.outputs)}
+    found = {parts.count for m in it.sliced if (parts := it.parts(m)) is not None}
+    for m in filter(along_axis, it.body.outputs):
+        dims = ports[m.external_port_id]
+        cut = slicing(m, dims[m.axis or 0], len(dims))
+        if abs(cut.step) != cut.part or cut.count * cut.part != dims[cut.axis]:
+            raise MappingError("the parts of an output overlap or leave gaps", "R110")
+        found.add(cut.count)
+    if len(found) != 1:
+        raise MappingError(
+            f"the port map asks for {sorted(found)} iterations"
+            if found
+            else "no port is sliced: the number of iterations is unknown",
+            "R105",
+        )
+    return found.pop()
+
+
+# writing -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Slice:
+    """A body value that is element i of `source` along `axis`, counted from the end when
+    `backwards`.
+    """
+
+    source: ir.Value
+    axis: int
+    backwards: bool
+
+
+@dataclass
+class LoopPlan:
+    """How the body of a Loop becomes that of a TensorIterator."""
+
+    node: ir.Node
+    body: ir.Graph
+    count: int
+    states: dict[ir.Value, tuple[ir.Value, ir.Value]] = field(
+        default_factory=dict
+    )  # formal -> (initial, next)
+    slices: dict[ir.Value, Slice] = field(
+        default_factory=dict
+    )  # result of a Gather by the step -> what it is
+    last: list[tuple[ir.Value, ir.Value]] = field(
+        default_factory=list
+    )  # (output of the loop, body value)
+    every: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+
+
+def lower(w: Writing) -> None:
+    """A loop with a known number of steps and no way out before."""
+    node, body = w.node, w.attr("body")
+    trips = scalar_of(node.input(0))
+    start = known(node.input(1)) if node.input(1) is not None else np.array(True)
+    again = _constant(body.outputs[0], body)
+    if (
+        trips is None
+        or trips < 1
+        or start is None
+        or not start.all()
+        or again is None
+        or not again.all()
+    ):
+        raise MappingError("only loops with a constant number of steps are known to the target")
+    owner = node.outputs[0].producer()
+    assert owner is not None
+    plan = LoopPlan(owner, body, int(trips))
+    count = len(node.inputs) - 2
+    for i in range(count):
+        plan.states[body.inputs[2 + i]] = (w.input(2 + i), body.outputs[1 + i])
+    _find_slices(plan)
+    for i, out in enumerate(node.outputs):
+        if out.uses() or out.is_graph_output():
+            (plan.last if i < count else plan.every).append((out, body.outputs[1 + i]))
+            static(body.outputs[1 + i])
+    w.low.add("TensorIterator", [], [o for o, _ in (*plan.last, *plan.every)], extra=plan)
+
+
+def counts(node: ir.Node) -> bool:
+    """Whether the port map would say how many steps a Loop makes:
+    something is read, or collected, step by step, whatever comes out.
+    """
+    body = node.attributes["body"].as_graph()
+    if _constant(body.outputs[0], body) is None:
+        return False
+    collected = node.outputs[len(node.inputs) - 2 :]
+    return bool(body.inputs[0].uses()) or any(v.uses() or v.is_graph_output() for v in collected)
+
+
+def _constant(value: ir.Value, body: ir.Graph) -> np.ndarray | None:
+    """A condition that is constant, or the loop's own condition handed on."""
+    array = known(value)
+    producer = value.producer()
+    while array is None and producer is not None and producer.op_type in ("Identity", "Cast"):
+        value = producer.inputs[0]  # type: ignore[assignment]
+        array, producer = known(value), value.producer()
+    return np.array(True) if array is None and value is body.inputs[1] else array
+
+
+def _find_slices(plan: LoopPlan) -> None:
+    step = plan.body.inputs[0]
+    inside = {o for n in plan.body for o in n.outputs} | set(plan.body.inputs)
+    for n in plan.body:
+        if n.op_type != "Gather" or n.domain or n.inputs[0] in inside or n.inputs[0] is None:
+            continue
+        shape = static(n.inputs[0])
+        axis = n.attributes["axis"].as_int() % len(shape) if "axis" in n.attributes else 0
+        backwards = _backwards(n.inputs[1], step, plan.count)
+        if shape[axis] == plan.count and (n.inputs[1] is step or backwards):
+            plan.slices[n.outputs[0]] = Slice(n.inputs[0], axis, backwards)
+
+
+def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
+    """Whether `index` is count - 1 - step."""
+    producer = index.producer() if index is not None else None
+    if producer is None or producer.op_type != "Sub" or producer.inputs[1] is not step:
+        return False
+    return scalar_of(producer.inputs[0]) == count - 1
+
+
+@dataclass
+class Externals:
+    """The values that the loop takes from outside, in the order of its ports, and the port map in
+    terms of them.
+    """
+
+    plan: LoopPlan
+    inputs: list[ir.Value] = field(default_factory=list)
+    entries: list[tuple[int, PortMap]] = field(default_factory=list)
+    outputs: list[PortMap] = field(default_factory=list)
+    back: list[BackEdge] = field(default_factory=list)
+
+    def port(self, value: ir.Value) -> int:
+        if value not in self.inputs:
+            self.inputs.append(value)
+        return self.inputs.index(value)
+
+    def complete(self, sub: SubNet, made: IrLayer) -> None:
+        """Fills in the ports of the layer, which are known once it is written."""
+        for place, entry in self.entries:
+            entry.external_port_id = made.inputs[place].id
+            sub.inputs.append(entry)
+        for port, entry in zip(made.outputs, self.outputs, strict=True):
+            entry.external_port_id = port.id
+            sub.outputs.append(entry)
+        sub.back_edges.extend(self.back)
+
+
+def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Externals:
+    """Writes the body's layers and returns what they need from outside.
+
+    A slice along an axis keeps that axis with length 1; a reshape in the body removes it.
+    Likewise a value of which every iteration's is asked for gets a first axis of length 1.
+    """
+    w = LegacyWriting.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
+    sliced: dict[ir.Value, Slice] = {}
+    front: list[Layer] = []
+    for value, cut in plan.slices.items():
+        shape = static(value)
+        part = w.temporary("part", value.dtype, [*shape[: cut.axis], 1, *shape[cut.axis :]])
+        sliced[part] = cut
+        front.append(_reshape(w, part, value))
+    count = w.temporary("count", ir.DataType.INT64, [1])
+    steps = w.const(range(plan.count))
+    sliced[count] = Slice(steps, 0, False)
+    used = {
+        v for layer in layers if not set(layer.outputs) & set(plan.slices) for v in layer.inputs
+    }
+    if plan.body.inputs[0] in used:
+        squeeze = w.put("Squeeze", count, [0], outputs=[plan.body.inputs[0]])
+        squeeze.name = "step"
+        front.append(squeeze)
+    back: list[Layer] = []
+    every: dict[ir.Value, ir.Value] = {}
+    for _, value in plan.every:
+        every[value] = w.temporary("every", value.dtype, [1, *static(value)])
+        back.append(_reshape(w, value, every[value]))
+    for layer in (*front, *(la for la in layers if not set(la.outputs) & set(plan.slices)), *back):
+        inner.add(layer)
+    return _port_map(inner, plan, sliced, every)
+
+
+def _reshape(w: LegacyWriting, value: ir.Value, out: ir.Value) -> Layer:
+    shape = static(out)
+    kind, second = ("Reshape", list(shape)) if shape else ("Squeeze", range(len(static(value))))
+    layer = w.put(kind, value, second, outputs=[out])
+    layer.name = f"{value.name}/{kind.lower()}"
+    return layer
+
+
+def _port_map(
+    inner: LayerWriter,
+    plan: LoopPlan,
+    sliced: dict[ir.Value, Slice],
+    every: dict[ir.Value, ir.Value],
+) -> Externals:
+    found = Externals(plan)
+    for value, layer, port in inner.feeds:
+        if value in plan.states:
+            initial, following = plan.states[value]
+            found.entries.append((found.port(initial), PortMap(0, layer, port)))
+            source, source_port = inner.made[following]
+            found.back.append(BackEdge(source, layer, source_port, port))
+        elif value in sliced:
+            cut = sliced[value]
+            start, end, stride = (-1, 0, -1) if cut.backwards else (0, -1, 1)
+            found.entries.append(
+                (found.port(cut.source), PortMap(0, layer, port, cut.axis, start, end, stride, 1))
+            )
+        else:
+            found.entries.append((found.port(value), PortMap(0, layer, port)))
+    for _, value in plan.last:
+        layer, port = inner.made[value]
+        found.outputs.append(PortMap(0, layer, port))
+    for _, value in plan.every:
+        layer, port = inner.made[every[value]]
+        found.outputs.append(PortMap(0, layer, port, 0, 0, -1, 1, 1))
+    return found
+
+
+RULES = [custom("Loop", "TensorIterator", lift=lift, lower=lower)]

@@ -1,0 +1,198 @@
+"""Convolutions and their transposes.
+
+Weights are flat blobs in the order of ONNX, or a second input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import Deformation
+from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.rules.windows import Sizes, Window, sizes_of
+from converter.graph.infer import constant
+from converter.graph.windows import halves, same_padding
+from converter.mapping.codecs import Codec, float_of, number_text
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.rules import op
+
+
+@dataclass(frozen=True)
+class Kernel(Field):
+    """Input `index` of the operator, in the order of ONNX <-> the blob `weights`; `group` and
+    `output` repeat its shape.
+
+    `free`: weights that are not constant are a second input. `shape`: the operator has the
+    attribute kernel_shape.
+    """
+
+    index: int = 1
+    transposed: bool = False
+    free: bool = False
+    shape: bool = True
+    names = ("group",)
+    keys = tuple(["group", "output"])
+    blobs = ("weights",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", () if self.free else (self.index,))
+
+    def wanted(self, r: Reading) -> list[int]:
+        group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
+        channels, out = legacy(r).shape()[1], legacy(r).dims()[1]
+        first = [channels, out // group] if self.transposed else [out, channels // group]
+        return [*first, *kernel]
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["group"] = r.attr("group", int, 1)
+        given = r.optional(1) if self.index == 1 else None
+        if given is None:
+            r.node.set_input(self.index, legacy(r).blob("weights", self.wanted(r)))
+        elif not self.transposed:
+            r.node.inputs[1] = r.b.op("Reshape", given, self.wanted(r))
+        if not self.shape:
+            del r.node.attrs["kernel_shape"]
+
+    def lower(self, w: Writing) -> None:
+        weights, shape = constant(w.input(self.index)), writing(w).shape(self.index)
+        group = w.attr("group", 1)
+        w.set(output=shape[1] * group if self.transposed else shape[0], group=group)
+        if weights is not None:
+            w.layer.blobs["weights"] = weights
+            if self.free:
+                del w.layer.inputs[1:]
+        elif not self.free:
+            what = "deconvolution" if self.transposed else "convolution"
+            message = f"the weights of a {what} must be constant"
+            raise MappingError(f"{message}: the target stores them with the layer")
+
+
+@dataclass(frozen=True)
+class Bias(Field):
+    """Input 2, which is constant <-> the blob `biases`."""
+
+    names = ()
+    inputs = (2,)
+    blobs = ("biases",)
+
+    def lift(self, r: Reading) -> None:
+        if "biases" in r.layer.blobs:
+            r.node.set_input(2, legacy(r).blob("biases", legacy(r).dims()[1:2]))
+
+    def lower(self, w: Writing) -> None:
+        if w.optional(2) is not None:
+            message = "the bias must be constant: the target stores it with the layer"
+            w.layer.blobs["biases"] = w.constant(2, message.partition(" must")[0])
+
+
+class BiasBehind(Field):
+    """The blob `biases` as an Add, of an operator without bias."""
+
+    blobs = ("biases",)
+
+    def lift(self, r: Reading) -> None:
+        if "biases" in r.layer.blobs:
+            bias = legacy(r).blob("biases", [legacy(r).dims()[1], 1, 1])
+            r.then(lambda results: [r.b.op("Add", results[0], bias)])
+
+
+class Transposed(Window):
+    """The begin pads stand;
+    the end follows from the port: cut off, or more than the full result (output padding).
+    """
+
+    names = (*Window.names, "output_padding", "output_shape")
+
+    def lift(self, r: Reading) -> None:
+        size, out = legacy(r).shape()[2:], legacy(r).dims()[2:]
+        w = self.sizes(r, size, out)
+        full = [s * (n - 1) + reach for s, n, reach in zip(w.strides, size, w.reach, strict=True)]
+        ends = [f - before - o for f, before, o in zip(full, w.begin, out, strict=True)]
+        padding = [max(0, -e) for e in ends]
+        if any(p >= max(s, d) for p, s, d in zip(padding, w.strides, w.dilations, strict=True)):
+            message = "the output port is larger than a deconvolution can make it"
+            raise MappingError(message, "R105")
+        pads = [*w.begin, *(max(0, e) for e in ends)]
+        a = r.node.attrs
+        a |= {"strides": w.strides, "dilations": w.dilations, "kernel_shape": w.kernel}
+        a |= {"pads": pads, **({"output_padding": padding} if any(padding) else {})}
+
+    def sizes(self, r: Reading, size: Sequence[int], out: Sequence[int]) -> Sizes:
+        w = sizes_of(r, len(out))
+        auto = r.attr("auto_pad", str, "")
+        if auto in ("same_upper", "same_lower", "valid"):
+            totals = list(map(same_padding, out, w.kernel, w.strides, w.dilations, size))
+            pads = halves(totals, auto != "same_lower")
+            w.begin, w.end = pads[: len(totals)], pads[len(totals) :]
+        return w
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("output_shape", None):
+            raise MappingError("output_shape must be explicit pads")
+        super().lower(w)
+
+
+class Bits(Kernel):
+    """Constant zeros and ones <-> single bits, the lowest of a byte first."""
+
+    keys = ("group", "output", "input")
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["group"] = r.attr("group", int, 1)
+        wanted, raw = self.wanted(r), r.layer.blobs.get("weights")
+        count = math.prod(wanted)
+        if raw is None or raw.nbytes < -(-count // 8):
+            raise MappingError("the blob 'weights' is absent or too small", "R103")
+        packed = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
+        found = np.unpackbits(packed, bitorder="little")[:count].reshape(wanted)
+        r.node.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
+        del r.node.attrs["kernel_shape"]
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        w.set(input=writing(w).shape()[1])
+        flat = w.layer.blobs["weights"].reshape(-1)
+        w.layer.blobs["weights"] = np.packbits(flat > 0, bitorder="little")
+
+
+# padding is said of -1 and +1, not of the bits
+OF_SIGNS = Codec(lambda v: (float_of(v) + 1) / 2, lambda v: number_text(2 * v - 1))
+
+RULES = [
+    op("Conv", "Convolution", Window(), Kernel(free=True), Bias()),
+    op("ConvTranspose", "Deconvolution", Transposed(), Kernel(transposed=True), Bias()),
+    *(
+        op(
+            "netconv::DeformableConvolution",
+            "DeformableConvolution",
+            Guard("a mask is not known to the target", lambda w: w.optional(3) is None),
+            Only("bilinear_pad", 0),  # a tap's neighbours outside of the image are clamped to it
+            Window(weights=2),
+            Kernel(2, shape=False),
+            groups,
+            Deformation(),
+            BiasBehind(),
+            lift_only=groups.key != "deformable_group",
+            given="1,4,8,8 1,18,4,7 =6,4,3,3",
+        )
+        for groups in (
+            Attr("deformable_group", kind=int, default=1),
+            Attr("deformable_group", "num_deformable_group", int),
+        )
+    ),
+    op(
+        "netconv::BinaryConvolution",
+        "BinaryConvolution",
+        Window(),
+        Bits(shape=False),
+        Fixed("mode", "xnor-popcount", True, str),
+        Attr("pad_value", kind=OF_SIGNS, default=0.5),
+        given="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
+    ),
+]

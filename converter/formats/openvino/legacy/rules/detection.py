@@ -1,0 +1,407 @@
+"""Layers of detection networks;
+what they compute is defined by the operators of the catalogue, mostly attribute by attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import (
+    ANCHORS,
+    BINS,
+    CLUSTERS,
+    DETECTIONS,
+    DETECTRON_OUTPUT,
+    GRID,
+    LEVELS,
+    MOST,
+    PROPOSALS,
+    REGION,
+    SINGLE_IMAGE,
+    words,
+)
+from converter.formats.openvino.legacy.context import is_float, legacy, writing
+from converter.graph.catalogue.detection import LOWEST
+from converter.graph.infer import known, shape_of
+from converter.mapping.codecs import Codec, Floats, float_of, number_text
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import (
+    Always,
+    Attr,
+    Field,
+    Fixed,
+    Guard,
+    Only,
+    attrs,
+    ignore,
+    spread,
+)
+from converter.mapping.rules import Rule, op
+
+D = ir.DataType
+
+
+# operands ----------------------------------------------------------------------------------------
+
+
+class AsFloats(Field):
+    """Operands of any type as floats."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [None if v is None else legacy(r).floats(v) for v in r.node.inputs]
+
+
+class PortShape(Field):
+    """The result in the shape of the port."""
+
+    def lift(self, r: Reading) -> None:
+        out = legacy(r).dims()
+        r.then(lambda y: [v if shape_of(v) == out else r.b.op("Reshape", v, list(out)) for v in y])
+
+
+class Read(Field):
+    """Outputs at the end that nobody reads are left out; the operator gives `count`."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def lift(self, r: Reading) -> None:
+        ports, r.outputs = len(r.layer.outputs), self.count
+        r.then(lambda found: found[:ports])
+
+    def lower(self, w: Writing) -> None:
+        while len(w.layer.outputs) > 1 and not writing(w).used(len(w.layer.outputs) - 1):
+            w.layer.outputs.pop()
+
+
+# priors ------------------------------------------------------------------------------------------
+
+
+class Images(Field):
+    """Two sizes <-> two values of which the layer only looks at the size.
+
+    [2, n] of the catalogue is [1, 2, n] here.
+    """
+
+    inputs = (0, 1)
+
+    def lift(self, r: Reading) -> None:
+        sizes = (np.array(legacy(r).shape(i)[2:], np.int64) for i in (0, 1))
+        r.node.inputs = [r.b.const(s) for s in sizes]
+
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs = [self._image(w, i) for i in (0, 1)]
+        writing(w).gives([1, *writing(w).shape(writing(w).out)])
+
+    def _image(self, w: Writing, index: int) -> ir.Value:
+        """One that the graph has already, else a constant of zeros."""
+        size = writing(w).ints(index, "the sizes")
+        if min(size) < 1:
+            raise MappingError("a prior box of an empty image")
+        for value in values_before(writing(w).out.producer()):
+            shape = shape_of(value)
+            images = shape is not None and len(shape) == 4 and list(shape[2:]) == size
+            if images and is_float(value):
+                return value
+        return w.const(np.zeros([1, 1, *size], np.float32), "size")
+
+
+def values_before(owner: ir.Node | None) -> Iterator[ir.Value]:
+    """Inputs of the graph, and results of what images go through, in front of a node."""
+    usual = ("Conv", "Relu", "MaxPool", "AveragePool", "Concat", "Add", "Mul")
+    if owner is None or not isinstance(owner.graph, ir.Graph):
+        return
+    yield from owner.graph.inputs
+    for node in owner.graph:
+        if node is owner:
+            return
+        if node.domain == "" and node.op_type in usual:
+            yield from node.outputs[:1]
+
+
+# detections --------------------------------------------------------------------------------------
+
+_code = words("corner", "center_size")
+CODE = Codec(
+    lambda v: str(v).rpartition(".")[2].strip().lower(),
+    lambda v: f"caffe.PriorBoxParameter.{_code.lower(str(v).rpartition('.')[2].lower()).upper()}",
+)
+FIRST = Codec(lambda v: int(float_of((str(v).split(",") or ["-1"])[0])), str)
+AT_LEAST = Codec(lambda v: max(LOWEST, float_of(v)), number_text)
+
+
+class Boxes(Field):
+    """Locations and confidences flat, all as floats; as many rows as the port has."""
+
+    def lift(self, r: Reading) -> None:
+        inputs = [legacy(r).floats(r.input(i)) for i in range(len(r.layer.inputs))]
+        for i, v in enumerate(inputs[:2]):
+            if len(r.static(v)) != 2:
+                inputs[i] = r.b.op("Reshape", v, [r.static(v)[0], -1])
+        r.node.inputs = list(inputs)
+        r.then(lambda found: [self._as_many(r, found[0])])
+
+    def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
+        out, found = legacy(r).dims(), r.static(rows)
+        room = out[-2]
+        if room < found[2]:
+            rows = r.b.op("Slice", rows, [0], [room], [2])
+        elif room > found[2]:
+            rows = r.b.op("Pad", rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
+        return rows if r.static(rows) == out else r.b.op("Reshape", rows, list(out))
+
+    def lower(self, w: Writing) -> None:
+        """What the engine does not find out for itself."""
+        lw, a = writing(w), dict(w.node.attrs)
+        classes = lw.shape(1)[1] // max(1, lw.shape(2)[-1] // (4 if a["normalized"] else 5))
+        a["num_classes"] = a["num_classes"] or classes
+        if a["background_label_id"] < 0:  # none: no class has the number behind the last
+            a["background_label_id"] = a["num_classes"]
+        if a["top_k"] < 0:  # all of them
+            a["top_k"] = lw.shape(1)[1] // classes
+        if a["keep_top_k"] < 1:
+            a["keep_top_k"] = lw.shape(lw.out)[2] // lw.shape(0)[0]
+        w.node = replace(w.node, attrs=a)
+
+
+class ClipBefore(Attr):
+    """Also by its old name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "keys", (self.key, "clip"))
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs[self.name] = int(any(r.attr(key, bool, 0) for key in self.keys))
+
+
+class Objectness(Attr):
+    """Of five inputs only."""
+
+    def lower(self, w: Writing) -> None:
+        if len(w.layer.inputs) > 3:
+            super().lower(w)
+
+
+class Limits(Field):
+    """Limits of a suppression:
+    the number of boxes, the overlap, the least score. As many rows as the port has.
+    """
+
+    names = ("rows",)
+
+    def lift(self, r: Reading) -> None:
+        bounds = [None if (v := r.optional(i)) is None else legacy(r).floats(v) for i in (3, 4)]
+        r.node.inputs = [r.input(0), r.input(1), r.optional(2), *bounds]
+        r.node.attrs["rows"] = legacy(r).dims()[0]
+
+    def lower(self, w: Writing) -> None:
+        count = np.array([writing(w).shape(1)[2]], np.int32)
+        defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
+        limits = []
+        for i, default in enumerate(defaults, 2):
+            given, array = w.optional(i), known(w.optional(i))
+            if given is not None and array is None:
+                limits.append(writing(w).reshaped(given, [1]))
+            else:
+                limits.append(w.const(default if array is None else array.reshape(1)))
+        w.layer.inputs = [w.input(0), w.input(1), *limits]
+
+
+# regions -----------------------------------------------------------------------------------------
+
+
+class GroupSize(Attr):
+    """That of the port."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["group_size"] = legacy(r).dims()[-1]
+
+
+class RegionsAgain(Field):
+    """The first input is also the second output of the layer."""
+
+    def lift(self, r: Reading) -> None:
+        ports, r.outputs = len(r.layer.outputs), 1
+        r.then(lambda found: [*found, r.b.op("Identity", r.input(0))][:ports])
+
+
+def lists(names: str, omit: str = "") -> list[Attr]:
+    """Lists of numbers; those of `omit` are written only where there are any."""
+    every = f"{names} {omit}".split()
+    return [Attr(n, kind=Floats, default=Floats(), omit=n in omit.split()) for n in every]
+
+
+class Assumed(Attr):
+    """The engine's is the default, whatever the layer says."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs[self.name] = self.default
+
+
+def faster_rcnn(r: Reading) -> None:
+    r.node.attrs |= {"base_size": 16, "ratio": [0.5, 1.0, 2.0], "clip_before_nms": 1}
+
+
+CAFFE = (
+    "eta visualize visualize_threshold height width height_scale width_scale label_map_file "
+    "name_size_file output_directory output_format output_name_prefix prob interp_mode "
+    "resize_mode pad_mode pad_value mean_value mirror num_axes save_file mode"
+)
+PRIORS = "=i64:[2,2] =i64:[32,32]"
+
+RULES: list[Rule] = [
+    op(
+        "netconv::PriorBox",
+        "PriorBox",
+        Only("min_max_aspect_ratios_order", 1),
+        Guard("PriorBox has no sizes", lambda w: w.attr("min_size") or w.attr("fixed_size")),
+        Images(),
+        PortShape(),
+        *lists("min_size max_size aspect_ratio variance", "fixed_size fixed_ratio density"),
+        *attrs(flip=False, clip=False, step=0.0, offset=0.5, scale_all_sizes=True),
+        ignore("step_w", "step_h", "img_size", "img_h", "img_w"),
+        given=PRIORS,
+    ),
+    op(
+        "netconv::PriorBoxClustered",
+        "PriorBoxClustered",
+        Images(),
+        PortShape(),
+        *lists("width height variance"),
+        *CLUSTERS,
+        *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
+        Always("flip", 0),  # means nothing, but the engine does not read the layer without it
+        given=PRIORS,
+    ),
+    op(
+        "netconv::DetectionOutput",
+        "DetectionOutput",
+        Boxes(),
+        *attrs(num_classes=int, background_label_id=0, top_k=-1, normalized=True),
+        *DETECTIONS,
+        Attr("keep_top_k", kind=FIRST, default=-1),
+        Attr("code_type", kind=CODE, default="corner"),
+        Attr("confidence_threshold", kind=AT_LEAST, default=LOWEST),
+        ClipBefore("clip_before_nms", kind=bool, default=0),
+        Objectness("objectness_score", kind=float, default=0.0),
+        ignore(*CAFFE.split()),
+        given="1,8 1,6 =1,2,8",
+    ),
+    op(
+        "netconv::Proposal",
+        "Proposal",
+        AsFloats(),
+        Read(2),
+        *PROPOSALS,
+        *attrs(base_size=16, ratio=Floats, scale=Floats),
+        ignore("for_deformable", "num_outputs"),
+        given="1,2,3,3 1,4,3,3 =1,3",
+    ),
+    op(  # with the anchors of Faster R-CNN
+        "netconv::Proposal",
+        "SimplerNMS",
+        AsFloats(),
+        Read(2),
+        *ANCHORS,
+        Attr("nms_thresh", "iou_threshold", float),
+        Attr("min_size", "min_bbox_size", int),
+        Attr("scale", kind=Floats, default=[8.0, 16.0, 32.0]),
+        ignore("cls_threshold"),
+        before_lift=faster_rcnn,
+        lift_only=True,
+    ),
+    op(
+        "netconv::FixedNonMaxSuppression",
+        "NonMaxSuppression",
+        Limits(),
+        *attrs(center_point_box=False, sort_result_descending=True),
+        ignore("output_type", "box_encoding"),
+        given="1,4,4 1,2,4",
+    ),
+    op(
+        "netconv::PSROIPooling",
+        "PSROIPooling",
+        GroupSize("group_size", kind=int),
+        *BINS,
+        *attrs(mode="average"),
+        ignore("pooled_height", "pooled_width", "no_trans", "part_size", "trans_std"),
+        given="1,8,4,4 =[[0,0,0,3,3]]",
+    ),
+    op(
+        "netconv::ROIPooling",
+        "ROIPooling",
+        *attrs(pooled_h=int, pooled_w=int, spatial_scale=float, method="max"),
+        given="1,8,4,4 =[[0,0,0,3,3]]",
+    ),
+    op(
+        "MaxRoiPool",
+        "ROIPooling",
+        spread("pooled_shape", "pooled_h", "pooled_w", kind=int),
+        Attr("spatial_scale", kind=float),
+        Fixed("method", "max", kind=str),
+        lower_only=True,
+        given="1,8,4,4 =[[0,0,0,3,3]]",
+    ),
+    op(
+        "netconv::RegionYolo",
+        "RegionYolo",
+        PortShape(),
+        *REGION,
+        Assumed("axis", kind=int, default=1),
+        Assumed("end_axis", kind=int, default=3),
+        ignore("anchors", "bias_match", "jitter", "thresh", "rescore"),
+        given="1,21,4,4",
+    ),
+    op("netconv::ReorgYolo", "ReorgYolo", *attrs(stride=int), given="1,8,4,4"),
+    op(
+        "netconv::DetectronPriorGridGenerator",
+        "ExperimentalDetectronPriorGridGenerator",
+        *GRID,
+        *(Attr(k, f"grid_{k}", int, 0) for k in "hw"),
+        given="3,4 1,8,4,4 1,3,32,32",
+    ),
+    op(  # by the old names
+        "netconv::DetectronPriorGridGenerator",
+        "ExperimentalDetectronPriorGridGenerator",
+        *GRID,
+        *attrs(h=0, w=0),
+        lift_only=True,
+        given="3,4 1,8,4,4 1,3,32,32",
+    ),
+    op(
+        "netconv::DetectronTopKROIs",
+        "ExperimentalDetectronTopKROIs",
+        *MOST,
+        given="5,4 5",
+    ),
+    op(
+        "netconv::DetectronGenerateProposals",
+        "ExperimentalDetectronGenerateProposalsSingleImage",
+        Read(2),
+        *SINGLE_IMAGE,
+        given="3 16,4 4,4,4 1,4,4",
+    ),
+    op(
+        "netconv::DetectronDetectionOutput",
+        "ExperimentalDetectronDetectionOutput",
+        Read(3),
+        *DETECTRON_OUTPUT,
+        Attr("deltas_weights", kind=Floats, default=[10.0, 10.0, 5.0, 5.0]),
+        given="5,4 5,8 5,2 1,3",
+    ),
+    op(
+        "netconv::DetectronROIFeatureExtractor",
+        "ExperimentalDetectronROIFeatureExtractor",
+        RegionsAgain(),
+        *LEVELS,
+        *attrs(sampling_ratio=0),
+        ignore("distribute_rois_between_levels", "image_id", "preserve_rois_order"),
+        given="5,4 1,4,8,8",
+    ),
+]

@@ -1,0 +1,527 @@
+"""Element-wise layers: Eltwise, Power, ScaleShift and activations.
+
+The choices are the Model Optimizer's: Power and ScaleShift for constants, Eltwise for the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.openvino.legacy.context import (
+    MOST_AXES,
+    LegacyWriting,
+    is_float,
+    legacy,
+    per_channel,
+    scalar_of,
+    writing,
+)
+from converter.formats.openvino.legacy.rules.fields import (
+    FLOATS,
+    INTEGERS,
+    NO_AXES,
+    AllAxes,
+    Mark,
+    PerChannel,
+    ToPort,
+    channels,
+)
+from converter.formats.openvino.legacy.types import keeps_type
+from converter.mapping.codecs import Floats, is_single, number_text
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom, op, ops
+
+D = ir.DataType
+LARGEST = float(np.finfo(np.float32).max)
+
+
+# Eltwise -----------------------------------------------------------------------------------------
+
+COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
+LOGIC = ("And", "Or", "Xor")
+
+
+class Operands(Field):
+    """Two or more operands of one type, in the rank of the result.
+
+    `coeff` are factors of a sum or a difference.
+    """
+
+    keys = ("coeff",)
+
+    def lift(self, r: Reading) -> None:
+        name, count = r.node.op, len(r.layer.inputs)
+        common = self._type(r)
+        operands = [r.cast(r.input(i), common) for i in range(max(1, count))]
+        factors = r.attr("coeff", Floats, []) if name in ("Add", "Sub") else []
+        if factors and len(factors) != count:
+            raise MappingError(f"{len(factors)} factors of {count} operands", "R110")
+        for i, f in enumerate(factors):
+            if f != 1:
+                operands[i] = r.b.op("Mul", operands[i], r.b.like(operands[i], f))
+        first = operands[0]
+        for v in operands[1:-1]:
+            first = r.b.op(name, first, v, **r.node.attrs)
+        r.node.inputs = [first, operands[-1]]
+
+    def _type(self, r: Reading) -> ir.DataType:
+        """That of all operands when they agree, else that of the result;
+        truth values are numbers, but for logic.
+        """
+        if r.node.op in LOGIC:
+            return D.BOOL
+        kinds = {v.dtype or D.FLOAT for v in r.layer.inputs if v is not None}
+        if len(kinds) == 1 and D.BOOL not in kinds:
+            return kinds.pop()
+        declared = D.FLOAT if r.node.op in COMPARISONS else legacy(r).declared()
+        return D.FLOAT if declared == D.BOOL else declared
+
+    def lower(self, w: Writing) -> None:
+        if len(w.node.inputs) != 2:
+            raise MappingError("two operands are needed")
+        spread(writing(w), [w.input(0), w.input(1)])
+
+
+def spread(w: LegacyWriting, operands: list[ir.Value]) -> None:
+    """The operands of an Eltwise in the rank of the result:
+    five axes at most where it is spread over them.
+    """
+    shape = w.shape(w.out)
+    shapes = [w.shape(v) for v in operands]
+    together = merged(shapes, shape) if len(shape) > MOST_AXES else None
+    if shape and together is None:
+        w.layer.inputs = [w.widened(v, len(shape)) for v in operands]
+        return
+    shapes, whole = together or ([[1]] * len(operands), [1])
+    if len(whole) > MOST_AXES:
+        operands, whole = [w.spread(v, shape) for v in operands], [math.prod(shape)]
+        shapes = [whole] * len(operands)
+    w.layer.inputs = [w.reshaped(v, s) for v, s in zip(operands, shapes, strict=True)]
+    w.gives(whole)
+
+
+def merged(shapes: list[list[int]], out: list[int]) -> tuple[list[list[int]], list[int]]:
+    """The shapes of the operands, and that of the result, with neighbouring axes as one.
+
+    They are one where every operand is spread over both or neither.
+    """
+    wide = [[1] * (len(out) - len(s)) + s for s in shapes]
+    columns: list[list[int]] = []
+    for column in zip(*wide, out, strict=True):
+        if columns and all(
+            (a == columns[-1][-1]) == (b == column[-1]) or 1 in (columns[-1][-1], column[-1])
+            for a, b in zip(columns[-1], column, strict=True)
+        ):
+            columns[-1] = [a * b for a, b in zip(columns[-1], column, strict=True)]
+        else:
+            columns.append(list(column))
+    return [list(c) for c in zip(*columns, strict=True)][:-1], [c[-1] for c in columns]
+
+
+def eltwise(name: str, operation: str, *fields: Field, **options: object) -> Rule:
+    word = Fixed("operation", operation, operation == "sum", str)
+    return op(name, "Eltwise", word, *fields, Operands(), **options)  # type: ignore[arg-type]
+
+
+ELTWISE = [
+    eltwise("Add", "sum"),
+    eltwise("Sub", "sub"),
+    eltwise("Mul", "mul"),
+    eltwise("Mul", "prod", lift_only=True),
+    eltwise("Div", "div"),
+    eltwise("Max", "max"),
+    eltwise("Min", "min"),
+    eltwise("Pow", "pow"),
+    eltwise("Less", "less"),
+    eltwise("LessOrEqual", "less_equal"),
+    eltwise("Greater", "greater"),
+    eltwise("GreaterOrEqual", "greater_equal"),
+    eltwise("Equal", "equal"),
+    eltwise("Equal", "not_equal", after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    eltwise("And", "logical_and"),
+    eltwise("Or", "logical_or"),
+    eltwise("Xor", "logical_xor"),
+    # of integers, with the sign of the first operand
+    eltwise("Mod", "floor_mod", INTEGERS, Only("fmod", 1), given="i32:2,3 i32:2,3"),
+    *(
+        eltwise("Sub", word, after_lift=lambda r, d: r.b.op("Mul", d, d), lift_only=True)
+        for word in ("squared_diff", "sqdiff")
+    ),
+    eltwise("Add", "mean", after_lift=lambda r, y: mean(r, y), lift_only=True),
+]
+
+
+def mean(r: Reading, total: ir.Value) -> ir.Value:
+    return r.b.op("Div", total, r.b.like(total, len(r.layer.inputs)))
+
+
+# Power: (shift + scale * x) ^ power --------------------------------------------------------------
+
+
+def fixed(key: str, value: float, absent: bool = True) -> Fixed:
+    return Fixed(key, value, absent, float)
+
+
+@dataclass(frozen=True)
+class Line(Field):
+    """The steps of a Power in front of the operator, without those that change nothing."""
+
+    keys: tuple[str, ...] = ("scale", "shift")
+    floats: bool = False
+
+    def lift(self, r: Reading) -> None:
+        x = r.input(0)
+        given = [r.attr(k, float, d) for k, d in (("power", 1.0), ("scale", 1.0), ("shift", 0.0))]
+        if x.dtype != D.FLOAT and not all(v.is_integer() for v in given):
+            x = legacy(r).floats(x)
+        for key, step, nothing in (("scale", "Mul", 1.0), ("shift", "Add", 0.0)):
+            value = r.attr(key, float, nothing) if key in self.keys else nothing
+            x = x if value == nothing else r.b.op(step, x, r.b.like(x, value))
+        r.node.inputs = [legacy(r).floats(x) if self.floats else x]
+
+    def lower(self, w: Writing) -> None:
+        w.set(**{k: float(k == "scale") for k in self.keys})
+
+
+@dataclass(frozen=True)
+class Number(Field):
+    """An operand that is one constant number <-> `key`; `place` of that operand, or either."""
+
+    key: str
+    place: int | None = None
+    sign: int = 1
+    inputs = (0, 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
+
+    def lift(self, r: Reading) -> None:
+        value = r.attr(self.key, float, float(self.key != "shift"))
+        r.node.set_input(
+            1, r.b.like(r.input(0) if r.node.inputs[0] is None else r.node.inputs[0], value)
+        )
+
+    def lower(self, w: Writing) -> None:
+        for place in (1, 0) if self.place is None else (self.place,):
+            x, c = w.input(1 - place), scalar_of(w.optional(place))
+            if c is None or x.const_value is not None or not is_float(writing(w).out):
+                continue
+            if writing(w).shape(x) == writing(w).shape(writing(w).out) and is_single(c):
+                w.layer.inputs = [x]
+                w.layer.attrs[self.key] = number_text(self.number(c))
+                return
+        raise not_meant("one of the operands must be one constant number")
+
+    def number(self, c: float) -> float:
+        return self.sign * c
+
+
+class Inverse(Number):
+    """A divisor whose inverse is exact."""
+
+    def number(self, c: float) -> float:
+        if c == 0 or float(np.float32(1.0 / c)) * c != 1.0:
+            raise not_meant("the inverse of the divisor is not exact")
+        return 1.0 / c
+
+
+POWER_1, SCALE_1, SHIFT_0 = fixed("power", 1.0), fixed("scale", 1.0), fixed("shift", 0.0)
+WAS_POWER = Guard("no Power before", lower_if=lambda w: writing(w).before() == "Power")
+NUMBERS = Guard("of numbers with a fraction or truth values", lambda w: is_float(w.input(0)) or w.input(0).dtype == D.BOOL)  # fmt: skip
+
+POWER = [
+    op("Identity", "Power", NUMBERS, POWER_1, SCALE_1, SHIFT_0),
+    op("Mul", "Power", POWER_1, SHIFT_0, Line(()), Number("scale"), given="2,3 ="),
+    op("Add", "Power", POWER_1, Line(("scale",)), Number("shift"), given="2,3 ="),
+    op("Sub", "Power", POWER_1, SCALE_1, Number("shift", 1, -1), lower_only=True, given="2,3 ="),
+    op(
+        "Sub",
+        "Power",
+        POWER_1,
+        fixed("scale", -1.0),
+        Number("shift", 0),
+        lower_only=True,
+        given="= 2,3",
+    ),
+    op("Div", "Power", POWER_1, SHIFT_0, Inverse("scale", 1), lower_only=True, given="2,3 =[2]"),
+    op("Sqrt", "Power", fixed("power", 0.5, False), Line(floats=True)),
+    op("Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), Mark()),
+    op("Pow", "Power", Line(), Number("power", 1), given="2,3 =[3]"),
+]
+
+
+# ScaleShift: weights_c * x + biases_c ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Channels(Field):
+    """An operand with one number for each channel of an image <-> a blob, or the input `place` of
+    the layer.
+    """
+
+    blob: str
+    place: int
+    inputs = (0, 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blobs", ("weights", "biases"))
+
+    def lift(self, r: Reading) -> None:
+        x = r.input(0)
+        if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
+            x = r.b.op("Mul", x, scales)
+        r.node.inputs = [x, factor(r, self.blob, self.place)]
+
+    def lower(self, w: Writing) -> None:
+        shape = writing(w).shape(writing(w).out)
+        for i in (0, 1):
+            x, found = w.input(i), per_channel(w.input(1 - i), shape)
+            plain = x.const_value is None and writing(w).shape(x) == shape and len(shape) >= 4
+            if found is not None and plain:
+                w.layer.inputs = [x]
+                nothing = {"weights": np.ones_like(found), "biases": np.zeros_like(found)}
+                w.layer.blobs |= {**nothing, self.blob: found}
+                return
+        raise not_meant("one of the operands must have one number for each channel")
+
+
+def factor(r: Reading, blob: str, place: int) -> ir.Value | None:
+    given = r.optional(place)
+    return channels(r, blob) if given is None and blob in r.layer.blobs else given
+
+
+def shifted(r: Reading) -> bool:
+    return r.optional(2) is not None or "biases" in r.layer.blobs
+
+
+SHIFTED = Guard("there are no biases", lift_if=shifted)
+SCALED = Guard("there are biases", lift_if=lambda r: not shifted(r))
+BROADCAST = ignore("broadcast")
+IMAGE = "1,4,8,8 =1,4,1,1"
+
+SCALE_SHIFT = [
+    op("Add", "ScaleShift", SHIFTED, Channels("biases", 2), BROADCAST, given=IMAGE),
+    op(
+        "Mul",
+        "ScaleShift",
+        SCALED,
+        PerChannel("weights", 1),
+        BROADCAST,
+        lift_only=True,
+        given=IMAGE,
+    ),
+    op("Mul", "ScaleShift", Channels("weights", 1), lower_only=True, given=IMAGE),
+]
+
+
+# activations -------------------------------------------------------------------------------------
+
+
+class Bounds(Field):
+    """min and max, which are numbers; a bound that is left out is the largest number."""
+
+    keys = ("min", "max")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        x = r.input(0)
+        r.node.inputs = [x, *(r.b.like(x, r.attr(key, float)) for key in self.keys)]
+
+    def lower(self, w: Writing) -> None:
+        for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+            value = unbounded if w.optional(index) is None else writing(w).number(index)
+            if value is None:
+                raise MappingError("the bounds must be constant")
+            w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
+
+
+def from_zero(r: Reading) -> None:
+    r.node.set_input(1, r.b.like(r.input(0), 0))
+
+
+@dataclass(frozen=True)
+class Slopes(Field):
+    """One slope for each channel, or one for all, in a blob; an input may hold them, too."""
+
+    inputs = (1,)
+    keys = ("channel_shared",)
+    blobs = ("weights",)
+
+    def lift(self, r: Reading) -> None:
+        slope = r.optional(1)
+        rest = [1] * max(0, len(legacy(r).shape()) - 2)
+        r.node.set_input(1, channels(r, "weights") if slope is None else r.b.op("Reshape",
+        slope, [-1, *rest]))  # fmt: skip
+
+    def lower(self, w: Writing) -> None:
+        shape, slope = writing(w).shape(), w.constant(1, "the slopes")
+        found = slope.reshape(-1) if slope.size == 1 else per_channel(w.input(1), shape)
+        if found is None or not 2 <= len(shape) <= MOST_AXES:
+            message = "the slopes must be one number, or one for each channel, of five axes at most"
+            raise MappingError(message)
+        w.set(channel_shared=slope.size == 1)
+        w.layer.blobs["weights"] = found
+
+
+def as_truth(r: Reading) -> None:
+    r.node.inputs = [r.cast(r.input(0), D.BOOL)]
+
+
+FLAT = Guard("there is a slope", lift_if=lambda r: r.attr("negative_slope", float, 0.0) == 0)
+TRAINING = ["filler_type", "filler_value", "min", "max", "mean", "std", "sparse", "variance_norm"]
+OTHERS = ignore("alpha", "negative_slope", "n", "min", "max")  # of other types of Activation
+
+
+def activation(name: str, type: str, *fields: Field, **options: object) -> Rule:
+    return op(name, "Activation", Fixed("type", type, kind=str), *fields, OTHERS, **options)  # type: ignore[arg-type]
+
+
+SIMPLE = "Abs Acos Asin Atan Ceil Cos Cosh Erf Floor Log Sign Sin Sinh Softplus Softsign Tan"
+OWN_LAYERS = [
+    op("Relu", "ReLU", FLAT, ignore("negative_slope")),
+    op("LeakyRelu", "ReLU", Attr("alpha", "negative_slope", float)),
+    op("Clip", "Clamp", FLOATS, Bounds(), ignore("min_value", "max_value"), given="2,3 = ="),
+    op("PRelu", "PReLU", Slopes(), ignore(*TRAINING), given="1,4,8,8 =4,1,1"),
+    op("Elu", "ELU", Attr("alpha", kind=float, default=1.0), lift_only=True),
+    op(
+        "Clip",
+        "ReLU6",
+        Const(2, "n", float, None, default=6.0),
+        before_lift=from_zero,
+        lift_only=True,
+    ),
+    *ops("Not Not=LogicalNot", before_lift=as_truth, lift_only=True),
+]
+ACTIVATIONS = [
+    activation("Sigmoid", "sigmoid"),
+    activation("Tanh", "tanh"),
+    activation("Exp", "exp"),
+    activation("Elu", "elu", Attr("alpha", kind=float, default=1.0)),
+    activation("Not", "not", before_lift=as_truth),
+    activation("Sigmoid", "logistic", lift_only=True),
+    *(activation(k, k.lower(), lift_only=True) for k in (*SIMPLE.split(), "Sqrt")),
+    *(
+        replace(
+            rule,
+            kind="Activation",
+            fields=(Fixed("type", rule.kind.lower(), kind=str), *rule.fields, OTHERS),
+            lift_only=True,
+        )
+        for rule in OWN_LAYERS[:4] + OWN_LAYERS[5:6]
+    ),
+    *OWN_LAYERS,
+    *ops(f"{SIMPLE} Acosh Asinh Atanh Neg Reciprocal"),
+    *ops(
+        "Sigmoid Sigmoid=Logistic Tanh=TanH Exp Sqrt Softplus=SoftPlus Softsign=SoftSign Identity",
+        lift_only=True,
+    ),
+    op(
+        "Selu",
+        "Selu",
+        Attr("alpha", kind=float, default=1.6732631921768188),
+        Attr("gamma", kind=float, default=1.0507010221481323),
+    ),
+    op(
+        "HardSigmoid",
+        "HardSigmoid",
+        Attr("alpha", kind=float, default=0.2),
+        Attr("beta", kind=float, default=0.5),
+    ),
+]
+
+
+# types and choices -------------------------------------------------------------------------------
+
+
+class Chosen(Field):
+    """A condition, which is an integer in the engine, and two operands of the shape of the
+    result, of four axes at most.
+
+    A condition of fewer axes is one truth value for each row of the leading axes.
+    """
+
+    def lift(self, r: Reading) -> None:
+        condition, x, y = (r.input(i) for i in range(3))
+        to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else legacy(r).declared()
+        to = D.FLOAT if to in (None, D.BOOL) else to
+        condition = r.cast(condition, D.BOOL)
+        missing = len(r.static(x)) - len(r.static(condition))
+        if missing > 0:
+            condition = r.b.op("Reshape", condition, [*r.static(condition), *[1] * missing])
+        r.node.inputs = [condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT)]
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        shape = lw.shape(lw.out) or [1]
+        operands = [lw.spread(w.input(i), shape) for i in range(3)]
+        if operands[0].dtype != D.INT32:
+            operands[0] = lw.converted(operands[0], D.INT32)
+        if len(shape) > 4:
+            shape = [math.prod(shape)]
+            operands = [lw.reshaped(v, shape) for v in operands]
+        w.layer.inputs = list(operands)
+        lw.gives(shape)
+
+
+class Precision(Field):
+    """The type of the output port; `precision` repeats it. Truth values are the numbers 0 and 1."""
+
+    names = ("to", "saturate", "round_mode")
+    keys = ("precision",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["to"] = int(legacy(r).declared())
+
+    def lower(self, w: Writing) -> None:
+        to = D(w.attr("to"))
+        if D.STRING in (to, w.input(0).dtype):
+            raise MappingError("text is not known to the target")
+        w.set(precision="FP32" if is_float(writing(w).out) or to == D.BOOL else "I32")
+
+
+class NotZero(Field):
+    """What becomes a truth value is compared with 0."""
+
+    names = ("saturate", "round_mode")
+
+    def lower(self, w: Writing) -> None:
+        lw, x = writing(w), w.input(0)
+        dtype = x.dtype.numpy() if x.dtype else np.float32
+        spread(lw, [x, w.const(np.zeros([1] * len(lw.shape(lw.out)), dtype))])
+
+
+def at_input(w: Writing) -> None:
+    """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
+    if not keeps_type(w.input(0)):
+        raise not_meant("of an input of 8 or 16 bits only")
+    writing(w).finish(w.input(0))
+
+
+OF_ONE_TYPE = Guard("another type", lift_if=lambda r: r.input(0).dtype == legacy(r).declared())
+
+CONVERSIONS: list[Rule | Custom] = [
+    custom("Cast", "", lower=at_input),
+    op(
+        "Cast",
+        "Eltwise",
+        Guard("of truth values", lower_if=lambda w: w.input(0).dtype != D.BOOL),
+        Only("to", int(D.BOOL)),
+        Fixed("operation", "not_equal"),
+        NotZero(),
+        lower_only=True,
+    ),
+    op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),
+    op("Cast", "Convert", Precision()),
+    op("Identity", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="i32:"),
+    op("Identity", "Reshape", ToPort(), lower_only=True, given="i32:2,3"),
+    op("Identity", "Copy", ignore("precision"), lift_only=True),
+    op("Where", "Select", Chosen()),
+]
+
+RULES = [*POWER, *SCALE_SHIFT, *ELTWISE, *ACTIVATIONS, *CONVERSIONS]

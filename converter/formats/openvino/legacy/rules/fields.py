@@ -1,0 +1,158 @@
+"""Field kinds of legacy layers: how IR v2 to v7 spells numbers, windows and blobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from converter.errors import MappingError
+from converter.formats.openvino.legacy.context import is_float, legacy, per_channel, writing
+from converter.graph.infer import Array
+from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Guard
+
+
+def whole(value: Any) -> int:
+    """An integer as the engine reads it: also spelled as a float."""
+    number = float_of(value)
+    if not (math.isfinite(number) and number == int(number) and abs(number) <= 1 << 53):
+        raise ValueError(f"{value!r} is not an integer")
+    return int(number)
+
+
+def truth(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in ("true", "1", "false", "0", "-1"):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return word in ("true", "1")
+
+
+def items(value: Any) -> list[str]:
+    return [v for v in str(value).replace(" ", "").split(",") if v]
+
+
+def listed(values: Sequence[Any]) -> str:
+    return ",".join(number_text(v) if isinstance(v, float) else str(v) for v in values)
+
+
+SPELLING: Mapping[Kind, Codec] = {
+    bool: Codec(lambda v: int(truth(v)), lambda v: str(int(v))),
+    int: Codec(whole, lambda v: str(int(v))),
+    float: Codec(float_of, number_text),
+    str: Codec(lambda v: str(v).strip().lower(), str),  # words are compared in lower case
+    Floats: Codec(lambda v: [float_of(i) for i in items(v)], listed),
+    list: Codec(lambda v: [whole(i) for i in items(v)], listed),
+}
+
+
+CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and False
+
+
+class Mark(Field):
+    """The operator is the whole of the layer; see `LegacyReading.mark`."""
+
+    def lift(self, r: Reading) -> None:
+        legacy(r).mark()
+
+
+class ToPort(Field):
+    """Only the shape changes, and the port has it: input 1 of a Reshape."""
+
+    names = ("allowzero", "axis")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [r.input(0), r.b.const(list(legacy(r).dims()), "shape")]
+
+    def lower(self, w: Writing) -> None:
+        shape = writing(w).shape(writing(w).out)
+        if not shape:
+            raise MappingError("a result without axes is that of a Squeeze")
+        w.layer.inputs = [w.input(0), w.const(shape)]
+
+
+class AllAxes(Field):
+    """A result without axes is squeezed out of all of them."""
+
+    names = ("allowzero", "axis")
+    inputs = (1,)
+
+    def lower(self, w: Writing) -> None:
+        lw, x = writing(w), w.input(0)
+        x = x if lw.shape(x) else lw.reshaped(x, [1])
+        w.layer.inputs = [x, w.const(range(len(lw.shape(x))))]
+
+
+NO_AXES = Guard("the result has axes", lower_if=lambda w: not writing(w).shape(writing(w).out))
+
+
+@dataclass(frozen=True)
+class Axis(Field):
+    """`axis`, counted from the first;
+    without it `default`, or the last axis where there are fewer.
+    """
+
+    default: int
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        rank = len(legacy(r).shape())
+        r.node.attrs["axis"] = legacy(r).axis(min(self.default, rank - 1), rank)
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=w.attr("axis") % len(writing(w).shape()))
+
+
+@dataclass(frozen=True)
+class PerChannel(Field):
+    """A blob with one number for each channel, or one for all, or an input of the layer <-> input
+    `index`.
+    """
+
+    blob: str
+    index: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blobs", (self.blob,))
+        object.__setattr__(self, "inputs", (self.index,))
+
+    def lift(self, r: Reading) -> None:
+        if r.optional(self.index) is None:
+            r.node.set_input(self.index, channels(r, self.blob))
+
+    def lower(self, w: Writing) -> None:
+        shape = writing(w).shape()
+        found = per_channel(w.optional(self.index), shape)
+        if found is None:
+            raise MappingError("one number for each channel is needed")
+        w.layer.blobs[self.blob] = found
+
+
+def channels(r: Reading, name: str) -> Any:
+    """A blob that is spread over the channels of input 0."""
+    size = legacy(r).shape()
+    count = size[1] if len(size) > 1 else size[0]
+    array = r.layer.blobs.get(name)
+    if array is not None and array.size == 1:
+        count = 1
+    return legacy(r).blob(name, [count, *[1] * max(0, len(size) - 2)])
+
+
+def data_type(what: str, wanted: bool) -> Guard:
+    return Guard(f"of {what} only", lower_if=lambda w: is_float(w.input(0)) == wanted)
+
+
+FLOATS = data_type("numbers with a fraction", True)
+INTEGERS = data_type("integers", False)
+
+
+def counts(array: Array | None, *sizes: int) -> bool:
+    """Whether an array has as many elements as one of `sizes`."""
+    return array is not None and array.size in sizes
+
+
+TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)).lower())  # true and false

@@ -1,0 +1,159 @@
+"""Products of matrices: FullyConnected with a constant matrix on the right, GEMM otherwise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.openvino.legacy.context import LegacyWriting, is_float, legacy, writing
+from converter.formats.openvino.legacy.rules.elementwise import merged
+from converter.graph.infer import constant
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, ignore
+from converter.mapping.rules import op
+
+D = ir.DataType
+
+
+class Connected(Field):
+    """Weights [out, in] and a bias for each output, on the rows into which x is flattened.
+
+    Inputs of rank 3 keep their first two axes when the port says so.
+    """
+
+    names: tuple[str, ...] = ("alpha", "beta", "transA", "transB")
+    keys = ("out-size",)
+    inputs: tuple[int, ...] = (1, 2)
+    blobs = ("weights", "biases")
+
+    def lift(self, r: Reading) -> None:
+        out, size, x = legacy(r).dims(), legacy(r).shape(), r.input(0)
+        rows = math.prod(out[:-1])
+        wanted = [out[-1], math.prod(size) // max(rows, 1)]
+        flat = x if len(size) == 2 else r.b.op("Reshape", x, [rows, wanted[1]])
+        given, bias = r.optional(1), r.optional(2)
+        weights = r.b.op("Reshape", given, wanted) if given is not None else legacy(r).blob("weights", wanted)  # fmt: skip
+        bias = legacy(r).blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
+        r.node.inputs = [flat, weights, bias]
+        r.node.attrs["transB"] = 1
+        if len(out) != 2:
+            r.then(lambda results: [r.b.op("Reshape", results[0], list(out))])
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("transA", 0):
+            raise MappingError("a transposed first operand is not known to FullyConnected")
+        what = "the weights of a fully connected layer"
+        weights = self.scaled(w.constant(1, what), w.attr("alpha", 1.0))
+        weights = weights if w.attr("transB", 0) else weights.T
+        count = weights.shape[0]
+        w.layer.blobs["weights"] = weights
+        if w.optional(2) is not None:
+            bias = self.scaled(w.constant(2, "the bias"), w.attr("beta", 1.0))
+            if bias.size not in (1, count) or (bias.ndim == 2 and bias.shape[0] != 1):
+                raise MappingError("the bias must have one number for each output")
+            w.layer.blobs["biases"] = np.broadcast_to(bias.reshape(-1), [count])
+        w.layer.inputs = [images(writing(w), w.input(0))]
+        w.layer.attrs["out-size"] = str(count)
+
+    def scaled(self, array: np.ndarray, factor: float) -> np.ndarray:
+        return array if factor == 1 else array * np.asarray(factor, array.dtype)
+
+
+def images(w: LegacyWriting, rows: ir.Value) -> ir.Value:
+    """The images of which `rows` are the flat form: the layer flattens them itself."""
+    producer = rows.producer()
+    flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
+    before = producer.inputs[0] if producer is not None and flat and not producer.domain else None
+    if before is None:
+        return rows
+    return before if len(w.shape(before)) == 4 and w.shape(before)[0] == w.shape(rows)[0] else rows
+
+
+class Matrix(Connected):
+    """A product with a constant matrix."""
+
+    names: tuple[str, ...] = ()
+    inputs: tuple[int, ...] = (1,)
+
+    def lower(self, w: Writing) -> None:
+        x, weights = (
+            w.input(0),
+            constant(w.input(1)) if w.input(1).const_value is not None else None,
+        )
+        plain = weights is not None and weights.ndim == 2 and len(writing(w).shape()) == 2
+        if not plain or weights is None or x.const_value is not None or not is_float(x):
+            raise not_meant("a matrix that is not constant")
+        w.layer.blobs["weights"] = weights.T
+        w.layer.inputs = [x]
+        w.layer.attrs["out-size"] = str(weights.shape[1])
+
+
+class Matrices(Field):
+    """alpha * A B + beta * C with numpy's broadcasting of the leading axes."""
+
+    keys = ("alpha", "beta", "transpose_a", "transpose_b")
+
+    def lift(self, r: Reading) -> None:
+        b, operands = r.b, [r.input(0), r.input(1)]
+        for i, key in enumerate(("transpose_a", "transpose_b")):
+            rank = len(legacy(r).shape(i))
+            if r.attr(key, bool, 0) and rank > 1:
+                perm = [*range(rank - 2), rank - 1, rank - 2]
+                operands[i] = b.op("Transpose", operands[i], perm=perm)
+        alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
+        r.node.inputs = list(operands)
+        if alpha != 1:
+            r.then(lambda y: [b.op("Mul", y[0], b.like(y[0], alpha))])
+        if c is not None:
+            added = c if beta == 1 else b.op("Mul", c, b.like(c, beta))
+            r.then(lambda y: [b.op("Add", y[0], added)])
+
+    def lower(self, w: Writing) -> None:
+        """Operands of equal rank, with two axes in front of the matrices; integers as floats."""
+        lw, a, b = writing(w), w.input(0), w.input(1)
+        left, right = lw.shape(0), lw.shape(1)
+        left = left if len(left) > 1 else [1, *left]
+        right = right if len(right) > 1 else [*right, 1]
+        rank = max(len(left), len(right))
+        left, right = ([1] * (rank - len(s)) + s for s in (left, right))
+        front = [max(p, q) for p, q in zip(left[:-2], right[:-2], strict=True)]
+        if rank > 4:
+            (first, second), fewer = merged([left[:-2], right[:-2]], front)
+            if len(fewer) > 2:
+                a, b = (lw.spread(v, [*front, *s[-2:]]) for v, s in ((a, left), (b, right)))
+                first = second = fewer = [math.prod(front)]
+            left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
+        source = turned(lw, b) if len(lw.shape(b)) == rank <= 4 else None
+        inputs = [lw.reshaped(a, left), lw.reshaped(b, right) if source is None else source]
+        integers = not is_float(lw.out)
+        if integers:  # behind layers that move integers the engine takes them for floats
+            inputs = [lw.converted(v, D.FLOAT) for v in inputs]
+        w.layer.inputs = list(inputs)
+        w.layer.attrs |= {"transpose_a": "False", "transpose_b": str(source is not None)}
+        lw.gives([*front, left[-2], right[-1]], D.FLOAT if integers else None)
+
+
+def turned(w: LegacyWriting, value: ir.Value) -> ir.Value | None:
+    """The matrices of which `value` is the transposed ones."""
+    producer = value.producer()
+    if producer is None or producer.op_type != "Transpose" or producer.domain:
+        return None
+    rank = len(w.shape(value))
+    perm = list(producer.attributes["perm"].as_ints()) if "perm" in producer.attributes else []
+    return producer.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None
+
+
+UNUSED = ignore("out_size", "alpha", "beta", "transpose_a", "transpose_b")
+
+RULES = [
+    *(
+        op("Gemm", kind, Connected(), UNUSED, lift_only=kind == "InnerProduct", given="2,3 =4,3 =4")
+        for kind in ("FullyConnected", "InnerProduct")
+    ),
+    op("MatMul", "FullyConnected", Matrix(), lower_only=True, given="2,3 =3,4"),
+    op("MatMul", "GEMM", Matrices()),
+    *(op("MatMul", kind, Matrices(), lift_only=True) for kind in ("Gemm", "MatMul")),
+]

@@ -1,0 +1,302 @@
+"""Normalisations and quantisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import words
+from converter.formats.openvino.legacy.context import MOST_AXES, legacy, writing
+from converter.formats.openvino.legacy.rules.fields import channels
+from converter.graph.infer import known
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import FOREVER, op, ops
+
+
+class Statistics(Field):
+    """The blob `weights` is the variance, `biases` the mean;
+    scale and shift are layers of their own.
+    """
+
+    names = ("momentum",)
+    inputs = (1, 2, 3, 4)
+    blobs = ("weights", "biases")
+
+    def lift(self, r: Reading) -> None:
+        size = legacy(r).shape()[1:2]
+        one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
+        variance, mean = (legacy(r).blob(name, size) for name in self.blobs)
+        r.node.inputs = [r.input(0), r.b.const(one), r.b.const(zero), mean, variance]
+
+    def lower(self, w: Writing) -> None:
+        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+        if not np.all(scale == 1) or bias.any():
+            raise MappingError("a scale and a shift are a ScaleShift")
+        w.layer.blobs |= {"weights": variance, "biases": mean}
+
+
+class ScaleAndShift(Field):
+    """With scale and shift it becomes one ScaleShift."""
+
+    names = ("epsilon", "momentum")
+    inputs = (1, 2, 3, 4)
+    blobs = ("weights", "biases")
+
+    def lower(self, w: Writing) -> None:
+        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+        wide = variance.astype(np.float64) + w.attr("epsilon")
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # a variance below 0 gives what it gives
+            factor = scale.astype(np.float64) / np.sqrt(wide)
+        shift = bias - mean * factor
+        for blob, array in (("weights", factor), ("biases", shift)):
+            w.layer.blobs[blob] = array.astype(scale.dtype)
+
+
+ON_IMAGES = Guard(
+    "only inference on images is known to the target",
+    lower_if=lambda w: len(writing(w).shape()) >= 4,
+)
+
+
+# local response ----------------------------------------------------------------------------------
+
+
+class Response(Field):
+    """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says."""
+
+    names = ("alpha", "beta", "bias", "size")
+    keys = ("alpha", "beta", "k", "bias", "local-size", "local_size", "size")
+
+    def lift(self, r: Reading) -> None:
+        sizes = (r.attr(k, int) for k in ("local-size", "local_size", "size") if k in r.layer.attrs)
+        r.node.attrs |= {k: r.attr(k, float) for k in ("alpha", "beta")}
+        r.node.attrs |= {"bias": r.attr("k", float, r.attr("bias", float, 1.0))}
+        r.node.attrs["size"] = next(sizes, 1)
+
+    def lower(self, w: Writing) -> None:
+        """Another k is taken out of the power."""
+        lw, shape, k = writing(w), writing(w).shape(), w.attr("bias")
+        if k <= 0:
+            raise MappingError(f"bias={k} is not known to the target")
+        w.set(alpha=w.attr("alpha") / k, beta=float(w.attr("beta")), k=1)
+        w.layer.attrs["local-size"] = str(w.attr("size"))
+        image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
+        w.layer.inputs = [lw.reshaped(w.input(0), image)]
+        if k == 1:
+            lw.gives(image)
+            return
+        factor = {"power": 1.0, "scale": k ** -w.attr("beta"), "shift": 0.0}
+        normed = w.temporary("norm", lw.out.dtype, image)
+        w.layer.outputs = [normed]
+        if image == shape:
+            w.then(lambda: w.put("Power", normed, **factor))
+        else:
+            w.then(lambda: lw.finish(lw.step("Power", normed, like=normed, shape=image, **factor)))
+
+
+def over_pixels(r: Reading) -> None:
+    """Over a window of as many pixels in each spatial axis:
+    x / (k + alpha * mean of x^2) ^ beta.
+    """
+    b, x, a = r.b, r.input(0), r.node.attrs
+    n, size = len(legacy(r).shape()) - 2, a.pop("size")
+    pads = [(size - 1) // 2] * n + [size // 2] * n
+    window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n, "pads": pads}
+    mean = b.op("AveragePool", b.op("Mul", x, x), **window, count_include_pad=1)
+    base = b.op("Mul", mean, b.like(x, a.pop("alpha")))
+    base = b.op("Add", base, b.like(x, a.pop("bias")))
+    r.node.inputs = [x, b.op("Pow", base, b.like(x, a.pop("beta")))]
+
+
+# over axes ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WholeAxes(Field):
+    """A flag says whether the axes are all from 1 on;
+    otherwise they are `other`, or all behind it.
+    """
+
+    flag: str
+    ranks: tuple[int, ...]
+    message: str
+    spatial: bool = False
+    names = ("axes",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.flag,))
+
+    def axes(self, rank: int, whole: bool) -> list[int]:
+        every = list(range(1, rank))
+        return every if whole else every[1:] if self.spatial else [1]
+
+    def lift(self, r: Reading) -> None:
+        rank = len(legacy(r).shape())
+        whole = r.attr(self.flag, bool, 0) or (self.spatial and rank < 3)
+        r.node.attrs["axes"] = self.axes(rank, bool(whole))
+
+    def lower(self, w: Writing) -> None:
+        rank = len(writing(w).shape())
+        axes = sorted(a % rank for a in w.attr("axes"))
+        known_ = [self.axes(rank, whole) for whole in (False, True)]
+        if rank not in self.ranks or axes not in known_:
+            raise MappingError(self.message)
+        w.layer.attrs[self.flag] = str(int(axes != known_[0]))
+
+
+class Scale(Field):
+    """Factors for the channels behind; written are ones."""
+
+    keys = ("channel_shared",)
+    blobs = ("weights",)
+
+    def lift(self, r: Reading) -> None:
+        if "weights" in r.layer.blobs:
+            scale = channels(r, "weights")
+            r.then(lambda results: [r.b.op("Mul", results[0], scale)])
+
+    def lower(self, w: Writing) -> None:
+        w.set(channel_shared=0)
+        w.layer.blobs["weights"] = np.ones(writing(w).shape()[1], np.float32)
+
+
+class SoftmaxAxis(Field):
+    """`axis`, 1 without it.
+
+    With more than five axes: as a matrix between the axes before and behind.
+    """
+
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        rank = len(legacy(r).shape())
+        r.node.attrs["axis"] = legacy(r).axis(min(1, rank - 1))
+
+    def lower(self, w: Writing) -> None:
+        lw, shape = writing(w), writing(w).shape()
+        axis = w.attr("axis") % len(shape)
+        if len(shape) > MOST_AXES:
+            shape = [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
+            w.layer.inputs, axis = [lw.reshaped(w.input(0), shape)], 1
+        w.set(axis=axis)
+        lw.gives(shape)
+
+
+# quantisation ------------------------------------------------------------------------------------
+
+
+class Levels(Field):
+    """Bounds in the rank of the data; the operator is the whole of the layer.
+
+    With bounds for each channel a layer that changes nothing stands in front: put together with
+    the layer before it, the engine reads memory behind the bounds. Networks of the engine's own
+    tools are as they are.
+    """
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [legacy(r).floats(r.input(i)) for i in range(5)]
+        legacy(r).mark()
+
+    def lower(self, w: Writing) -> None:
+        lw, x = writing(w), w.input(0)
+        if any(known(w.input(i)) is None for i in range(1, 5)):
+            raise MappingError("the bounds must be constant")
+        bounds = [lw.widened(w.input(i), len(lw.shape())) for i in range(1, 5)]
+        if not lw.before() and any(math.prod(lw.shape(v)) > 1 for v in bounds):
+            x = lw.step("Power", x, like=x, shape=lw.shape(), power="1", scale="1", shift="0")
+        w.layer.inputs = [x, *bounds]
+
+
+TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
+CHANNELS = "Normalize is known over the channels, with or without the spatial axes"
+REGION = words("across")
+
+RULES = [
+    op(
+        "BatchNormalization",
+        "BatchNormalization",
+        ON_IMAGES,
+        Only("training_mode", 0),
+        Statistics(),
+        Attr("epsilon", kind=float, default=1e-3),
+        ignore("eps"),
+        given="1,4,8,8 =[1,1,1,1] =[0,0,0,0] =4 =4",
+    ),
+    op(
+        "BatchNormalization",
+        "ScaleShift",
+        ON_IMAGES,
+        Only("training_mode", 0),
+        ScaleAndShift(),
+        lower_only=True,
+    ),
+    *(
+        row
+        for kind in ("Norm", "LRN")
+        for row in (
+            op(
+                "Div",
+                kind,
+                Fixed("region", "same", kind=str),
+                Response(),
+                before_lift=over_pixels,
+                lift_only=True,
+            ),
+            op(
+                "LRN",
+                kind,
+                Fixed("region", "across", True, str),
+                Response(),
+                lift_only=kind == "LRN",
+                given="1,4,8,8",
+            ),
+        )
+    ),
+    op(
+        "netconv::NormalizeL2",
+        "Normalize",
+        Only("eps_mode", "add"),
+        WholeAxes("across_spatial", (2, 3, 4), CHANNELS),
+        Attr("eps", kind=float, default=1e-10),
+        Scale(),
+        ignore("scale_filler", "value"),
+        given="1,4,8,8",
+    ),
+    op(
+        "netconv::MVN",
+        "MVN",
+        Only("eps_mode", "inside_sqrt"),
+        WholeAxes("across_channels", (4, 5), TWO_AXES, True),
+        Attr("normalize_variance", kind=bool, default=1),
+        Attr("eps", kind=float, default=1e-9),
+        given="1,4,8,8",
+    ),
+    op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
+    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis()),
+    *(
+        op(
+            "netconv::FakeQuantize",
+            kind,
+            Levels(),
+            Attr("levels", kind=int),
+            since=since,
+            until=until,
+            lift_only=lift_only,
+            given="1,4,8,8 =1 =1 =1 =1",
+        )
+        for kind, since, until, lift_only in (
+            ("FakeQuantize", 6, FOREVER, False),
+            ("Quantize", 0, 5, False),
+            ("FakeQuantize", 0, 5, True),
+            ("Quantize", 6, FOREVER, True),
+        )
+    ),
+]

@@ -1,0 +1,150 @@
+"""Pooling. The size of the port alone decides about rounding up, beyond the padded input, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import excluded
+from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
+from converter.formats.openvino.legacy.rules.windows import (
+    Sizes,
+    Window,
+    cropped,
+    end_pads,
+    padded_for,
+    sizes_of,
+)
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Fixed, ignore
+from converter.mapping.rules import Rule, op
+
+KERNELS = ("kernel", "kernel-x", "kernel_x")
+
+
+class PoolWindow(Window):
+    """The window of a pool with its own kernel; without one it is the whole image."""
+
+    names = (*Window.names, "ceil_mode", "storage_order")
+    keys = (*Window.keys, "rounding_type", "rounding-type", "exclude-pad")
+
+    def lift(self, r: Reading) -> None:
+        size, out = legacy(r).shape()[2:], legacy(r).dims()[2:]
+        ones, zeros = [1] * len(size), [0] * len(size)
+        has_kernel = any(k in r.layer.attrs for k in KERNELS)
+        window = (
+            sizes_of(r, len(out)) if has_kernel else Sizes(list(size), ones, ones, zeros, zeros)
+        )
+        padded_for(r, window, size, out)
+        self.complete(r, window, size, out)
+        del r.node.attrs["dilations"]
+
+    def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
+        super().complete(r, w, size, out)
+        a, x = r.node.attrs, r.input(0)
+        if self.wide(a):
+            n = len(size)
+            pads = [0, 0, *a["pads"][:n], 0, 0, *a["pads"][n:]]
+            r.node.inputs[0] = r.b.op("Pad", x, pads, r.b.like(x, -np.inf))
+            a["pads"] = [0] * (2 * n)
+
+    def wide(self, a: dict[str, list[int]]) -> bool:
+        """Whether a pad is as large as the window."""
+        return any(p >= k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True))
+
+    def kernel(self, w: Writing) -> list[int]:
+        return list(w.attr("kernel_shape", None) or writing(w).shape()[2:])
+
+    def lower(self, w: Writing) -> None:
+        a, kernel = w.node.attrs, self.kernel(w)
+        if any(d != 1 for d in a.get("dilations") or []):
+            raise MappingError("dilated pooling is not known to the target")
+        if writing(w).used(1) or a.get("storage_order"):
+            raise MappingError("indices of a pooling are not known to the target")
+        if any(p >= k for p, k in zip(a.get("pads") or [], kernel * 2, strict=False)):
+            raise MappingError("a pad as large as the window")
+        _all_begin_inside(w, kernel)
+        super().lower(w)
+        del w.layer.attrs["dilations"], w.layer.outputs[1:]
+        w.set(rounding_type="ceil" if a.get("ceil_mode") else "floor")
+        w.layer.attrs["exclude-pad"] = "true"
+
+
+def _all_begin_inside(w: Writing, kernel: list[int]) -> None:
+    """A window that begins in the end pad is dropped by ONNX;
+    a shape that counts it contradicts the operator.
+    """
+    size, out = writing(w).shape()[2:], writing(w).shape(writing(w).out)[2:]
+    n = len(kernel)
+    strides, pads = w.attr("strides", None) or [1] * n, w.attr("pads", None) or [0] * (2 * n)
+    along = zip(out, strides, size, pads[:n], strict=False)
+    if w.attr("ceil_mode", 0) and any((o - 1) * s >= d + p for o, s, d, p in along):
+        raise MappingError("the declared shape counts a window that begins in the padding")
+
+
+class AverageWindow(PoolWindow):
+    """An average that includes pads counts the declared ones, not the rest of a last window.
+
+    Windows that reach beyond the padded input are divided by what of them lies inside of it.
+    """
+
+    names = (*PoolWindow.names, "count_include_pad")
+
+    def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
+        a, n = r.node.attrs, len(size)
+        include = r.attr("exclude-pad", excluded, 1)
+        a |= {"strides": w.strides, "kernel_shape": w.kernel, "count_include_pad": include}
+        a["dilations"] = w.dilations
+        ends = end_pads(w, size, out)
+        declared = [min(e, d) for e, d in zip(ends, w.end, strict=True)] if include else ends
+        extra = [max(0, e - d) if include else 0 for e, d in zip(ends, w.end, strict=True)]
+        x, pads = cropped(r, r.input(0), [*w.begin, *declared])
+        if any(extra):
+            if any(pads):
+                x = r.b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], r.b.like(x, 0))
+            pads, a["count_include_pad"] = [0] * n + extra, 0
+        a["pads"], r.node.inputs[0] = pads, x
+        if not any(extra) and self.wide(a):
+            raise MappingError("a pad as large as the window", "R110")
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        include, pads = w.attr("count_include_pad", 0), w.attr("pads", None) or []
+        w.layer.attrs["exclude-pad"] = excluded.lower(include)
+        n = len(pads) // 2
+        begin, end = pads[:n], pads[n:]
+        if include and any(e > b for b, e in zip(begin, end, strict=True)):
+            # of the pads at the end the engine counts as many as there are at the begin
+            x = w.layer.inputs[0] or w.input(0)
+            rank = len(writing(w).shape(x))
+            front = [0] * (rank - n)
+            w.layer.inputs = [padded(w, x, front + begin, front + end)]
+            w.set(pads_begin=[0] * (rank - 2), pads_end=[0] * (rank - 2))
+
+
+def padded(w: Writing, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
+    size = writing(w).shape(x)
+    shape = [n + b + e for n, b, e in zip(size, begin, end, strict=True)]
+    attrs = {"pads_begin": listed(begin), "pads_end": listed(end), "pad_mode": "constant"}
+    return writing(w).step("Pad", x, like=x, shape=shape, **attrs, pad_value="0")
+
+
+UNUSED = ignore("global-pool", "global_pool", "method", "pool_method", "exclude_pad", "exclude-pad")
+
+
+def pool(name: str, method: str, *fields: Field, **options: object) -> Rule:
+    word = Fixed("pool-method", method, method == "max", str)
+    return op(name, "Pooling", FLOATS, word, *fields, UNUSED, given="1,4,8,8", **options)  # type: ignore[arg-type]
+
+
+RULES = [
+    pool("MaxPool", "max", PoolWindow()),
+    pool("AveragePool", "avg", AverageWindow()),
+    pool("AveragePool", "average", AverageWindow(), lift_only=True),
+    pool("GlobalMaxPool", "max", PoolWindow(), lower_only=True),
+    pool("GlobalAveragePool", "avg", AverageWindow(), lower_only=True),
+]

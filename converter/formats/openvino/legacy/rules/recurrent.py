@@ -1,0 +1,249 @@
+"""Recurrent cells and sequences.
+
+Weights are [gates*H, I+H] with rows of x and h side by side; gates f, i, c, o (LSTM) and z, r, h
+(GRU).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.legacy.context import legacy, writing
+from converter.graph.infer import Array, known
+from converter.mapping.codecs import Floats
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.fields import Field, ignore
+from converter.mapping.rules import Rule, op
+
+D = ir.DataType
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+FROM_FICO = [1, 3, 0, 2]  # ONNX has i, o, f, c
+TO_FICO = [FROM_FICO.index(i) for i in range(4)]
+FUNCTIONS = {
+    f.lower(): f
+    for f in [
+        "Sigmoid",
+        "Tanh",
+        "Relu",
+        "Elu",
+        "Softsign",
+        "Softplus",
+        "HardSigmoid",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Affine",
+        "ScaledTanh",
+    ]
+}
+DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def state_count(op: str) -> int:
+    return 2 if op == "LSTM" else 1
+
+
+def hidden_size(r: Reading) -> int:
+    size: int = r.attr("hidden_size", int, r.static(r.input(1))[-1])
+    return size
+
+
+class Parameters(Field):
+    """W [1, G*H, I], R [1, G*H, H] and B [1, 2*G*H] in the order of ONNX <-> two blobs."""
+
+    names = ("linear_before_reset",)
+    keys = ("linear_before_reset",)
+    inputs = (1, 2, 3)
+    blobs = ("weights", "biases")
+
+    def lift(self, r: Reading) -> None:
+        kind, width, hidden = r.node.op, r.static(r.input(0))[-1], hidden_size(r)
+        gates, apart = GATES[kind], kind == "GRU" and r.attr("linear_before_reset", bool, 0)
+        rows = legacy(r).array("weights", [gates, hidden, width + hidden])
+        bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
+        if "biases" in r.layer.blobs:
+            bias = legacy(r).array("biases", bias.shape)
+        own = np.zeros((gates, hidden), bias.dtype)
+        if apart:  # the fourth bias belongs to the hidden state's part of the h gate
+            own[2], bias = bias[3], bias[:3]
+            r.node.attrs["linear_before_reset"] = 1
+        if kind == "LSTM":
+            rows, bias = rows[FROM_FICO], bias[FROM_FICO]
+        rows = rows.reshape(1, gates * hidden, width + hidden)
+        biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
+        parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
+        for i, (name, array) in enumerate(parts.items(), 1):
+            r.node.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
+
+    def lower(self, w: Writing) -> None:
+        gates = GATES[w.node.op]
+        x, h = w.constant(1, "the weights")[0], w.constant(2, "the weights")[0]
+        hidden = h.shape[1]
+        rows = np.concatenate([x, h], 1).reshape(gates, hidden, -1)
+        both = np.zeros((2, gates, hidden), x.dtype)
+        if w.optional(3) is not None:
+            both = w.constant(3, "the biases")[0].reshape(2, gates, hidden)
+        bias: Array = both.sum(0, dtype=x.dtype)
+        if w.node.op == "GRU" and w.attr("linear_before_reset", 0):
+            bias = np.concatenate([both[0, :2] + both[1, :2], both[0, 2:], both[1, 2:]])
+            w.set(linear_before_reset=1)
+        if w.node.op == "LSTM":
+            rows, bias = rows[TO_FICO], bias[TO_FICO]
+        w.layer.blobs |= {"weights": rows.reshape(gates * hidden, -1), "biases": bias.reshape(-1)}
+
+
+class Functions(Field):
+    """The size of the state, activations with their parameters, and the clip;
+    what is the default is left out.
+    """
+
+    names = ("hidden_size", "activations", "activation_alpha", "activation_beta", "clip")
+    keys = (
+        "hidden_size",
+        "activations",
+        "activations_alpha",
+        "activations_beta",
+        "activation_alpha",
+        "activation_beta",
+        "clip",
+    )
+
+    def lift(self, r: Reading) -> None:
+        a, default = r.node.attrs, DEFAULTS[r.node.op]
+        a["hidden_size"] = hidden_size(r)
+        given = r.attr("activations", str, ",".join(default)).split(",")
+        if any(n.strip().lower() not in FUNCTIONS for n in given):
+            message = f"activations={r.attr('activations', str)!r} has an unknown function"
+            raise MappingError(message, "R110")
+        functions = [FUNCTIONS[n.strip().lower()] for n in given]
+        if functions != default:
+            a["activations"] = functions
+        for k in ("alpha", "beta"):
+            older = r.attr(f"activation_{k}", Floats, [])
+            if values := r.attr(f"activations_{k}", Floats, older):
+                a[f"activation_{k}"] = values
+        if (clip := r.attr("clip", float, 0.0)) > 0:
+            a["clip"] = clip
+
+    def lower(self, w: Writing) -> None:
+        default = DEFAULTS[w.node.op]
+        functions = (w.attr("activations", None) or default)[: len(default)]
+        if any(n not in ("Sigmoid", "Tanh", "Relu") for n in functions) and functions != default:
+            raise MappingError(f"the activations {functions} are not known to the target")
+        w.set(hidden_size=w.static(2, "the weights")[2])
+        if list(functions) != default or w.node.op == "RNN":
+            w.set(activations=",".join(n.lower() for n in functions))
+        for k in ("alpha", "beta"):
+            if values := w.attr(f"activation_{k}", None):
+                w.layer.attrs[f"activations_{k}"] = w.spell(list(values), Floats)
+        if clip := w.attr("clip", 0):
+            w.set(clip=float(clip))
+
+
+class OneStep(Field):
+    """A cell: a sequence of length 1, in forward direction."""
+
+    names = ("direction", "layout", "input_forget")
+    inputs = (4, 5, 6, 7)
+
+    def lift(self, r: Reading) -> None:
+        count, (rows, width), hidden = state_count(r.node.op), r.static(r.input(0)), hidden_size(r)
+        states = [r.b.op("Reshape", r.input(1 + i), [1, rows, hidden]) for i in range(count)]
+        steps = r.b.op("Reshape", r.input(0), [1, rows, width])
+        r.node.inputs = [steps, None, None, None, None, *states]
+        ports, r.outputs = len(r.layer.outputs), 1 + count
+
+        def last(found: Results) -> Results:
+            return [r.b.op("Reshape", v, [rows, hidden]) for v in found[1:]][:ports]
+
+        r.then(last)
+
+    def lower(self, w: Writing) -> None:
+        lw, (steps, rows, width) = writing(w), writing(w).shape()
+        one_way = w.attr("direction", "forward") != "bidirectional"
+        if steps != 1 or not one_way or w.attr("layout", 0):
+            raise MappingError("a sequence of more than one step must be a loop")
+        lengths = np.ones(1) if w.optional(4) is None else known(w.optional(4))
+        plain = lengths is not None and bool(np.all(lengths == 1))
+        if w.optional(7) is not None or w.attr("input_forget", 0) or not plain:
+            message = "peepholes, coupled gates and lengths are not known to the target"
+            raise MappingError(message)
+        shape = [rows, w.static(2, "the weights")[2]]
+        given = [w.optional(5 + i) for i in range(state_count(w.node.op))]
+        zeros = np.zeros(shape, np.float32)
+        states = [w.const(zeros, "state") if v is None else lw.reshaped(v, shape) for v in given]
+        w.layer.inputs = [lw.reshaped(w.input(0), [rows, width]), *states]
+        w.layer.outputs = [w.temporary("h", w.input(0).dtype, shape) for _ in states]
+        w.then(lambda: self._results(w, list(w.layer.outputs), shape))
+
+    def _results(self, w: Writing, results: list[ir.Value], shape: list[int]) -> None:
+        """The port of a result that nobody reads must not be left over, it would become an output
+        of the net.
+        """
+        lw = writing(w)
+        used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if lw.used(i)]
+        if len({i for i, _ in used}) < len(results):
+            (rows, hidden), x = shape, results[0]
+            both = lw.step("Concat", *results, like=x, shape=[rows, 2 * hidden], axis=1)
+            cut = {"axis": [1], "offset": [used[0][0] * hidden], "dim": [hidden]}
+            results = [lw.step("Crop", both, like=x, shape=shape, **cut)] * 2
+        for i, out in used:
+            lw.finish(results[i], out)
+
+
+DIRECTIONS = {"forward": "forward", "backward": "reverse", "reverse": "reverse"}
+
+
+def along_steps(r: Reading) -> None:
+    """A sequence along `axis` (0 or 1); the outputs are all hidden states and the last states."""
+    b, axis, count = r.b, r.attr("axis", int, 1), state_count(r.node.op)
+    direction = DIRECTIONS.get(r.attr("direction", str, "forward"))
+    if direction is None or axis not in (0, 1):
+        raise MappingError("only one direction along axis 0 or 1 is known", "R110")
+    steps = b.op("Transpose", r.input(0), perm=[1, 0, 2]) if axis == 1 else r.input(0)
+    lengths, parameters = r.optional(1 + count), r.node.inputs[1:4]
+    length = None if lengths is None else r.cast(r.cast(lengths, D.INT64), D.INT32)
+    rows = r.static(steps)[1]
+    states = [b.op("Reshape", r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
+    r.node.inputs = [steps, *parameters, length, *states]
+    r.node.attrs["direction"], r.outputs = direction, 1 + count
+    r.then(lambda found: ports_of(r, found, axis))
+
+
+def ports_of(r: Reading, found: Results, axis: int) -> Results:
+    every = r.b.op("Squeeze", found[0], [1])
+    results = [r.b.op("Transpose", every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
+    ports = range(len(r.layer.outputs))
+    return [r.b.op("Reshape", results[i], list(legacy(r).dims(i))) for i in ports]
+
+
+CELL = ignore("input_size", "linear_before_reset")
+SEQUENCE = ignore("direction", "axis", "sequence_dim", "has_num_directions", "batch_dim")
+GIVEN: dict[str, Any] = {
+    "LSTM": "1,2,3 =1,16,3 =1,16,4 =1,32 ? 1,2,4 1,2,4",
+    "GRU": "1,2,3 =1,12,3 =1,12,4 =1,24 ? 1,2,4",
+    "RNN": "1,2,3 =1,4,3 =1,4,4 =1,8 ? 1,2,4",
+}
+
+RULES: list[Rule] = [
+    *(
+        op(kind, f"{kind}Cell", OneStep(), Parameters(), Functions(), CELL, given=GIVEN[kind])
+        for kind in GATES
+    ),
+    *(
+        op(
+            kind,
+            f"{kind}Sequence",
+            Parameters(),
+            Functions(),
+            CELL,
+            SEQUENCE,
+            before_lift=along_steps,
+            lift_only=True,
+        )
+        for kind in GATES
+    ),
+]

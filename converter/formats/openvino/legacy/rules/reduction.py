@@ -1,0 +1,118 @@
+"""Reductions. Axes are the second input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.legacy.context import is_float, legacy, writing
+from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, Mark
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Guard, ignore
+from converter.mapping.rules import op, ops
+from converter.passes import indices
+
+D = ir.DataType
+
+
+class Axes(Field):
+    """Axes of a reduction, counted from the first;
+    without any all are meant, unless the operator says that none are.
+    """
+
+    names = ("noop_with_empty_axes", "keepdims")
+    keys = ("keep_dims",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        rank = len(legacy(r).shape())
+        axes = [a % rank for a in r.ints(1, "the axes")]
+        r.node.inputs = [r.input(0), r.b.const(axes)]
+        r.node.attrs["keepdims"] = r.attr("keep_dims", CAPITAL_TRUTH, 1)
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        axes, keep = axes_of(w), bool(w.attr("keepdims"))
+        whole = not keep and len(axes) == len(lw.shape())
+        w.layer.inputs = [w.input(0), w.const(axes)]
+        w.layer.attrs["keep_dims"] = str(keep or whole)
+        if whole:
+            lw.gives([1] * len(axes))
+
+
+def axes_of(w: Writing) -> list[int]:
+    rank = len(writing(w).shape())
+    given = writing(w).ints(1, "the axes") if w.optional(1) is not None else []
+    if not given and w.attr("noop_with_empty_axes", 0):
+        raise MappingError("a reduction over no axes is not known to the target")
+    if rank == 0:
+        raise MappingError("a reduction of a scalar is not known to the target")
+    return [a % rank for a in given] or list(range(rank))
+
+
+class Lowest(Axes):
+    """A maximum of floats:
+    the engine begins with the smallest number above 0, so the minimum of the negative.
+    """
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
+        axes, out = axes_of(w), lw.out
+        shape = [1 if a in axes else n for a, n in enumerate(lw.shape())]
+        x = lw.step("Power", w.input(0), like=w.input(0), shape=lw.shape(), **negative)
+        w.layer.inputs = [x, w.const(axes)]
+        w.layer.attrs["keep_dims"] = "True"
+        least = w.temporary("reducemin", out.dtype, shape)
+        w.layer.outputs = [least]
+        if w.attr("keepdims"):
+            w.then(lambda: w.put("Power", least, **negative))
+        else:
+            w.then(lambda: lw.finish(lw.step("Power", least, like=out, shape=shape, **negative)))
+
+
+def alone(r: Reading) -> None:
+    del r.node.inputs[1:]
+
+
+def as_truth(r: Reading) -> None:
+    """ReduceAnd and ReduceOr look at whether numbers are 0."""
+    r.node.inputs[0] = r.cast(r.cast(r.input(0), D.BOOL), D.FLOAT)
+
+
+KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
+NO_AXES = Guard("there are axes", lift_if=lambda r: not r.ints(1, "the axes"))
+SIGNED = Guard(
+    "of floats that may be negative only",
+    lower_if=lambda w: is_float(w.input(0)) and not indices.never_negative(w.input(0)),
+)
+
+RULES = [
+    *(
+        op(
+            "Identity",
+            f"Reduce{kind}",
+            NO_AXES,
+            ignore("keep_dims"),
+            before_lift=alone,
+            lift_only=True,
+        )
+        for kind in KINDS.split()
+    ),
+    op("ReduceMax", "ReduceMin", SIGNED, Lowest(), lower_only=True),
+    op("ReduceMax", "ReduceMax", Axes(), Mark(), given="i32:2,3 =[1]"),
+    *ops(
+        " ".join(f"Reduce{kind}" for kind in KINDS.split() if kind not in ("Max", "And", "Or")),
+        Axes(),
+        Mark(),
+    ),
+    *ops(
+        "ReduceMin=ReduceAnd ReduceMax=ReduceOr",
+        Axes(),
+        Mark(),
+        before_lift=as_truth,
+        lift_only=True,
+    ),
+]

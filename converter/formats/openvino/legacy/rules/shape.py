@@ -1,0 +1,562 @@
+"""Layers that move, cut and join elements.
+
+The ports have the sizes; attributes and operands only repeat them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.openvino.fields import BLOCKS, depth_to_space, space_to_depth, words
+from converter.formats.openvino.legacy.context import MOST_AXES, LegacyWriting, legacy, writing
+from converter.formats.openvino.legacy.rules.fields import (
+    NO_AXES,
+    AllAxes,
+    Axis,
+    Mark,
+    ToPort,
+)
+from converter.graph.sizes import arange
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom, op
+
+# the shape alone ---------------------------------------------------------------------------------
+
+
+def extra_axes(few: list[int], many: list[int]) -> list[int]:
+    """The axes of length 1 that `many` has besides those of `few`;
+    none where that is not all there is between them.
+    """
+    found, left = [], list(few)
+    for axis, size in enumerate(many):
+        if left and left[0] == size:
+            left.pop(0)
+        elif size == 1:
+            found.append(axis)
+        else:
+            return []
+    return [] if left else found
+
+
+@dataclass(frozen=True)
+class Was(Field):
+    """A Reshape that was a layer of another name stays one;
+    `axes` of that layer, from the shapes.
+    """
+
+    kind: str
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        before, after = lw.shape(), lw.shape(lw.out)
+        axes = {"Unsqueeze": (before, after), "Squeeze": (after, before)}.get(self.kind)
+        found = extra_axes(*axes) if axes else []
+        flat = bool(before) and after == [before[0], math.prod(before[1:])]
+        if lw.before() != self.kind or not (found if axes else flat):
+            raise MappingError(f"the layer was no {self.kind}")
+        w.layer.inputs = [w.input(0), *([w.const(found)] if axes else [])]
+        if not axes:
+            w.set(axis=1, end_axis=-1)
+
+
+TO_PORT = (ToPort(), Mark())
+CHANGED = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+RESHAPES = [
+    op(
+        "Reshape",
+        "Unsqueeze",
+        *TO_PORT,
+        Was("Unsqueeze"),
+        ignore("expand_dim"),
+        given="2,3 =[2,1,3]",
+    ),
+    op(
+        "Reshape",
+        "Squeeze",
+        *TO_PORT,
+        Was("Squeeze"),
+        ignore("keep_at_least_1d"),
+        given="2,1,3 =[2,3]",
+    ),
+    op(
+        "Reshape",
+        "Flatten",
+        *TO_PORT,
+        Was("Flatten"),
+        ignore("axis", "end_axis"),
+        given="2,1,3 =[2,3]",
+    ),
+    op(
+        "Reshape",
+        "Reshape",
+        *TO_PORT,
+        # the port decides, whatever they and the second input say
+        ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
+        given="2,3 =[3,2]",
+    ),
+    op("Reshape", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="1 =[]"),
+    op("Squeeze", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="1 =[0]"),
+    *(op(name, "Reshape", ToPort(), lower_only=True) for name in CHANGED[1:]),
+]
+
+
+# axes --------------------------------------------------------------------------------------------
+
+
+class Order(Field):
+    """`order` <-> perm; without it the axes in reverse."""
+
+    names = ("perm",)
+    keys = ("order",)
+
+    def lift(self, r: Reading) -> None:
+        reverse = list(range(len(legacy(r).shape())))[::-1]
+        order = r.attr("order", list, reverse)
+        if sorted(order) != reverse[::-1]:
+            message = f"order={order} is not a permutation of {len(reverse)} axes"
+            raise MappingError(message, "R110")
+        r.node.attrs["perm"] = order
+
+    def lower(self, w: Writing) -> None:
+        w.set(order=list(w.attr("perm", None) or range(len(writing(w).shape()))[::-1]))
+
+
+class OneType(Field):
+    """Operands of several types are brought to that of the port."""
+
+    def lift(self, r: Reading) -> None:
+        kinds = {v.dtype for v in r.node.inputs if v is not None}
+        if len(kinds) > 1:
+            to = legacy(r).declared()
+            r.node.inputs = [r.cast(v, to) for v in r.node.inputs if v is not None]
+
+
+ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(writing(w).shape()) < 2)
+
+
+# pieces ------------------------------------------------------------------------------------------
+
+
+class Pieces(Field):
+    """The pieces are as long as the output ports say."""
+
+    names = ("axis", "num_outputs")
+    keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        axis = legacy(r).axis(1)
+        sizes = [legacy(r).dims(i)[axis] for i in range(r.outputs)]
+        total = legacy(r).shape()[axis]
+        if sum(sizes) != total:
+            message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
+            raise MappingError(message, "R105")
+        r.node.attrs["axis"] = axis
+        r.node.inputs = [r.input(0), r.b.const(sizes, "sizes")]
+
+    def lower(self, w: Writing) -> None:
+        axis = w.attr("axis", 0) % len(writing(w).shape())
+        if not all(writing(w).used(i) for i in range(len(w.node.outputs))):
+            raise MappingError("a port that nobody reads would be an output of the network")
+        w.set(axis=axis)
+        if w.layer.kind == "Split":
+            w.set(num_split=len(w.node.outputs))
+
+
+def equal_pieces(w: Writing) -> bool:
+    axis = w.attr("axis", 0)
+    sizes = {writing(w).shape(v)[axis] for v in w.node.outputs}
+    return len(sizes) == 1 or writing(w).before() == "Split"
+
+
+def cuts(w: Writing) -> None:
+    """Pieces of which some are not read: each that is read is cut out for itself.
+
+    One piece is everything.
+    """
+    lw, outputs = writing(w), w.node.outputs
+    if len(outputs) == 1:
+        lw.finish(w.input(0))
+        return
+    axis = w.attr("axis", 0) % len(lw.shape())
+    starts = np.cumsum([0, *(lw.shape(v)[axis] for v in outputs)]).tolist()
+    for i, (out, start) in enumerate(zip(outputs, starts, strict=False)):
+        if lw.used(i):
+            cut(lw, w.input(0), out, {axis: start})
+
+
+def cut(w: LegacyWriting, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
+    """As much as `out` has from each of the starts on; Crop knows tensors of 2, 4 and 5 axes."""
+    if len(w.shape(out)) in (2, 4, 5):
+        w.put("Crop", x, outputs=[out], **crop(w.shape(out), starts))
+    else:
+        attrs, operands = strides(w, x, out, starts, dict.fromkeys(starts, 1))
+        w.put("StridedSlice", x, *operands, outputs=[out], **attrs)
+
+
+def crop(lengths: list[int], starts: Mapping[int, int]) -> dict[str, list[int]]:
+    axes = list(starts)
+    return {"axis": axes, "offset": list(starts.values()), "dim": [lengths[a] for a in axes]}
+
+
+def strides(
+    w: LegacyWriting, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
+) -> tuple[dict[str, list[int]], list[list[int]]]:
+    """Masks, and begin, end and stride of each axis.
+
+    There is no number for "before the first element".
+    """
+    size, lengths = w.shape(x), w.shape(out)
+    begin = [first.get(a, 0) for a in range(len(size))]
+    stride = [pace.get(a, 1) for a in range(len(size))]
+    last = [b + s * n for b, s, n in zip(begin, stride, lengths, strict=True)]
+    mask = [int(v >= 0 and a in pace) for a, v in enumerate(last)]
+    end = [v if m else 0 for v, m in zip(last, mask, strict=True)]
+    nothing = [0] * len(size)
+    attrs = {"begin_mask": [int(a in pace) for a in range(len(size))], "end_mask": mask}
+    attrs |= dict.fromkeys(("new_axis_mask", "shrink_axis_mask", "ellipsis_mask"), nothing)
+    return attrs, [begin, end, stride]
+
+
+@dataclass
+class Slice:
+    """Starts and steps of a Slice by axis, with the numbers that count from the end resolved."""
+
+    first: dict[int, int]
+    steps: dict[int, int]
+
+    @classmethod
+    def of(cls, w: LegacyWriting) -> Slice:
+        size, lengths, starts = w.shape(), w.shape(w.out), w.ints(1, "starts")
+        axes = w.ints(3, "axes") if w.optional(3) is not None else range(len(starts))
+        axes = [a % len(size) for a in axes]
+        steps = w.ints(4, "steps") if w.optional(4) is not None else [1] * len(starts)
+        along = zip(axes, starts, steps, strict=True)
+        first = {a: range(size[a])[slice(s, None, t)][0] if lengths[a] else 0 for a, s, t in along}
+        return cls(first, dict(zip(axes, steps, strict=True)))
+
+
+class Crop(Field):
+    """Three forms, by their attributes; each takes as much from its offset as the port has."""
+
+    keys = ("axis", "offset", "dim", "crop_begin", "crop_end")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        out, given = legacy(r).dims(), r.layer.attrs
+        axes = [a % len(out) for a in r.attr("axis", list, [1])]
+        key = "crop_begin" if "crop_begin" in given else "offset"
+        starts = r.attr(key, list, [0] * len(axes))
+        if len(starts) == 1 and len(axes) > 1:
+            starts = starts * len(axes)
+        if len(starts) != len(axes):
+            raise MappingError(f"{len(axes)} axes and {len(starts)} offsets", "R110")
+        from_axis = "axis" in given and "offset" in given and "dim" not in given
+        if from_axis and len(axes) == 1 and len(r.layer.inputs) > 1:  # that of Caffe
+            axes = [*range(axes[0], len(out))]
+            starts = starts * len(axes)
+        ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
+        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes))]
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        size, lengths, found = lw.shape(), lw.shape(lw.out), Slice.of(lw)
+        if len(size) not in (2, 4, 5) or any(s != 1 for s in found.steps.values()):
+            raise MappingError("Crop takes neighbours, of tensors of 2, 4 and 5 axes")
+        first = found.first
+        short = {a: s for a, s in first.items() if size[a] != lengths[a]}
+        w.set(**crop(lengths, short or dict([next(iter(first.items()))])))
+
+
+class Strides(Field):
+    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end
+    is used.
+
+    New and shrunk axes are what the port shows.
+    """
+
+    keys = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        size = legacy(r).shape()
+        begin, end = r.ints(1, "begin"), r.ints(2, "end")
+        stride = [1] * len(begin) if r.optional(3) is None else r.ints(3, "stride")
+        used = [s for s in self._slices(r, begin, end, stride) if s[1:] != (0, size[s[0]], 1)]
+        axes, starts, ends, steps = (
+            list(v) for v in (zip(*used, strict=True) if used else ([0], [0], [size[0]], [1]))
+        )
+        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps))]
+
+    def _slices(
+        self, r: Reading, begin: list[int], end: list[int], stride: list[int]
+    ) -> list[tuple[int, int, int, int]]:
+        size, n = legacy(r).shape(), len(begin)
+
+        def bits(mask: str, default: int) -> list[int]:
+            given = r.attr(f"{mask}_mask", list, [])
+            return [*given, *[default] * (n - len(given))]
+
+        new, shrink, ellipsis = (bits(k, 0) for k in ("new_axis", "shrink_axis", "ellipsis"))
+        begins, ends = bits("begin", 1), bits("end", 1)
+        count = sum(not new[i] and not ellipsis[i] for i in range(n))
+        found, axis = [], 0
+        for i, (first, last, step) in enumerate(zip(begin, end, stride, strict=False)):
+            if ellipsis[i]:
+                axis += len(size) - count
+            elif not new[i]:
+                if shrink[i]:
+                    last, step = first + 1 if first != -1 else size[axis], 1
+                else:
+                    first = first if begins[i] else (0 if step > 0 else size[axis] - 1)
+                    last = last if ends[i] else (size[axis] if step > 0 else -size[axis] - 1)
+                found.append((axis, first, last, step))
+                axis += 1
+        return found
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        found = Slice.of(lw)
+        size, lengths = lw.shape(), lw.shape(lw.out)
+        first, pace = found.first, found.steps
+        if all(s == 1 for s in pace.values()):
+            short = [a for a in first if size[a] != lengths[a]] or list(first)[:1]
+            first, pace = {a: first[a] for a in short}, dict.fromkeys(short, 1)
+        attrs, operands = strides(lw, w.input(0), lw.out, first, pace)
+        w.set(**attrs)
+        w.layer.inputs = [w.input(0), *(w.const(v) for v in operands)]
+
+
+# spreading ---------------------------------------------------------------------------------------
+
+
+class Tiles(Field):
+    """One layer for each axis that is repeated.
+
+    Tensors of more than five axes are rows, one for each place in front of that axis. Repeats
+    may also be input 1.
+    """
+
+    keys = ("axis", "tiles")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        rank = len(legacy(r).shape())
+        if "tiles" not in r.layer.attrs and len(r.layer.inputs) > 1:
+            repeats = r.ints(1, "repeats")
+        else:
+            axis = legacy(r).axis(-1)
+            repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
+        r.node.inputs = [r.input(0), r.b.const(repeats)]
+
+    def lower(self, w: Writing) -> None:
+        lw, x = writing(w), w.input(0)
+        repeats = [(a, n) for a, n in enumerate(lw.ints(1, "repeats")) if n != 1]
+        if not repeats:
+            raise not_meant("nothing is repeated")
+        shape, *front, last = lw.shape(), *repeats
+        for axis, count in front:
+            shape[axis] *= count
+            x, given, attrs = self._rows(lw, x, shape, axis, count)
+            x = lw.reshaped(lw.step("Tile", x, like=lw.out, shape=given, **attrs), shape)
+        shape[last[0]] *= last[1]
+        x, given, attrs = self._rows(lw, x, shape, *last)
+        w.layer.inputs = [x]
+        w.set(**attrs)
+        lw.gives(given)
+
+    def _rows(
+        self, w: LegacyWriting, x: ir.Value, shape: list[int], axis: int, count: int
+    ) -> tuple[ir.Value, list[int], dict[str, int]]:
+        """What is repeated to `shape`, the shape that comes out, and the attributes."""
+        if len(shape) <= MOST_AXES:
+            return x, shape, {"axis": axis, "tiles": count}
+        rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])
+        return w.reshaped(x, [rows, row // count]), [rows, row], {"axis": 1, "tiles": count}
+
+
+class Spread(ToPort):
+    """Input 0 is spread over the shape of the port, which input 1 repeats."""
+
+    def lower(self, w: Writing) -> None:
+        lw = writing(w)
+        shape = lw.shape(lw.out)
+        wide = lw.widened(w.input(0), len(shape))
+        if lw.shape(wide) == shape:
+            raise not_meant("nothing is spread")
+        w.layer.inputs = [wide, w.const(shape)]
+
+
+def filling(r: Reading) -> None:
+    """Input 1 is the number, input 0 the shape."""
+    value = r.input(1)
+    value = value if not r.static(value) else r.b.op("Reshape", value, [])
+    r.node.inputs = [value, r.b.const(list(legacy(r).dims()))]
+
+
+# borders -----------------------------------------------------------------------------------------
+
+
+class Amounts(Field):
+    """pads_begin and pads_end <-> input 1, with axes in input 3; `pad_value` <-> input 2."""
+
+    keys = ("pads_begin", "pads_end", "pad_value")
+    inputs = (1, 2, 3)
+
+    def lift(self, r: Reading) -> None:
+        x, amounts = r.input(0), [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
+        constant = r.node.attrs["mode"] == "constant"
+        value = [r.b.like(x, r.attr("pad_value", float, 0.0))] if constant else []
+        r.node.inputs = [x, r.b.const(amounts), *value]
+
+    def lower(self, w: Writing) -> None:
+        rank, amounts = len(writing(w).shape()), writing(w).ints(1, "the pads")
+        if w.optional(3) is not None:
+            axes, given = [a % rank for a in writing(w).ints(3, "the axes")], amounts
+            amounts = [0] * (2 * rank)
+            for i, a in enumerate(axes):
+                amounts[a], amounts[rank + a] = given[i], given[len(axes) + i]
+        mode = w.attr("mode")
+        if min(amounts, default=0) < 0:
+            message = f"padding by {amounts} in mode {mode!r} is not known to the target"
+            raise MappingError(message)
+        value = 0.0 if w.optional(2) is None else writing(w).number(2)
+        if value is None:
+            raise MappingError("the value of the pads must be constant")
+        w.set(pads_begin=amounts[:rank], pads_end=amounts[rank:])
+        if mode == "constant":
+            w.set(pad_value=value)
+
+
+def mirrored(r: Reading) -> None:
+    """`symmetric` repeats the edge, which ONNX cannot say: the index of each axis says it."""
+    x = r.input(0)
+    amounts = (r.attr(k, list) for k in ("pads_begin", "pads_end"))
+    for axis, pair in enumerate(zip(*amounts, strict=True)):
+        if any(pair):
+            index = np.pad(arange(r.static(x)[axis]), pair, "symmetric")
+            x = r.b.op("Gather", x, index, axis=axis)
+    r.node.inputs = [x]
+
+
+# blocks ------------------------------------------------------------------------------------------
+
+
+def shuffled(r: Reading) -> None:
+    """Channels along another axis than 1; the operator is the Reshape at the end."""
+    size, group = list(legacy(r).shape()), r.attr("group", int, 1)
+    axis, rank = legacy(r).axis(1), len(size)
+    split = r.b.op(
+        "Reshape", r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]]
+    )
+    order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
+    r.node.inputs[0] = r.b.op("Transpose", split, perm=order)
+
+
+IMAGES = Guard("of images", lift_if=lambda r: len(legacy(r).shape()) == 4)
+FIRST = Guard("blocks first", lift_if=lambda r: r.attr("mode", BLOCKS, "DCR") == "DCR")
+CHANNELS = Guard(
+    "ShuffleChannels is known for images only",
+    lambda w: len(writing(w).shape()) == 4,
+    lambda r: legacy(r).axis(1) == 1,
+)
+BLOCK = Attr("blocksize", "block_size", int, 1)
+IN_BLOCKS = ignore("block_size", "mode")
+
+# the engine's own DepthToSpace is wrong for more than one channel
+REARRANGED = [
+    op(
+        "DepthToSpace",
+        "DepthToSpace",
+        IMAGES,
+        BLOCK,
+        Attr("mode", kind=BLOCKS, default="DCR"),
+        lift_only=True,
+    ),
+    op("SpaceToDepth", "SpaceToDepth", IMAGES, FIRST, BLOCK, ignore("mode"), lift_only=True),
+    op("Reshape", "DepthToSpace", IN_BLOCKS, before_lift=depth_to_space, lift_only=True),
+    op("Reshape", "SpaceToDepth", IN_BLOCKS, before_lift=space_to_depth, lift_only=True),
+    op(
+        "netconv::ShuffleChannels",
+        "ShuffleChannels",
+        CHANNELS,
+        Attr("group", kind=int, default=1),
+        Always("axis", 1),
+        given="1,4,8,8",
+    ),
+    op(
+        "Reshape",
+        "ShuffleChannels",
+        ToPort(),
+        ignore("axis", "group"),
+        before_lift=shuffled,
+        lift_only=True,
+    ),
+]
+
+
+SEVERAL = Guard("one piece", lambda w: len(w.node.outputs) > 1, lambda r: r.outputs > 1)
+ONE_PORT = Guard("several ports", lift_if=lambda r: r.outputs == 1)
+
+
+def same_count(w: LegacyWriting) -> bool:
+    return math.prod(w.shape()) == math.prod(w.shape(w.out))
+
+
+PAD_MODE = words("constant", "edge", "reflect")
+NOT_SPREAD = Guard("something is spread", lambda w: same_count(writing(w)))
+NO_REPEATS = Guard("something is repeated", lambda w: set(writing(w).ints(1, "repeats")) <= {1})
+
+RULES: list[Rule | Custom] = [
+    *RESHAPES,
+    *REARRANGED,
+    op("Transpose", "Reshape", ONE_AXIS, ToPort(), Only("perm", [0]), lower_only=True, given="3"),
+    op("Transpose", "Permute", Order()),
+    op("Concat", "Concat", Axis(1), OneType()),
+    *(
+        op("Identity", kind, ONE_PORT, ignore(*Pieces.keys), lift_only=True)
+        for kind in ("Split", "Slice")
+    ),
+    op(
+        "Split",
+        "Split",
+        SEVERAL,
+        Guard("pieces of several sizes", equal_pieces),
+        Pieces(),
+        Mark(),
+        given="2,6 =[3,3]",
+    ),
+    op("Split", "Slice", SEVERAL, Pieces(), Mark(), given="2,6 =[1,5]"),
+    op("Tile", "Reshape", NO_REPEATS, ToPort(), lower_only=True, given="2,3 =[1,1]"),
+    op("Tile", "Tile", Tiles()),
+    op("Expand", "Broadcast", Spread(), ignore("mode", "axis", "num_axes")),
+    op("Expand", "Reshape", NOT_SPREAD, ToPort(), lower_only=True, given="3 =[1,3]"),
+    op("Expand", "Expand", Spread(), ignore("mode", "axis", "num_axes"), lift_only=True),
+    op("Expand", "Fill", before_lift=filling, lift_only=True),
+    op(
+        "Identity",
+        "Pad",
+        Fixed("pad_mode", "symmetric", kind=str),
+        ignore(*Amounts.keys),
+        before_lift=mirrored,
+        lift_only=True,
+    ),
+    op(
+        "Pad",
+        "Pad",
+        Attr("mode", "pad_mode", PAD_MODE, "constant"),
+        Amounts(),
+        given="2,3 =[0,1,1,0]",
+    ),
+    op("Slice", "Crop", Crop(), given="2,6 =[1] =[3] =[1]"),
+    op("Slice", "StridedSlice", Strides(), given="2,6 =[1] =[6] =[1] =[2]"),
+    custom("Split", "", lower=cuts),
+]

@@ -1,0 +1,210 @@
+"""The port map and the back edges of a loop (TensorIterator, Loop) as ONNX's Loop.
+
+A port of the layer goes into the body as a slice along an axis in each iteration, or as the same
+value every time; a back edge replaces it from the second iteration on. A place in the body is a
+(layer id, port id); opset IR has Parameter and Result layers there, whose port id is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import dim
+from converter.formats.openvino.ir import Layer, PortMap
+from converter.graph.build import Builder
+from converter.graph.infer import Array, rank_of, shape_of
+from converter.graph.sizes import arange
+from converter.mapping.context import Reading, rank
+
+Place = tuple[int, int | None]
+ROWS, LAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """An entry of the port map with an axis: `count` parts of `part` elements, part i from
+    `first + i*step` on.
+    """
+
+    axis: int
+    first: int
+    step: int
+    part: int
+    count: int
+
+    @property
+    def index(self) -> Array:
+        """[count, part]: the elements along the axis that iteration i sees."""
+        return self.first + self.step * arange(self.count)[:, None] + arange(self.part)
+
+
+def span(entry: PortMap) -> tuple[int, int, int, int]:
+    """Start, end, stride and part; by default from 0 to the end (-1: one behind the last), one
+    element at a time. A negative stride goes from the end to the start.
+    """
+    given = (entry.start, entry.end, entry.stride, entry.part_size)
+    start, end, stride, part = (
+        default if v is None else v for v, default in zip(given, (0, -1, 1, 1), strict=True)
+    )
+    if stride == 0 or part < 1:
+        raise MappingError("a port map with stride 0 or no elements in a part", "R110")
+    return start, end, stride, part
+
+
+def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
+    """The parts of an axis of that size, of a tensor with so many axes; MappingError R110 when
+    there are none.
+    """
+    start, end, stride, part = span(entry)
+    low, high = ((v if v >= 0 else v + size + 1) for v in (start, end))
+    length = abs(high - low)
+    count = (length - part) // abs(stride) + 1 if length >= part else 0
+    if (high - low) * stride < 0 or count < 1:
+        raise MappingError(
+            f"a port map from {start} to {end} by {stride} has no parts in {size} elements", "R110"
+        )
+    first = low if stride > 0 else low - part
+    return Slicing((entry.axis or 0) % axes, first, stride, part, count)
+
+
+def scalar(b: Builder, v: ir.Value, dtype: ir.DataType) -> ir.Value:
+    v = b.op("Reshape", v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v
+    return b.op("Cast", v, to=int(dtype)) if v.dtype != dtype else v
+
+
+class Iteration:
+    """A loop that is read: its body is lifted into `inner`, between `given` and `finish`.
+
+    `number`  the number of the iteration, a value of the body
+    `back`    place of an input of the body -> place of the output that feeds it
+    """
+
+    def __init__(self, r: Reading, source: Layer) -> None:
+        self.r, self.source, self.body = r, source, source.bodies["body"]
+        self._ports = {p.id: i for i, p in enumerate(source.inputs)}
+        self.back: dict[Place, Place] = {
+            (e.to_layer, e.to_port): (e.from_layer, e.from_port) for e in self.body.back_edges
+        }
+        entries = [m for m in self.body.inputs if not m.purpose]
+        self.sliced = [m for m in entries if along_axis(m)]
+        self.whole = {inside(m): self.value(m) for m in entries if not along_axis(m)}
+        self.states = [place for place in self.whole if place in self.back]
+        self.inner = r.b.body("body")
+        self.number = self.inner.input("iteration", ir.DataType.INT64, [])
+        self.inner.input("go_on", ir.DataType.BOOL, [])
+
+    def value(self, m: PortMap) -> ir.Value:
+        """What the entry takes from outside."""
+        if m.external_port_id not in self._ports:
+            raise MappingError(
+                f"the port map names the port {m.external_port_id}, which is no input", "R105"
+            )
+        return self.r.input(self._ports[m.external_port_id])
+
+    def parts(self, m: PortMap) -> Slicing | None:
+        """How a sliced input is cut; None where the size of its axis is not known."""
+        size = dim(self.value(m), m.axis or 0)
+        return None if size is None else slicing(m, size, rank(self.value(m)))
+
+    def given(self, state: Callable[[Place, ir.Value], ir.Value]) -> dict[Place, ir.Value]:
+        """What the body reads; `state` declares an input of `inner` for a place and its initial
+        value.
+        """
+        return {
+            **{p: state(p, v) if p in self.back else v for p, v in self.whole.items()},
+            **{inside(m): self._piece(m) for m in self.sliced},
+        }
+
+    def _piece(self, m: PortMap) -> ir.Value:
+        """The part of this iteration; the axis stays, with the size of a part."""
+        x, b, cut = self.value(m), self.inner, self.parts(m)
+        if cut is None:
+            return self._slice(x, m)
+        if cut.part == 1 and abs(cut.step) == 1 and cut.count == dim(x, cut.axis):
+            i = self.number if cut.step == 1 else b.op("Sub", cut.count - 1, self.number)
+            return b.op("Unsqueeze", b.op("Gather", x, i, axis=cut.axis), [cut.axis])
+        parts = self.r.b.op("Gather", x, cut.index, axis=cut.axis)
+        return b.op("Gather", parts, self.number, axis=cut.axis)
+
+    def _slice(self, x: ir.Value, m: PortMap) -> ir.Value:
+        """The part along an axis of unknown size."""
+        b, axis, (start, _, stride, part) = self.inner, m.axis or 0, span(m)
+        begin = b.op("Mul", b.op("Reshape", self.number, [1]), [stride])
+        if start < 0:  # -1 is one behind the last
+            size = b.op("Shape", x, start=axis, end=axis + 1)
+            begin = b.op("Add", begin, b.op("Add", size, [start + 1]))
+        elif start:
+            begin = b.op("Add", begin, [start])
+        if stride < 0:  # from the end: the part lies in front
+            return b.op("Slice", x, b.op("Sub", begin, [part]), begin, [axis])
+        return b.op("Slice", x, begin, b.op("Add", begin, [part]), [axis])
+
+    def finish(
+        self, made: dict[Place, ir.Value], trips: ir.Value | None, condition: ir.Value
+    ) -> list[ir.Value]:
+        """Outputs of the body: condition, states, collected values; then the layer's outputs from
+        those of the Loop. `made` are the values at the places of the body.
+        """
+        b, inner = self.r.b, self.inner
+        entries = {m.external_port_id: m for m in self.body.outputs if not m.purpose}
+        if any(p.id not in entries for p in self.source.outputs):
+            raise MappingError("an output port has no entry in the port map", "R105")
+        maps = [entries[p.id] for p in self.source.outputs]
+        goes_on = [m for m in self.body.outputs if m.purpose == "execution_condition"]
+        carried = {self.back[p]: i for i, p in enumerate(self.states)}
+        collected = [m for m in maps if along_axis(m) or inside(m) not in carried]
+        going = made[inside(goes_on[0])] if goes_on else inner.const(True)
+        inner.output(scalar(inner, going, ir.DataType.BOOL))
+        states = [self.back[p] for p in self.states]  # one output may feed several
+        inner.output(*(made[place] for place in (*states, *map(inside, collected))))
+        initial = [self.whole[p] for p in self.states]
+        count = len(initial) + len(collected)
+        results = b.ops("Loop", trips, condition, *initial, body=inner.graph, outputs=count)
+        sizes = [dim(made[inside(m)], m.axis or 0) for m in collected]
+        parts = zip(results[len(initial) :], collected, sizes, strict=True)
+        joined = {m.external_port_id: _collected(b, v, m, size) for v, m, size in parts}
+        return [
+            joined[m.external_port_id]
+            if m.external_port_id in joined
+            else results[carried[inside(m)]]
+            for m in maps
+        ]
+
+
+def inside(m: PortMap) -> Place:
+    return m.internal_layer_id, m.internal_port_id
+
+
+def along_axis(m: PortMap) -> bool:
+    """Whether a value is cut or collected. Legacy IR says -1 where it is not; for the opsets that
+    is the last axis.
+    """
+    return m.axis is not None and (m.axis >= 0 or m.internal_port_id is None)
+
+
+def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> ir.Value:
+    """[T, ...] -> the parts side by side along the axis; or, without an axis, the last one."""
+    if m.axis is None or not along_axis(m):
+        return b.op("Gather", stacked, b.const(np.int64(-1)), axis=0)
+    if span(m)[2] < 0:
+        stacked = b.op("Slice", stacked, [-1], [LAST], [0], [-1])
+    axis = m.axis + (rank(stacked) - 1 if m.axis < 0 else 0)
+    moved = stacked
+    if axis:
+        perm = [*range(1, axis + 1), 0, *range(axis + 1, rank(stacked))]
+        moved = b.op("Transpose", stacked, perm=perm)
+    shape = shape_of(stacked)
+    if shape is not None:
+        rest = list(shape[1:])
+        rest[axis] *= shape[0]
+        return b.op("Reshape", moved, rest)
+    if part == 1:
+        return b.op("Squeeze", moved, [axis + 1])
+    sizes = b.op("Shape", moved)
+    lead, tail = b.op("Slice", sizes, [0], [axis]), b.op("Slice", sizes, [axis + 2], [ROWS])
+    return b.op("Reshape", moved, b.op("Concat", lead, [-1], tail, axis=0))

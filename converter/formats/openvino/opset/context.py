@@ -1,0 +1,95 @@
+"""The contexts in which operations of the opsets are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.openvino.opset.codes import AS_STORED, code_of
+from converter.graph.infer import Array, known
+from converter.graph.lazy_tensor import LazyTensor
+from converter.mapping.context import Reading, Writing
+from converter.mapping.node import Layer
+from converter.mapping.rules import Rule
+
+if TYPE_CHECKING:
+    from converter.formats.openvino.ir import Layer as IrLayer
+    from converter.formats.openvino.opset.lift import BodyLift
+    from converter.formats.openvino.opset.rules.control_flow import Inner
+
+
+class OpsetReading(Reading):
+    """`version` is the number of the operation's opset: which revision of it is read.
+    `layer.extra` is the layer as the file has it, and what reads the body that it stands in.
+    """
+
+    @property
+    def context(self) -> tuple[IrLayer, BodyLift]:
+        source, body = self.layer.extra
+        return source, body
+
+    def used(self, index: int) -> bool:
+        """Whether anybody reads an output of the operation."""
+        if self.layer.extra is None:
+            return True
+        source, body = self.context
+        return index < len(source.outputs) and (source.id, source.outputs[index].id) in body.read
+
+
+def reading(r: Reading) -> OpsetReading:
+    """The context as that of an opset."""
+    assert isinstance(r, OpsetReading)
+    return r
+
+
+@dataclass(eq=False)
+class OpsetLayer(Layer):
+    """An operation that is written.
+
+    `revision`  the opset of an operation whose newest form means something else; 0: the newest
+    `bodies`    the bodies of an If or a Loop by their tags
+    """
+
+    revision: int = 0
+    bodies: dict[str, Inner] = field(default_factory=dict)
+
+
+class OpsetWriting(Writing):
+    """`version` is the newest opset that the readers of the IR version know."""
+
+    layer: OpsetLayer
+
+    def begin(self, rule: Rule) -> None:
+        super().begin(rule)
+        self.layer = OpsetLayer(**vars(self.layer))
+
+    def known(self, value: ir.Value | None) -> ir.Value | Array | None:
+        """The elements of an operand as a new constant where they are known, else the operand."""
+        array = known(value)
+        return value if array is None else np.asarray(array)
+
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        if value.const_value is not None:
+            weight = LazyTensor.of(value.const_value)
+            return self.const(weight.reshaped(shape), value.name or "const")
+        return self.emit("Reshape", value, list(shape), special_zero=False)
+
+    def stored(self, value: ir.Value) -> ir.Value:
+        """For readers that take the type in which a constant is stored: no Convert of packed
+        numbers in between.
+        """
+        if not code_of(value.const_value):
+            return value
+        result = self.const(value.const_value, value.name or "const")
+        result.meta[AS_STORED] = True
+        return result
+
+
+def opset(w: Writing) -> OpsetWriting:
+    """The context as that of an opset."""
+    assert isinstance(w, OpsetWriting)
+    return w

@@ -1,0 +1,18 @@
+"""What the format holds and how it says operators, in one value."""
+
+from __future__ import annotations
+
+from converter.formats.openvino.opset.constants import NAMES
+from converter.formats.openvino.opset.context import OpsetReading, OpsetWriting
+from converter.formats.openvino.opset.rules import TABLE
+from converter.formats.openvino.opset.rules.fields import SPELLING
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(
+    TABLE,
+    Target("OpenVINO", types=NAMES),
+    spelling=SPELLING,
+    reading=OpsetReading,
+    writing=OpsetWriting,
+)

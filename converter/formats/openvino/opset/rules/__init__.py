@@ -1,0 +1,67 @@
+"""Canonical operators <-> operations of opset1 to opset17, by family.
+
+`since`/`until` are opset numbers: a row holds for layers whose `version` lies between them; writing
+uses the row that the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) are
+inputs in the opsets too.
+
+control_flow.py   If, Loop, TensorIterator, states
+convolution.py    convolutions and their transposes
+detection.py      priors, proposals, detections, suppression, regions
+elementwise.py    arithmetic, comparisons, logic, bits, activations, types
+fields.py         fields of this dialect alone
+indexing.py       picking and placing elements by index
+matmul.py         products of matrices, attention
+normalization.py  normalizations
+pooling.py        pooling
+quantization.py   FakeQuantize and quantised constants
+random.py         random numbers
+recurrent.py      LSTM, GRU, RNN
+reduction.py      reductions, sorting, counting
+resize.py         changing the size of images, and their colours
+sequence.py       decoding of sequences and their losses, embeddings
+shape.py          reshaping, moving, cutting, joining, padding
+signal.py         Fourier transforms
+"""
+
+from __future__ import annotations
+
+from converter.formats.openvino.opset.rules import (
+    control_flow,
+    convolution,
+    detection,
+    elementwise,
+    indexing,
+    matmul,
+    normalization,
+    pooling,
+    quantization,
+    random,
+    recurrent,
+    reduction,
+    resize,
+    sequence,
+    shape,
+    signal,
+)
+from converter.mapping.rules import Table
+
+TABLE = Table(
+    [
+        *quantization.RULES,  # first: a Multiply may be a part of a chain
+        *elementwise.RULES,
+        *convolution.RULES,
+        *pooling.RULES,
+        *reduction.RULES,
+        *shape.RULES,
+        *indexing.RULES,
+        *normalization.RULES,
+        *detection.RULES,
+        *matmul.RULES,
+        *sequence.RULES,
+        *resize.RULES,
+        *signal.RULES,
+        *random.RULES,
+        *recurrent.RULES,
+        *control_flow.RULES,
+    ]
+)

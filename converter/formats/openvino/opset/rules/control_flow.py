@@ -1,0 +1,234 @@
+"""If, Loop, TensorIterator and states.
+
+Bodies of the format are closed: Parameters stand for values of the outer graph, named in a port
+map. In the shared graph a body reads outer values as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.ir import SubNet
+from converter.formats.openvino.loops import Iteration, inside, span
+from converter.formats.openvino.loops import scalar as to_scalar
+from converter.formats.openvino.opset.context import OpsetLayer, opset, reading
+from converter.formats.openvino.opset.rules.fields import (
+    computed,
+    element_type,
+    parse_shape,
+    scalar,
+)
+from converter.graph.build import Builder
+from converter.graph.infer import known, rank_of
+from converter.graph.walk import all_graphs
+from converter.mapping.context import Reading, Writing
+from converter.mapping.rules import custom
+
+if TYPE_CHECKING:
+    pass
+
+T = ir.DataType
+
+
+# reading -----------------------------------------------------------------------------------------
+
+
+def _sub(source: IrLayer, tag: str) -> SubNet:
+    if tag not in source.bodies:
+        raise MappingError(f"the {tag} is absent", "R105")
+    return source.bodies[tag]
+
+
+def lift_if(r: Reading) -> list[ir.Value]:
+    source, outer = reading(r).context
+    ports = {p.id: i for i, p in enumerate(source.inputs)}
+    branches = []
+    for tag in ("then_body", "else_body"):
+        sub, inner = _sub(source, tag), r.b.body(tag)
+        given = {inside(m): r.input(ports[m.external_port_id]) for m in sub.inputs}
+        made = outer.body(inner, sub, given)
+        by_port = {m.external_port_id: made[inside(m)] for m in sub.outputs}
+        inner.output(*(by_port[p.id] for p in source.outputs))
+        branches.append(inner.graph)
+    condition = to_scalar(r.b, r.input(0), T.BOOL)
+    then, other = branches
+    count = len(source.outputs)
+    return list(r.b.ops("If", condition, outputs=count, then_branch=then, else_branch=other))
+
+
+def lift_loop(r: Reading) -> list[ir.Value]:
+    source, outer = reading(r).context
+    sub = _sub(source, "body")
+    it = Iteration(r, source)
+    trips, condition = _trips(r, it)
+    given = it.given(lambda place, initial: _state(it.inner, sub, place[0], initial))
+    for m in sub.inputs:
+        if m.purpose == "current_iteration":
+            given[inside(m)] = _like_parameter(it.inner, sub, m.internal_layer_id, it.number)
+    return it.finish(outer.body(it.inner, sub, given), trips, condition)
+
+
+def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
+    """Trip count and condition. A TensorIterator runs as often as its sliced input has parts."""
+    b = r.b
+    if r.layer.kind == "Loop":
+        trips, condition = r.input(0), r.input(1)
+        count = known(trips)
+        endless = count is not None and count.reshape(-1)[0] < 0
+        limit = None if endless else to_scalar(b, trips, T.INT64)
+        return limit, to_scalar(b, condition, T.BOOL)
+    if not it.sliced:
+        raise MappingError("a TensorIterator without a sliced input")
+    if parts := next(filter(None, map(it.parts, it.sliced)), None):
+        return b.const(np.int64(parts.count)), b.const(True)
+    m = it.sliced[0]
+    if span(m) not in ((0, -1, 1, 1), (-1, 0, -1, 1)):
+        raise MappingError("the number of iterations depends on a dynamic dimension", "X203")
+    length = b.op("Shape", it.value(m), start=m.axis, end=(m.axis or 0) + 1)
+    return to_scalar(b, length, T.INT64), b.const(True)
+
+
+def _state(inner: Builder, sub: SubNet, parameter: int, initial: ir.Value) -> ir.Value:
+    """A loop-carried input; its shape is what the body's Parameter promises."""
+    declared = sub.by_id()[parameter]
+    shape = parse_shape(declared.data.get("shape", ""))
+    return inner.input(declared.name, initial.dtype or T.FLOAT, shape)
+
+
+def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Value) -> ir.Value:
+    """The number of the iteration in the type and rank of a Parameter."""
+    declared = sub.by_id()[parameter]
+    dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
+    value = inner.op("Cast", number, to=int(dtype)) if dtype != T.INT64 else number
+    shape = parse_shape(declared.data.get("shape", ""))
+    return inner.op("Reshape", value, [1] * len(shape)) if shape else value
+
+
+# states ------------------------------------------------------------------------------------------
+
+
+def lift_read(r: Reading) -> ir.Value:
+    """A state is an input and an output more; its initial value, when it is known, is the input's
+    default.
+    """
+    source, outer = reading(r).context
+    initial = r.input(0) if r.layer.inputs else _zeros(source, r.b)
+    return outer.state(source.data.get("variable_id", ""), initial)
+
+
+def _zeros(source: IrLayer, b: Builder) -> ir.Value:
+    """What a state without an initial value begins with."""
+    name, shape = source.data.get("variable_type"), source.data.get("variable_shape", "...")
+    sizes = parse_shape(shape)
+    if name is None or sizes is None or None in sizes:
+        raise MappingError("a state without an initial value and without a static shape", "X203")
+    dtype = computed(T(element_type.lift(name)))
+    return b.const(np.zeros(sizes, dtype.numpy()), "initial")
+
+
+def lift_assign(r: Reading) -> ir.Value:
+    source, outer = reading(r).context
+    outer.assign(source.data.get("variable_id", ""), r.input(0))
+    return r.input(0)
+
+
+# writing -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Inner:
+    """One body for the writer; it becomes closed, with a Parameter for every outer value that it
+    reads.
+
+    `inputs`     the position of an input of the layer, and the value that it is in the body
+    `outputs`    in the order of the layer's outputs
+    `back`       body input -> body output that feeds it
+    `stacked`    positions in `outputs` that are collected along a new axis 0
+    `iteration`, `goes_on`: the body's values with these purposes
+    """
+
+    graph: ir.Graph
+    inputs: list[tuple[int, ir.Value]] = field(default_factory=list)
+    outputs: list[ir.Value] = field(default_factory=list)
+    back: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    stacked: set[int] = field(default_factory=set)
+    iteration: ir.Value | None = None
+    goes_on: ir.Value | None = None
+
+
+def captured(graph: ir.Graph) -> list[ir.Value]:
+    """The outer values, other than constants, that a body and the bodies inside it read."""
+    inside = {v for g in all_graphs(graph) for v in _defined(g)}
+    used: dict[ir.Value, None] = {}
+    for g in all_graphs(graph):
+        for node in g:
+            used.update(dict.fromkeys(v for v in node.inputs if v is not None))
+        used.update(dict.fromkeys(g.outputs))
+    return [v for v in used if v not in inside and v.const_value is None]
+
+
+def _defined(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def lower_if(w: Writing) -> None:
+    branches = [w.node.attrs[k] for k in ("then_branch", "else_branch")]
+    for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
+        ranks = [rank_of(v) for v in results]
+        if rank_of(value) is None and None not in ranks and len(set(ranks)) > 1:
+            message = f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs no layer whose rank is unknown"
+            help = "fix the shapes that the condition depends on with --inputs"
+            raise MappingError(message, "X203", help)
+    outer = [captured(g) for g in branches]
+    values = list(dict.fromkeys(v for found in outer for v in found))
+    bodies = {}
+    for tag, graph, found in zip(("then_body", "else_body"), branches, outer, strict=True):
+        bodies[tag] = Inner(graph, [(1 + values.index(v), v) for v in found], list(graph.outputs))
+    condition = w.input(0)
+    condition = condition if rank_of(condition) == 1 else scalar(w, condition)
+    _put(w, "If", [condition, *values], bodies)
+
+
+def lower_loop(w: Writing) -> None:
+    """Inputs: trip count (-1 for none), condition, initial states, outer values."""
+    graph: ir.Graph = w.node.attrs["body"]
+    trips, condition, initial = w.optional(0), w.optional(1), w.node.inputs[2:]
+    if any(v is None for v in initial):
+        raise MappingError("a state without an initial value")
+    number, go, *states = graph.inputs
+    outer = captured(graph)
+    trip = w.const(np.array(-1, np.int64)) if trips is None else scalar(w, trips)
+    start = w.const(np.array(True)) if condition is None else scalar(w, condition)
+    inner = Inner(graph, goes_on=graph.outputs[0], iteration=number if number.uses() else None)
+    inner.inputs = [(2 + i, v) for i, v in enumerate([*states, *outer])]
+    inner.back = dict(zip(states, graph.outputs[1:], strict=False))
+    if go.uses():  # the condition is a state like any other
+        inner.inputs.append((1, go))
+        inner.back[go] = graph.outputs[0]
+    inner.outputs = list(graph.outputs[1:])
+    inner.stacked = set(range(len(states), len(inner.outputs)))
+    _put(w, "Loop", [trip, start, *initial, *outer], {"body": inner})
+
+
+def _put(w: Writing, kind: str, inputs: list[ir.Value | None], bodies: dict[str, Inner]) -> None:
+    layer = OpsetLayer(kind, w.low.name, inputs=inputs, outputs=list(w.node.outputs))
+    layer.bodies = bodies
+    opset(w).low.layers.append(layer)
+
+
+RULES = [
+    custom("If", "If", lift_if, lower_if),
+    custom("Loop", "Loop TensorIterator", lift_loop, lower_loop),
+    custom("", "ReadValue", lift_read),
+    custom("", "Assign", lift_assign),
+]

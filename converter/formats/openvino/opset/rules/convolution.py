@@ -1,0 +1,182 @@
+"""Convolutions and their transposes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import Deformation
+from converter.formats.openvino.opset.codes import AS_STORED, bits
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.fields import EXPLICIT, Pads, Window
+from converter.graph.infer import constant
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
+from converter.mapping.rules import op
+
+NO_BIAS = Guard("a bias is an Add in the opsets", lower_if=lambda w: w.optional(2) is None)
+
+
+class Groups(Field):
+    """Weights [G, a, b, k...] <-> [G*a, b, k...], and `group`."""
+
+    names = ("group",)
+
+    def lift(self, r: Reading) -> None:
+        weights = r.input(1)
+        groups, size, *rest = r.static(weights, "the weights")
+        r.node.attrs["group"] = groups
+        r.node.inputs[1] = r.reshape(weights, [groups * size, *rest])
+
+    def lower(self, w: Writing) -> None:
+        groups, (size, *rest) = w.attr("group"), w.static(1, "the weights")
+        w.layer.inputs[1] = opset(w).reshape(w.input(1), [groups, size // groups, *rest])
+
+
+class TransposedWindow(Window):
+    """The window of a ConvTranspose; `output_padding`, and a third input that asks for an output
+    shape.
+
+    An output shape fixes the padding: the begin stands, the end is cut off or grows. ConvTranspose
+    takes less than a stride of `output_padding`: what is more cuts less off the end, or is zeros
+    behind it.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "names", (*self.names, "output_padding", "output_shape"))
+        object.__setattr__(self, "keys", (*self.keys, "output_padding"))
+
+    def pads(self, r: Reading, kernel: list[int]) -> list[int]:
+        """Automatic padding says nothing without an output shape."""
+        explicit = r.attr("auto_pad", str, "explicit") in EXPLICIT
+        return super().pads(r, kernel) if explicit else [0] * (2 * len(kernel))
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        a, n = r.node.attrs, len(r.node.attrs["kernel_shape"])
+        extra = np.array(r.attr("output_padding", list, []) or [0] * n)
+        begin, end = np.array(a["pads"][:n]), np.array(a["pads"][n:])
+        if r.optional(2) is not None:
+            begin, end, extra = self._wanted(r, begin, extra)
+            del r.node.inputs[2:]
+        spare = np.maximum(0, extra - np.array(a["strides"]) + 1)
+        less = np.minimum(end, spare)
+        a["pads"] = [*begin.tolist(), *(end - less).tolist()]
+        a["output_padding"] = (extra - spare).tolist()
+        if any(zeros := (spare - less).tolist()):
+            amounts = [0] * (n + 4) + zeros
+            r.then(lambda results: [r.b.op("Pad", results[0], amounts)])
+
+    def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
+        a, n = r.node.attrs, len(begin)
+        size = np.array(r.static(r.input(0))[2:])
+        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
+        full = np.array(a["strides"]) * (size - 1) + reach
+        excess = full + extra - np.array(r.ints(2, "the output shape")[-n:])
+        auto = r.attr("auto_pad", str, "explicit")
+        if auto in ("same_upper", "same_lower"):
+            # the larger half goes from the begin for same_upper, unlike that of a convolution
+            begin = np.maximum(0, excess + (auto == "same_upper")) // 2
+        rest = excess - begin
+        return begin, np.maximum(0, rest), extra + np.maximum(0, -rest)
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("output_shape", None):
+            raise MappingError("implicit padding")
+        super().lower(w)
+        rank = w.rank(1, "the weights") - 2
+        w.set(output_padding=w.attr("output_padding", None) or [0] * rank)
+
+
+class BitWeights(Field):
+    """Constant zeros and ones <-> single bits."""
+
+    def lift(self, r: Reading) -> None:
+        x = r.input(0)
+        r.node.inputs[1] = r.b.op("Cast", r.input(1), to=int(x.dtype or 1))
+
+    def lower(self, w: Writing) -> None:
+        array = constant(w.optional(1))
+        if array is None or not np.isin(array, (0, 1)).all():
+            raise MappingError("the weights must be constant zeros and ones")
+        stored = w.const(bits(array, "weights"))
+        stored.meta[AS_STORED] = True
+        w.layer.inputs[1] = stored
+
+
+def unbatched_before(r: Reading) -> None:
+    """Columns [C*k, L] of one image stand for a batch of one."""
+    if r.rank(r.input(0)) == 2:
+        r.node.inputs[0] = r.b.op("Unsqueeze", r.input(0), [0])
+        r.then(lambda results: [r.b.op("Squeeze", results[0], [0])])
+
+
+NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too
+
+RULES = [
+    op("Conv", "Convolution", NO_BIAS, Window(), Only("group", 1), NOT_PADDED),
+    op(
+        "Conv",
+        "GroupConvolution",
+        NO_BIAS,
+        Groups(),
+        Window(),
+        NOT_PADDED,
+        given="1,4,8,8 =4,2,3,3",
+    ),
+    op("ConvTranspose", "ConvolutionBackpropData", NO_BIAS, TransposedWindow(), Only("group", 1)),
+    op(
+        "ConvTranspose",
+        "GroupConvolutionBackpropData",
+        NO_BIAS,
+        Groups(),
+        TransposedWindow(),
+        given="1,4,8,8 =4,3,3,3",
+    ),
+    op(
+        "netconv::DeformableConvolution",
+        "DeformableConvolution",
+        Window(weights=2, shape=False),
+        Attr("group", kind=int, default=1),
+        Attr("deformable_group", kind=int, default=1),
+        Attr("bilinear_pad", "bilinear_interpolation_pad", bool, default=0),
+        Deformation(),
+        since=8,
+        given="1,4,8,8 1,18,4,7 =6,4,3,3",
+    ),
+    op(
+        "netconv::DeformableConvolution",
+        "DeformableConvolution",
+        Guard("a mask needs opset8", lower_if=lambda w: w.optional(3) is None),
+        Window(weights=2, shape=False),
+        Attr("group", kind=int, default=1),
+        Attr("deformable_group", kind=int, default=1),
+        Only("bilinear_pad", 0),
+        Deformation(),
+        until=7,
+        given="1,4,8,8 1,18,4,7 =6,4,3,3",
+    ),
+    op(
+        "netconv::BinaryConvolution",
+        "BinaryConvolution",
+        Window(shape=False),
+        Fixed("mode", "xnor-popcount", kind=str),
+        Attr("pad_value", kind=float),
+        Only("group", 1),
+        BitWeights(),
+        given="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
+    ),
+    op(
+        "Col2Im",
+        "Col2Im",
+        Guard("Col2Im of the opsets is two-dimensional", lambda w: w.static(1) == (2,)),
+        Attr("strides", kind=list, default=[1, 1]),
+        Attr("dilations", kind=list, default=[1, 1]),
+        Pads(2),
+        InputType((1, 2)),
+        before_lift=unbatched_before,
+        since=15,
+        given="1,8,16 =[5,5] =[2,2]",
+    ),
+]

@@ -1,0 +1,593 @@
+"""Priors, proposals, detections, suppression and pooling of regions: extension operators, mostly
+attribute by attribute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import (
+    BINS,
+    CLUSTERS,
+    DETECTIONS,
+    DETECTRON_OUTPUT,
+    GRID,
+    LEVELS,
+    MOST,
+    PROPOSALS,
+    REGION,
+    SINGLE_IMAGE,
+    words,
+)
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.fields import element_type
+from converter.graph.infer import known, rank_of, shape_of
+from converter.mapping.codecs import Codec, Floats, csv
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.fields import (
+    Always,
+    Attr,
+    Field,
+    Fixed,
+    Guard,
+    InputType,
+    Only,
+    Outputs,
+    OutputType,
+    attrs,
+    ignore,
+)
+from converter.mapping.rules import op
+
+T = ir.DataType
+
+
+# boxes and detections ----------------------------------------------------------------------------
+
+
+def _first_count(text: Any) -> int:
+    """The first of the counts, which are not below -1; -1 where there is none."""
+    counts: list[int] = csv.lift(text)
+    if min(counts, default=-1) < -1:
+        raise ValueError(f"{text} is no count")
+    return counts[0] if counts else -1
+
+
+def _one_stride(text: Any) -> int:
+    strides: list[int] = csv.lift(text)
+    if len(set(strides)) != 1:
+        raise ValueError(f"{text} are several strides")
+    return strides[0]
+
+
+count = Codec(_first_count, str)
+stride = Codec(_one_stride, str)
+_code = words("corner", "center_size", "corner_size")
+code_type = Codec(
+    lambda v: _code.lift(str(v).rpartition(".")[2]),
+    lambda v: f"caffe.PriorBoxParameter.{_code.lower(v).upper()}",
+    _code.table,
+)
+
+
+class ClassCount(Attr):
+    """num_classes of DetectionOutput, which opset8 left out: the confidences say it."""
+
+    def lower(self, w: Writing) -> None:
+        """Nothing is written, as no file has an older revision."""
+
+
+@dataclass(frozen=True)
+class FlatInput(Field):
+    """An input of one axis, which files also give with a batch of one in front."""
+
+    index: int
+
+    def lift(self, r: Reading) -> None:
+        if rank_of(r.input(self.index)) == 2:
+            r.node.inputs[self.index] = r.b.op("Reshape", r.input(self.index), [-1])
+
+    def lower(self, w: Writing) -> None:
+        if w.rank(self.index) != 1:
+            w.layer.inputs[self.index] = opset(w).reshape(w.input(self.index), [-1])
+
+
+class RegionsAgain(Field):
+    """The first input is also the second output of the layer."""
+
+    def lift(self, r: Reading) -> None:
+        r.outputs = 1
+        r.then(lambda results: [*results, r.input(0)])
+
+    def lower(self, w: Writing) -> None:
+        w.layer.outputs.append(w.temporary("rois", T.FLOAT))
+
+
+def _floats(r: Reading, key: str) -> list[float]:
+    found: list[float] = r.attr(key, Floats, [])
+    return found
+
+
+def _as_many(r: Reading) -> bool:
+    return len(_floats(r, "width")) == len(_floats(r, "height"))
+
+
+# regions -----------------------------------------------------------------------------------------
+
+
+class PooledSize(Field):
+    """The size of the pooled regions, under each of the names that it had."""
+
+    names: tuple[str, ...] = ("pooled_h", "pooled_w")
+    keys = ("pooled_h", "pooled_w", "output_size", "output_roi")
+
+    def lift(self, r: Reading) -> None:
+        sides = [r.attr(key, int, 0) for key in self.names]
+        size = r.attr("output_roi", list, []) or r.attr("output_size", list, []) or sides
+        r.node.attrs |= dict(zip(self.names, size, strict=True))
+
+    def lower(self, w: Writing) -> None:
+        height, width = size = self.size(w)
+        w.set(pooled_h=height, pooled_w=width, output_size=size, output_roi=size)
+
+    def size(self, w: Writing) -> list[int]:
+        return [w.attr(name) for name in self.names]
+
+
+class PooledShape(PooledSize):
+    """The same of an operator that has height and width in one list."""
+
+    names = ("pooled_shape",)
+
+    def size(self, w: Writing) -> list[int]:
+        return list(w.attr("pooled_shape"))
+
+
+@dataclass(frozen=True)
+class Alignment(Field):
+    """aligned_mode; opset8 knew only what became `asymmetric`, whose value of the attribute `name`
+    is `plain`.
+
+    half_pixel_for_nn is what ONNX calls half_pixel; half_pixel here also moves the corners by half
+    a pixel before scaling.
+    """
+
+    name: str
+    plain: Any
+    half: Any
+    keys = ("aligned_mode",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        known = words("asymmetric", "half_pixel", "half_pixel_for_nn")
+        mode = r.attr("aligned_mode", known, "asymmetric")
+        r.node.attrs[self.name] = self.plain if mode == "asymmetric" else self.half
+        if mode == "half_pixel":
+            rois = r.input(1)
+            r.node.inputs[1] = r.b.op("Add", rois, r.b.like(rois, 0.5))
+
+    def lower(self, w: Writing) -> None:
+        half = w.attr(self.name) == self.half
+        if w.version >= 9:
+            w.set(aligned_mode="half_pixel_for_nn" if half else "asymmetric")
+        elif half:
+            raise MappingError("half_pixel needs opset9", "X206")
+
+
+# suppression -------------------------------------------------------------------------------------
+
+LOWEST = np.array([np.finfo(np.float32).min], np.float32)
+# an overlap that no two boxes have, but not one that processors take for 0
+SMALL = np.float32(1e-30)
+# times a number: the one before or behind it
+BELOW, ABOVE = np.float32(1 - 2**-24), np.float32(1 + 2**-23)
+NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
+
+
+def _limit(r: Reading, index: int) -> ir.Value:
+    """An operand of shape [1]: a number of boxes or a float; 0 where it is absent."""
+    value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
+    if value is None:
+        return r.b.const(np.zeros(1, dtype.numpy()))
+    value = r.cast(value, dtype)
+    array = known(value)
+    return r.b.op("Reshape", value, [1]) if array is None else r.b.const(np.reshape(array, [1]))
+
+
+@dataclass(frozen=True)
+class Limits(Field):
+    """Boxes and scores as floats, and `count` limits: the number of boxes, the overlap, the least
+    score, sigma.
+    """
+
+    count: int = 3
+
+    def lift(self, r: Reading) -> None:
+        boxes, scores = (r.cast(r.input(i), T.FLOAT) for i in (0, 1))
+        r.node.inputs = [boxes, scores, *(_limit(r, 2 + i) for i in range(self.count))]
+
+
+class StrictLimits(Limits):
+    """An overlap that reaches the threshold is too much here, in ONNX one that exceeds it.
+
+    The thresholds differ by one number. Any two boxes reach an overlap of 0, so that only the first
+    is left.
+    """
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        most, overlap = r.node.inputs[2:4]
+        assert most is not None and overlap is not None
+        b, value, room = r.b, known(overlap), known(most)
+        if value is None:
+            below = b.op("Max", b.op("Mul", overlap, b.const(BELOW)), 0.0)
+            some = b.op("Greater", overlap, 0.0)
+            most = b.op("Where", some, most, b.op("Min", most, [1]))
+        else:
+            below = b.const(np.maximum(np.nextafter(value, np.float32(-np.inf)), np.float32(0)))
+            if value[0] <= 0:
+                one = b.op("Min", most, [1]) if room is None else b.const(np.minimum(room, 1))
+                most = one
+        r.node.inputs[2:4] = [most, below]
+
+    def lower(self, w: Writing) -> None:
+        overlap, limit = w.optional(3), None
+        value = np.zeros(1, np.float32) if overlap is None else known(overlap)
+        if value is not None:
+            above = np.nextafter(value.reshape(1), np.float32(np.inf))
+            limit = w.const(np.maximum(above, SMALL))
+        else:
+            limit = w.emit("Multiply", overlap, ABOVE, auto_broadcast="numpy")
+            limit = w.emit("Maximum", limit, SMALL, auto_broadcast="numpy")
+        most = w.optional(2) or w.const(np.zeros(1, np.int64))
+        w.layer.inputs = [w.input(0), w.input(1), most, limit, w.optional(4) or w.const(LOWEST)]
+
+
+class Decay(Field):
+    """A box that overlaps too much is out in opset5, whatever sigma is, and stays with a lower
+    score in opset9.
+    """
+
+    names = ("hard",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["hard"] = int(r.version < 9)
+
+    def lower(self, w: Writing) -> None:
+        hard, early = w.attr("hard"), w.version < 9
+        if hard or early:
+            opset(w).layer.revision = 5
+        if early and not hard:
+            sigma = known(w.input(5))
+            if sigma is None or not np.all(sigma > 0):
+                message = "soft suppression needs opset9 when sigma is computed"
+                raise MappingError(message, "X206")
+            w.layer.inputs[3] = w.const(NO_OVERLAP)
+
+
+@dataclass(frozen=True)
+class Found(Field):
+    """What is left: indices, from opset5 on also rows with the scores and the count. The operator
+    gives them unsorted.
+
+    `scores`: the operator gives the scores, too.
+    """
+
+    scores: bool = True
+    keys = ("sort_result_descending", "output_type")
+
+    def lift(self, r: Reading) -> None:
+        b, r.outputs = r.b, 1 + self.scores
+        to = T(r.attr("output_type", element_type, int(T.INT64)))
+        descending = r.attr("sort_result_descending", bool, 1)
+
+        def behind(results: Results) -> Results:
+            picked, *best_ = results
+            best = best_[0] if best_ else b.op("GatherND", r.node.input(1), picked)
+            if descending:
+                best, order = b.ops("TopK", best, b.op("Shape", best), axis=0, outputs=2)
+                picked = b.op("Gather", picked, order, axis=0)
+            if r.version < 5:
+                return [r.cast(picked, to)]
+            places = b.op("Cast", b.op("Slice", picked, [0], [2], [1]), to=int(T.FLOAT))
+            rows = b.op("Concat", places, b.op("Unsqueeze", best, [1]), axis=1)
+            return [r.cast(picked, to), rows, r.cast(b.op("Shape", picked, start=0, end=1), to)]
+
+        r.then(behind)
+
+    def lower(self, w: Writing) -> None:
+        w.set(sort_result_descending=False, output_type="i64")
+        picked, *best = w.layer.outputs
+        rows = w.temporary("scores", T.FLOAT)
+        w.layer.outputs = [picked, rows, w.temporary("count", T.INT64)]
+        column, axis = np.array(2, np.int64), np.array(1, np.int64)
+        if best:
+            w.then(lambda: w.put("Gather", rows, column, axis, outputs=best, batch_dims=0))
+
+
+def _decays(r: Reading) -> bool:
+    sigma = r.optional(5)
+    array = np.zeros(1) if sigma is None else known(sigma)
+    return array is None or bool(np.any(array > 0))
+
+
+def _of_floats(w: Writing) -> bool:
+    return w.input(0).dtype == w.input(1).dtype == T.FLOAT
+
+
+def _fits_the_map(w: Writing) -> bool:
+    """The runtime makes room for a grid of the feature map's size only."""
+    size = shape_of(w.input(1))
+    wanted = (w.attr("h"), w.attr("w"))
+    return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))
+
+
+# rows --------------------------------------------------------------------------------------------
+
+SIZES = InputType((0, 1))
+PRIORS = [
+    op(
+        "netconv::PriorBox",
+        "PriorBox",
+        Guard(
+            "PriorBox has no sizes",
+            lift_if=lambda r: bool(_floats(r, "min_size") or _floats(r, "fixed_size")),
+            code="R110",
+        ),
+        Guard("PriorBox has no sizes", lambda w: w.attr("min_size") or w.attr("fixed_size")),
+        SIZES,
+        *attrs(min_size=Floats(), max_size=Floats(), aspect_ratio=Floats(), density=Floats()),
+        *attrs(fixed_ratio=Floats(), fixed_size=Floats(), variance=Floats()),
+        *attrs(flip=False, clip=False, step=0.0, offset=0.0, scale_all_sizes=True),
+        Attr("min_max_aspect_ratios_order", kind=bool, default=1, since=8),
+        given="=i64:[2,2] =i64:[32,32]",
+    ),
+    op(
+        "netconv::PriorBoxClustered",
+        "PriorBoxClustered",
+        Guard(
+            "an image size of its own cannot be expressed",
+            lower_if=lambda w: not w.attr("img_w") and not w.attr("img_h"),
+        ),
+        Guard("each width needs a height", lift_if=_as_many, code="R110"),
+        SIZES,
+        *CLUSTERS,
+        *attrs(width=Floats(), height=Floats(), variance=Floats(), clip=True, offset=0.0),
+        Attr("img_w", kind=float, default=0.0, omit=True),
+        Attr("img_h", kind=float, default=0.0, omit=True),
+        ignore("flip"),
+        given="=i64:[2,2] =i64:[32,32]",
+    ),
+    op(
+        "netconv::DetectionOutput",
+        "DetectionOutput",
+        ClassCount("num_classes", kind=int, default=0),
+        Attr("code_type", kind=code_type, default="corner"),
+        Attr("top_k", kind=count, default=-1),
+        Attr("keep_top_k", kind=count),
+        *DETECTIONS,
+        *attrs(confidence_threshold=0.0, background_label_id=0, normalized=False),
+        *attrs(clip_before_nms=False, objectness_score=0.0),
+        ignore("visualize", "eta", "interp_type"),
+        given="1,16 1,8 =1,2,16",
+    ),
+    op(
+        "netconv::Proposal",
+        "Proposal",
+        FlatInput(2),
+        Outputs((T.FLOAT, T.FLOAT)),
+        *PROPOSALS,
+        *attrs(base_size=int, ratio=Floats(), scale=Floats()),
+        ignore("for_deformable"),
+        given="1,2,4,4 1,4,4,4 3",
+    ),
+    op(
+        "netconv::GenerateProposals",
+        "GenerateProposals",
+        Outputs((T.FLOAT, T.FLOAT, T.INT64)),
+        OutputType("roi_num_type", element_type, (2,)),
+        *SINGLE_IMAGE,
+        *attrs(normalized=True),
+        Fixed("nms_eta", 1.0, True, float),
+        since=9,
+        given="1,3 4,4,1,4 1,4,4,4 1,1,4,4",
+    ),
+    op(
+        "netconv::CTCGreedyDecoder",
+        "CTCGreedyDecoder",
+        *attrs(ctc_merge_repeated=True),
+        given="4,1,3 4,1",
+    ),
+]
+
+YOLO = [
+    op(
+        "netconv::RegionYolo",
+        "RegionYolo",
+        *REGION,
+        *attrs(axis=int, end_axis=int),
+        Always("anchors", []),
+        given="1,21,2,2",
+    ),
+    op("netconv::ReorgYolo", "ReorgYolo", Attr("stride", kind=stride), given="1,4,4,4"),
+]
+
+BINS_AND_GROUP = (*BINS, *attrs(group_size=1))
+ALIGNED = (InputType((2,)), *attrs(sampling_ratio=int, spatial_scale=float))
+REGIONS = [
+    op(
+        "netconv::PSROIPooling",
+        "PSROIPooling",
+        *BINS_AND_GROUP,
+        *attrs(mode="average"),
+        given="1,8,6,6 2,5",
+    ),
+    op(
+        "netconv::DeformablePSROIPooling",
+        "DeformablePSROIPooling",
+        *BINS_AND_GROUP,
+        *attrs(trans_std=1.0, part_size=1),
+        Fixed("mode", "bilinear_deformable", True, str),
+        given="1,8,6,6 2,5",
+    ),
+    op(
+        "netconv::ROIPooling",
+        "ROIPooling",
+        PooledSize(),
+        *attrs(spatial_scale=float, method="max"),
+        given="1,2,6,6 2,5",
+    ),
+    op(
+        "MaxRoiPool",
+        "ROIPooling",
+        PooledShape(),
+        Attr("spatial_scale", kind=float),
+        Fixed("method", "max", kind=str),
+        lower_only=True,
+        given="1,2,6,6 =[[0,0,1,3,4]]",
+    ),
+    op(
+        "netconv::ROIAlignRotated",
+        "ROIAlignRotated",
+        *attrs(pooled_h=int, pooled_w=int, clockwise_mode=False),
+        *attrs(sampling_ratio=int, spatial_scale=float),
+        since=14,
+        given="1,2,8,8 3,5 i64:3",
+    ),
+    op(
+        "RoiAlign",
+        "ROIAlign",
+        Guard(
+            "mode='max' takes the largest weighted corner in ONNX, the largest sample in ROIAlign",
+            lower_if=lambda w: w.attr("mode") != "max",
+        ),
+        Fixed("mode", "avg", kind=str),
+        Only("mode", "avg"),
+        *ALIGNED,
+        Attr("output_height", "pooled_h", int),
+        Attr("output_width", "pooled_w", int),
+        Alignment("coordinate_transformation_mode", "output_half_pixel", "half_pixel"),
+        given="1,2,8,8 3,4 i64:3",
+    ),
+    op(
+        "netconv::ROIAlignMax",
+        "ROIAlign",
+        Fixed("mode", "max", kind=str),
+        *ALIGNED,
+        *attrs(pooled_h=int, pooled_w=int),
+        Alignment("half_pixel", 0, 1),
+        given="1,2,8,8 3,4 i64:3",
+    ),
+]
+
+# what Detectron's own export uses
+DETECTRON = [
+    op(
+        "netconv::DetectronPriorGridGenerator",
+        "ExperimentalDetectronPriorGridGenerator",
+        Guard("the grid must have the size of the feature map", lower_if=_fits_the_map),
+        *GRID,
+        *attrs(h=0, w=0),
+        given="3,4 1,8,4,4 1,3,32,32",
+    ),
+    op(
+        "netconv::DetectronTopKROIs",
+        "ExperimentalDetectronTopKROIs",
+        *MOST,
+        given="5,4 5",
+    ),
+    op(
+        "netconv::DetectronGenerateProposals",
+        "ExperimentalDetectronGenerateProposalsSingleImage",
+        Outputs((T.FLOAT, T.FLOAT)),
+        *SINGLE_IMAGE,
+        given="3 16,4 4,4,4 1,4,4",
+    ),
+    op(
+        "netconv::DetectronDetectionOutput",
+        "ExperimentalDetectronDetectionOutput",
+        Outputs((T.FLOAT, T.INT32, T.FLOAT)),
+        *DETECTRON_OUTPUT,
+        *attrs(deltas_weights=Floats()),
+        given="5,4 5,8 5,2 1,3",
+    ),
+    op(
+        "netconv::DetectronROIFeatureExtractor",
+        "ExperimentalDetectronROIFeatureExtractor",
+        *LEVELS,
+        *attrs(sampling_ratio=int),
+        RegionsAgain(),
+        given="5,4 1,2,8,8",
+    ),
+]
+
+CENTRED = Attr("center_point_box", "box_encoding", words({0: "corner", 1: "center"}), 0)
+OF_FLOATS = Guard("boxes or scores of another type than float", lower_if=_of_floats)
+SELECTION = (
+    Attr("sort_result_type", kind=words("none", "score", "classid"), default="none"),
+    *attrs(sort_result_across_batch=False, normalized=True, score_threshold=0.0),
+    *attrs(nms_top_k=-1, keep_top_k=-1, background_class=-1),
+    OutputType("output_type", element_type, (1, 2)),
+    Outputs((T.FLOAT, T.INT64, T.INT64)),
+)
+SUPPRESSION = [
+    op(
+        "NonMaxSuppression",
+        "NonMaxSuppression",
+        Guard("the scores of others decay", lift_if=lambda r: not _decays(r)),
+        OF_FLOATS,
+        CENTRED,
+        StrictLimits(),
+        Found(scores=False),
+        given="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125]",
+    ),
+    op(
+        "netconv::SoftNonMaxSuppression",
+        "NonMaxSuppression",
+        CENTRED,
+        Limits(4),
+        Decay(),
+        Found(),
+        given="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125] =[0.5]",
+    ),
+    op(
+        "netconv::NMSRotated",
+        "NMSRotated",
+        OF_FLOATS,
+        *attrs(clockwise=True),
+        StrictLimits(),
+        Found(),
+        since=13,
+        given="1,6,5 1,2,6 =i64:[3] =[0.5] =[0.125]",
+    ),
+    op(
+        "netconv::MatrixNms",
+        "MatrixNms",
+        *SELECTION,
+        *attrs(decay_function="linear", gaussian_sigma=2.0, post_threshold=0.0),
+        since=8,
+        given="1,6,4 1,2,6",
+    ),
+    op(
+        "netconv::MulticlassNms",
+        "MulticlassNms",
+        Guard(
+            "boxes of their own for each class need opset9",
+            lower_if=lambda w: w.version >= 9 or w.optional(2) is None,
+            code="X206",
+        ),
+        *SELECTION,
+        *attrs(iou_threshold=0.0, nms_eta=1.0),
+        since=8,
+        given="1,6,4 1,2,6",
+    ),
+]
+
+RULES = [*PRIORS, *YOLO, *REGIONS, *DETECTRON, *SUPPRESSION]

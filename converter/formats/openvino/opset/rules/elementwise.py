@@ -1,0 +1,508 @@
+"""Element-wise operations: arithmetic, comparisons, logic, bits, activations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import words
+from converter.formats.openvino.opset.codes import CODES
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.fields import (
+    HALF,
+    NumpyBroadcast,
+    computed,
+    element_type,
+    is_float,
+)
+from converter.graph.infer import known, rank_of
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
+from converter.mapping.rules import op, ops
+from converter.passes.round_halves import may_round
+
+T = ir.DataType
+BROADCAST = NumpyBroadcast()
+TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inputs) == 2)
+
+
+def of_type(what: str, *dtypes: ir.DataType, index: int = 0) -> Guard:
+    """The row is for inputs of these types; of others for `other_than`."""
+
+    def holds(value: ir.Value | None) -> bool:
+        return value is not None and value.dtype in dtypes
+
+    return Guard(
+        f"of {what} only",
+        lower_if=lambda w: holds(w.optional(index)),
+        lift_if=lambda r: holds(r.optional(index)),
+    )
+
+
+FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.optional(0)), lambda r: is_float(r.optional(0)))  # fmt: skip
+INTEGERS = Guard("of integers only", lambda w: not is_float(w.optional(0)), lambda r: not is_float(r.optional(0)))  # fmt: skip
+BOOLEANS = of_type("booleans", T.BOOL)
+NUMBERS = Guard("of numbers only", lambda w: w.input(0).dtype != T.BOOL, lambda r: r.input(0).dtype != T.BOOL)  # fmt: skip
+SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
+
+
+# rounding division -------------------------------------------------------------------------------
+
+
+def floor_rest(r: Reading, rest: ir.Value) -> ir.Value:
+    """The remainder with the sign of the divisor, of that with the sign of the dividend."""
+    b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
+    other_sign = b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero))
+    inexact = b.op("Not", b.op("Equal", rest, zero))
+    return b.op("Where", b.op("And", inexact, other_sign), b.op("Add", rest, y), rest)
+
+
+# operands ----------------------------------------------------------------------------------------
+
+
+class BooleansAsBytes(Field):
+    """Of booleans false comes before true, which ONNX does not compare."""
+
+    def lift(self, r: Reading) -> None:
+        inputs = r.node.inputs
+        for i, v in enumerate(inputs):
+            if v is not None and v.dtype == T.BOOL:
+                inputs[i] = r.cast(v, T.UINT8)
+
+
+class OneType(Field):
+    """Power takes two operands of one type; ONNX gives the result the type of the base."""
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.input(0), w.input(1)
+        if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
+            return
+        name = {v: element_type.lower(int(v.dtype)) for v in (x, y) if v.dtype is not None}
+        if is_float(x) or not is_float(y):
+            to = name[x]
+            w.layer.inputs[1] = w.emit("Convert", y, dtype=x.dtype, destination_type=to)
+            return
+        to = name[y]
+        w.layer.inputs[0] = w.emit("Convert", x, dtype=y.dtype, destination_type=to)
+        power = w.result("power", y.dtype)
+        w.then(lambda: w.put("Convert", power, destination_type=name[x]))
+
+
+class Bounds(Field):
+    """min and max of Clamp, which are numbers.
+
+    For integers they are rounded inwards and cut to the type's range.
+    """
+
+    keys = ("min", "max")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
+        if not is_float(x):
+            assert x.dtype is not None
+            least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
+            low = least if low <= least else most if low >= most else math.ceil(low)
+            high = most if high >= most else least if high <= least else math.floor(high)
+        r.node.inputs = [x, r.b.like(x, low), r.b.like(x, high)]
+
+    def lower(self, w: Writing) -> None:
+        bounds = []
+        for index, unbounded in ((1, -math.inf), (2, math.inf)):
+            array = known(w.optional(index))
+            if w.optional(index) is not None and array is None:
+                raise MappingError("bounds that are computed")
+            bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
+        low, high = bounds
+        if not low <= high:
+            raise MappingError("the lower bound is the larger one")
+        least = -float(np.finfo(np.float32).max)
+        w.set(min=least if low == -math.inf else low, max=high)
+
+
+def lower_bound_first(w: Writing) -> None:
+    """The lower bound is a Maximum in front."""
+    x, low, high = w.input(0), w.optional(1), w.input(2)
+    if low is not None:
+        x = w.emit("Maximum", x, low, auto_broadcast="numpy")
+    w.layer.inputs = [x, high]
+
+
+class Slope(Field):
+    """A slope of rank 1 whose size is that of axis 1 belongs to the channels.
+
+    Every other slope broadcasts as usual.
+    """
+
+    def lift(self, r: Reading) -> None:
+        x, slope = r.input(0), r.input(1)
+        count = slope.shape[0] if slope.shape is not None and len(slope.shape) == 1 else 1
+        if count != 1 and r.rank(x) > 2:
+            slope = self._of_channels(r, x, slope, count if isinstance(count, int) else None)
+        elif rank_of(x) == 0 and rank_of(slope) != 0:
+            slope = r.b.op("Reshape", slope, np.zeros(0, np.int64))
+        r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
+
+    def _of_channels(self, r: Reading, x: ir.Value, slope: ir.Value, count: int | None) -> ir.Value:
+        assert x.shape is not None
+        channels = x.shape[1] if isinstance(x.shape[1], int) else None
+        if channels is None and count != x.shape[-1]:
+            channels = count
+        if count is None or channels is None:
+            message = "whether the slope belongs to the channels depends on a dynamic dimension"
+            raise MappingError(message, "X203")
+        same = count == channels
+        return r.b.op("Reshape", slope, [-1, *[1] * (r.rank(x) - 2)]) if same else slope
+
+    def lower(self, w: Writing) -> None:
+        slope, rank = w.input(1), w.rank()
+        one = slope.shape is not None and len(slope.shape) == 1 and slope.shape[0] != 1
+        if one and rank != 1:
+            w.layer.inputs[1] = opset(w).reshape(slope, [1] * (rank - 1) + [-1])
+
+
+# activations that are several operators ----------------------------------------------------------
+
+
+def with_beta(r: Reading) -> None:
+    """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
+    x, beta = r.input(0), r.optional(1)
+    r.node.inputs = [x if beta is None else r.b.op("Mul", x, beta)]
+    r.then(lambda results: [r.b.op("Mul", x, results[0])])
+
+
+def selu_of_values(r: Reading) -> None:
+    """Selu whose alpha and scale are computed; the operator is the Exp."""
+    b, x, alpha, scale = r.b, r.input(0), r.input(1), r.input(2)
+    r.node.inputs = [x]
+
+    def behind(results: list[ir.Value]) -> list[ir.Value]:
+        negative = b.op("Mul", alpha, b.op("Sub", results[0], b.like(x, 1)))
+        chosen = b.op("Where", b.op("Greater", x, b.like(x, 0)), x, negative)
+        return [b.op("Mul", scale, chosen)]
+
+    r.then(behind)
+
+
+def hard_sigmoid_of_values(r: Reading) -> None:
+    """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
+    b, x = r.b, r.input(0)
+    line = b.op("Add", b.op("Mul", r.input(1), x), r.input(2))
+    r.node.inputs = [line, b.like(x, 0), b.like(x, 1)]
+
+
+def half_away(r: Reading, sign: ir.Value) -> ir.Value:
+    """Round of half_away_from_zero; the operator is the Sign."""
+    b, x = r.b, r.input(0)
+    size = b.op("Abs", x)
+    floor = b.op("Floor", size)
+    up = b.op("GreaterOrEqual", b.op("Sub", size, floor), b.like(x, 0.5))
+    assert x.dtype is not None
+    return b.op("Mul", sign, b.op("Add", floor, b.op("Cast", up, to=int(x.dtype))))
+
+
+def _all_known(r: Reading) -> bool:
+    return all(known(r.optional(i)) is not None for i in (1, 2))
+
+
+LOWER_BOUND = Guard(
+    "without a lower bound alone",
+    lower_if=lambda w: w.optional(1) is not None and w.optional(2) is None,
+)
+CONSTANTS = Guard("the parameters are computed", lift_if=_all_known)
+
+UNARY = [
+    *ops(
+        "Abs Acos Asin Atan Ceil=Ceiling Cos Cosh Erf Exp Floor Log Neg=Negative Relu=ReLU "
+        "Sigmoid Sign Sin Sinh Sqrt Tan Tanh Not=LogicalNot"
+    ),
+    *ops("Acosh Asinh Atanh Softplus=SoftPlus Mish HardSwish=HSwish", since=4),
+    *ops("Softsign=SoftSign", since=9),
+    *ops("IsNaN", since=10),
+    op("Identity", "Identity", since=16),
+    op("netconv::ErfInv", "ErfInv", since=17),
+    op("Elu", "Elu", Attr("alpha", kind=float)),
+    op(
+        "IsInf",
+        "IsInf",
+        Attr("detect_negative", kind=bool, default=1, node_default=1),
+        Attr("detect_positive", kind=bool, default=1, node_default=1),
+        since=10,
+    ),
+    op("IsInf", "IsFinite", after_lift=lambda r, y: finite(r, y), lift_only=True),
+    op("Round", "Round", FLOATS, Fixed("mode", "half_to_even", True, str), since=5),
+    op(
+        "Sign",
+        "Round",
+        FLOATS,
+        Fixed("mode", "half_away_from_zero", kind=str),
+        after_lift=half_away,
+        lift_only=True,
+    ),
+    op("Identity", "Round", INTEGERS, ignore("mode"), lift_only=True, given="i32:2,3"),
+]
+
+
+def finite(r: Reading, infinite: ir.Value) -> ir.Value:
+    return r.b.op("Not", r.b.op("Or", infinite, r.b.op("IsNaN", r.input(0))))
+
+
+ACTIVATIONS = [
+    op("Sigmoid", "Swish", before_lift=with_beta, lift_only=True),
+    op(
+        "Selu",
+        "Selu",
+        CONSTANTS,
+        AttrInput("alpha", 1, float, None, (1,)),
+        AttrInput("gamma", 2, float, None, (1,)),
+    ),
+    op("Exp", "Selu", before_lift=selu_of_values, lift_only=True),
+    op(
+        "HardSigmoid",
+        "HardSigmoid",
+        CONSTANTS,
+        AttrInput("alpha", 1, float, None),
+        AttrInput("beta", 2, float, None),
+    ),
+    op("Clip", "HardSigmoid", before_lift=hard_sigmoid_of_values, lift_only=True),
+    op("HardSigmoid", "HSigmoid", Only("alpha", 1 / 6), Only("beta", 0.5), lift_only=True),
+    op("Clip", "Clamp", FLOATS, Bounds(), given="2,3 = ="),
+    op("Clip", "Clamp", INTEGERS, Bounds(), given="i32:2,3 =i32: =i32:", lift_only=True),
+    op(
+        "Clip",
+        "Minimum",
+        BROADCAST,
+        before_lower=lower_bound_first,
+        lower_only=True,
+        given="2,3 f32: f32:",
+    ),
+    op("Clip", "Maximum", LOWER_BOUND, BROADCAST, lower_only=True, given="2,3 f32:"),
+    op("PRelu", "PReLU", Slope()),
+    op("LeakyRelu", "PReLU", AttrInput("alpha", 1, float, None, (1,)), lower_only=True),
+    op(
+        "Gelu",
+        "Gelu",
+        Attr(
+            "approximate", "approximation_mode", words("tanh", {"none": "erf"}, upper=True), "none"
+        ),
+        since=2,
+    ),
+]
+
+ROUNDING = ignore("m_pythondiv")  # of integers with a sign: towards minus infinity
+UNSIGNED = of_type("integers without a sign", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+
+BINARY = [
+    *ops(
+        "Add Sub=Subtract Mul=Multiply Equal And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST
+    ),
+    op("Xor", "Xor", BROADCAST, lift_only=True),
+    op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    *ops(
+        "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
+        BROADCAST,
+        BooleansAsBytes(),
+    ),
+    *ops("And=BitwiseAnd Or=BitwiseOr Xor=BitwiseXor", BOOLEANS, BROADCAST, lift_only=True),
+    op("Not", "BitwiseNot", BOOLEANS, lift_only=True),
+    *ops("BitwiseAnd BitwiseOr BitwiseXor", NUMBERS, BROADCAST, since=13),
+    op("BitwiseNot", "BitwiseNot", NUMBERS, since=13),
+    *ops("Max=Maximum Min=Minimum", NUMBERS, TWO, BROADCAST),
+    *ops("Or=Maximum And=Minimum", BOOLEANS, BROADCAST, lift_only=True, given="b:2,3 b:2,3"),
+    op("Div", "Divide", FLOATS, BROADCAST, ROUNDING),
+    op(
+        "netconv::FloorDiv",
+        "Divide",
+        SIGNED,
+        BROADCAST,
+        Fixed("m_pythondiv", 1, True, bool),
+        lift_only=True,  # the CPU runtime rounds quotients of integers towards zero
+        given="i32:2,3 i32:2,3",
+    ),
+    op(
+        "Div",
+        "Divide",
+        INTEGERS,
+        BROADCAST,
+        Fixed("m_pythondiv", 0, kind=bool),
+        given="i32:2,3 i32:2,3",
+    ),
+    op("Div", "Divide", UNSIGNED, BROADCAST, ROUNDING, lift_only=True, given="u8:2,3 u8:2,3"),
+    op("Mod", "Mod", Only("fmod", 1), BROADCAST),
+    op("Mod", "FloorMod", INTEGERS, Only("fmod", 0), BROADCAST),
+    op(
+        "Mod", "FloorMod", FLOATS, Only("fmod", 1), BROADCAST, after_lift=floor_rest, lift_only=True
+    ),
+    op("Pow", "Power", BROADCAST, OneType()),
+    op(
+        "Sub",
+        "SquaredDifference",
+        BROADCAST,
+        after_lift=lambda r, d: r.b.op("Mul", d, d),
+        lift_only=True,
+    ),
+]
+
+# types -------------------------------------------------------------------------------------------
+
+
+def converted(r: Reading, to: ir.DataType) -> None:
+    """A Cast between types of computation; what has the type already is the result itself.
+
+    Half precision is computed in floats: to it, numbers are rounded that are not half already, from
+    it is nothing.
+    """
+    x, wide = r.input(0), computed(to)
+    if may_round(x.dtype, to) and x.meta.get(HALF) != to:
+        x = r.b.op("Cast", x, to=int(to))
+    r.node.inputs, r.node.attrs["to"] = [x], int(wide)
+    if x.dtype == wide:
+        r.ready = [x]
+
+
+class Destination(Field):
+    """The type to convert to."""
+
+    names: tuple[str, ...] = ("to",)
+    keys = ("destination_type",)
+
+    def lift(self, r: Reading) -> None:
+        if (name := r.attr("destination_type", str)) in CODES:
+            raise MappingError(f"a conversion to {name} cannot be expressed")
+        converted(r, T(r.attr("destination_type", element_type)))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["destination_type"] = element_type.lower(self.type_of(w))
+
+    def type_of(self, w: Writing) -> int:
+        return int(w.attr("to"))
+
+
+class SameType(Destination):
+    """A conversion to the type that the operand has does nothing."""
+
+    names = ()
+
+    def type_of(self, w: Writing) -> int:
+        return int(w.input(0).dtype or T.FLOAT)
+
+
+def to_type_of_second(r: Reading) -> None:
+    like = r.input(1)
+    if like.dtype is None:
+        raise MappingError("the type of input 1 is unknown")
+    converted(r, like.meta.get(HALF, like.dtype))
+
+
+def to_common_type(r: Reading) -> None:
+    """Both operands in their common type; the operator is the Cast of the first.
+
+    With `pytorch_scalar_promotion` a scalar of the same kind does not widen a tensor.
+    """
+    x, y = r.input(0), r.input(1)
+    if x.dtype is None or y.dtype is None:
+        raise MappingError("the types of the inputs are unknown")
+    target = r.attr("u64_integer_promotion_target", element_type, int(T.FLOAT))
+    scalars = r.attr("pytorch_scalar_promotion", bool, False)
+    to = int(_common(r, x.dtype, y.dtype, scalars, computed(T(target))))
+    r.node.inputs, r.node.attrs["to"], r.outputs = [x], to, 1
+    r.then(lambda results: [*results, r.b.op("Cast", y, to=to)])
+
+
+def _common(
+    r: Reading, x: ir.DataType, y: ir.DataType, scalars: bool, u64: ir.DataType
+) -> ir.DataType:
+    if x == y:
+        return x
+    kinds = ["f" if t.is_floating_point() else t.numpy().kind for t in (x, y)]
+    order = [{"b": 0, "u": 1, "i": 1, "f": 2}[k] for k in kinds]
+    if scalars and (is_scalar := r.rank(r.input(0)) == 0) != (r.rank(r.input(1)) == 0):
+        tensor, at = (y, 1) if is_scalar else (x, 0)
+        if order[at] >= order[1 - at]:
+            return tensor
+    if order[0] != order[1]:
+        return x if order[0] > order[1] else y
+    widths = [x.bitwidth, y.bitwidth]
+    if kinds[0] == kinds[1]:
+        if kinds[0] == "f" and widths[0] == widths[1]:
+            return T.FLOAT  # two half types
+        return x if widths[0] > widths[1] else y
+    unsigned, signed = (0, 1) if kinds[0] == "u" else (1, 0)
+    if widths[unsigned] < widths[signed]:
+        return (x, y)[signed]
+    return {8: T.INT16, 16: T.INT32, 32: T.INT64, 64: u64}[widths[unsigned]]
+
+
+# shifts ------------------------------------------------------------------------------------------
+
+BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64}
+
+
+class ShiftOfBits(Field):
+    """ONNX shifts unsigned numbers.
+
+    Signed ones are shifted as their bits, to the right with copies of the sign.
+    """
+
+    def lift(self, r: Reading) -> None:
+        x, n, own = r.input(0), r.input(1), r.input(0).dtype
+        if own is None or own not in BITS:
+            return
+        negative = None
+        if r.node.attrs["direction"] == "RIGHT":
+            negative = r.b.op("Less", x, r.b.like(x, 0))
+
+        def turned(v: ir.Value) -> ir.Value:
+            return v if negative is None else r.b.op("Where", negative, r.b.op("BitwiseNot", v), v)
+
+        r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
+        r.then(lambda results: [turned(r.cast(results[0], own))])
+
+
+STRINGS = Guard(
+    "strings cannot be converted to and from numbers",
+    lower_if=lambda w: (w.input(0).dtype == T.STRING) == (w.attr("to") == int(T.STRING)),
+)
+SATURATED = Guard(
+    "saturate=0 cannot be expressed",
+    lower_if=lambda w: (
+        w.attr("saturate") == 1 or w.attr("to") not in (T.FLOAT8E4M3FN, T.FLOAT8E5M2)
+    ),
+)
+
+TYPES = [
+    op(
+        "Cast",
+        "Convert",
+        STRINGS,
+        SATURATED,
+        Destination(),
+        Implied(("saturate",)),
+        ignore("no_clamp", "use_rounding"),
+    ),
+    op("Cast", "ConvertLike", before_lift=to_type_of_second, lift_only=True),
+    op(
+        "Cast",
+        "ConvertPromoteTypes",
+        ignore("promote_unsafe", "pytorch_scalar_promotion", "u64_integer_promotion_target"),
+        before_lift=to_common_type,
+        lift_only=True,
+    ),
+    op("Identity", "Convert", SameType(), until=15, lower_only=True),
+]
+SHIFTS = [
+    op(
+        "BitShift",
+        f"Bitwise{word}Shift",
+        Only("direction", word.upper()),
+        BROADCAST,
+        ShiftOfBits(),
+        since=15,
+    )
+    for word in ("Left", "Right")
+]
+
+RULES = [*UNARY, *ACTIVATIONS, *BINARY, *TYPES, *SHIFTS]

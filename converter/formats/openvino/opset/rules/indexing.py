@@ -1,0 +1,543 @@
+"""Picking and placing elements by index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import BATCH_AND_TIME, axis_of, dim, leading_axes, words
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.fields import (
+    IndexInput,
+    IndexType,
+    NumberInput,
+    computed,
+    element_type,
+    is_float,
+)
+from converter.formats.openvino.opset.rules.shape import MAX, MIN
+from converter.graph.build import Builder
+from converter.graph.infer import Array, known, rank_of
+from converter.graph.sizes import arange
+from converter.mapping.codecs import Codec
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import (
+    Attr,
+    AttrInput,
+    Field,
+    Fixed,
+    Guard,
+    InputType,
+    Only,
+    ignore,
+)
+from converter.mapping.rules import Custom, Rule, Table, custom, op
+
+T = ir.DataType
+
+# gathering ---------------------------------------------------------------------------------------
+
+
+def gather_in_batch(r: Reading) -> None:
+    """Gather with batch axes; the operator is the GatherND, whose batch axes come first."""
+    x, indices, given = r.input(0), r.input(1), r.node.attrs["batch_dims"]
+    n, k = r.rank(x), r.rank(indices)
+    batch = given + k if given < 0 else given
+    axis = axis_of(int(r.number(2, "the axis")), n)
+    if not 0 < batch <= min(axis, k):
+        raise MappingError(
+            f"batch_dims={given} is impossible for axis {axis} and indices of rank {k}", "R110"
+        )
+    perm = [*range(batch), axis, *(i for i in range(batch, n) if i != axis)]
+    places = r.b.op("Unsqueeze", r.cast(indices, T.INT64), [-1])
+    r.node.inputs, r.node.attrs["batch_dims"] = [r.transpose(x, perm), places], batch
+    # batch, indices, the axes before the gathered one and behind it
+    # -> batch, before, indices, behind
+    before = [*range(k, k + axis - batch)]
+    order = [*range(batch), *before, *range(batch, k), *range(k + len(before), n + k - batch - 1)]
+    r.then(lambda results: [r.transpose(results[0], order)])
+
+
+def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
+    """The first revision of GatherND merges the batch axes of its result."""
+    batch = r.node.attrs["batch_dims"]
+    if r.version >= 8 or batch < 2:
+        return y
+    return r.b.op("Reshape", y, r.b.op("Concat", [-1], r.b.op("Shape", y, start=batch), axis=0))
+
+
+# scattering --------------------------------------------------------------------------------------
+
+
+def scatter_update(r: Reading) -> None:
+    """updates has the shape data[:axis] + indices + data[axis + 1:].
+
+    The operator is a ScatterND of axis 0.
+    """
+    x, indices, updates = r.input(0), r.cast(r.input(1), T.INT64), r.input(2)
+    n, k = r.rank(x), r.rank(indices)
+    axis = axis_of(int(r.number(3, "the axis")), n)
+    places = r.b.op("Unsqueeze", indices, [-1])
+    if axis:
+        perm = [*range(axis, axis + k), *range(axis), *range(axis + k, r.rank(updates))]
+        updates = r.transpose(updates, perm)
+        x = r.transpose(x, [axis, *(i for i in range(n) if i != axis)])
+        back = [*range(1, axis + 1), 0, *range(axis + 1, n)]
+        r.then(lambda results: [r.transpose(results[0], back)])
+    r.node.inputs = [x, places, updates]
+
+
+REDUCTION = words("none", "min", "max", add="sum", mul="prod")
+NEUTRAL = {"add": 0, "mul": 1, "min": 1, "max": -1}
+
+
+def neutral(reduction: str, dtype: ir.DataType) -> float | int:
+    """What changes nothing when it is reduced with anything."""
+    sign = NEUTRAL[reduction]
+    if reduction in ("add", "mul"):
+        return sign
+    if dtype.is_floating_point():
+        return sign * float("inf")
+    info = np.iinfo(dtype.numpy())
+    return int(info.max if sign > 0 else info.min)
+
+
+def without_initial(r: Reading) -> None:
+    """What is scattered to does not count: it becomes neutral first."""
+    x, reduction = r.input(0), r.node.attrs["reduction"]
+    if reduction == "none":
+        return
+    assert x.dtype is not None
+    start = filled_with(r, neutral(reduction, x.dtype), 2)
+    axis, indices = r.node.attrs["axis"], r.node.inputs[1]
+    r.node.inputs[0] = r.b.op("ScatterElements", x, indices, start, axis=axis)
+
+
+def filled_with(r: Reading, number: float, index: int) -> ir.Value:
+    """A number in the type of the data and the shape of an operand."""
+    return r.b.op("Expand", r.b.like(r.input(0), number), r.b.op("Shape", r.input(index)))
+
+
+def mean_of_scattered(r: Reading) -> None:
+    """The sum, divided by how many there are; the operator is the Div."""
+    b, x, indices, updates = r.b, r.input(0), r.node.inputs[1], r.input(2)
+    added: dict[str, Any] = {
+        "axis": axis_of(r.ints(3, "the axis")[0], r.rank(x)),
+        "reduction": "add",
+    }
+    if not is_float(x):
+        raise MappingError("the mean of integers depends on a rounding that is not specified")
+    initial = r.attr("use_init_val", bool, True)
+    start, count = x, filled_with(r, 1 if initial else 0, 0)
+    if not initial:
+        zeros = filled_with(r, 0, 2)
+        start = b.op("ScatterElements", x, indices, zeros, axis=added["axis"])
+    total = b.op("ScatterElements", start, indices, updates, **added)
+    count = b.op("ScatterElements", count, indices, filled_with(r, 1, 2), **added)
+    r.node.inputs = [total, count if initial else b.op("Max", count, b.like(x, 1))]
+
+
+def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
+    """The layer as if its axis was constant, made by `b`."""
+    layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(np.int64(axis))])
+    return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
+
+
+def each_axis(r: Reading) -> None:
+    """An axis that is known at run time only: one branch for each; the operator is the If."""
+    count = r.rank(r.input(0))
+    wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
+    wanted = r.b.op("Mod", wanted, r.b.const(np.int64(count)))
+
+    def chosen(b: Builder, axis: int) -> ir.Value:
+        if axis == count - 1:
+            return _along(r, b, axis)
+        yes, no = b.body("axis"), b.body("other")
+        yes.output(_along(r, yes, axis))
+        no.output(chosen(no, axis + 1))
+        is_this = b.op("Equal", wanted, b.const(np.int64(axis)))
+        return b.op("If", is_this, then_branch=yes.graph, else_branch=no.graph)
+
+    r.ready = [chosen(r.b, 0)]
+
+
+class InitialCounts(Fixed):
+    """What is scattered to takes part in a reduction, which layers say from opset12 on."""
+
+    def __init__(self) -> None:
+        super().__init__("use_init_val", True, absent=True, kind=bool)
+
+    def lower(self, w: Writing) -> None:
+        if w.version >= 12:
+            super().lower(w)
+
+
+def negated(r: Reading) -> None:
+    updates = r.input(2)
+    r.node.inputs[2] = r.b.op("Sub", r.b.like(updates, 0), updates)
+
+
+# slices ------------------------------------------------------------------------------------------
+
+
+class Bounds(Field):
+    """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
+
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        InputType(self.inputs, flat=True).lift(r)
+        x, starts, ends, steps, *axes = r.inputs(4, 5)
+        r.node.inputs = [x, starts, ends, axes[0] if axes else None, steps]
+
+    def lower(self, w: Writing) -> None:
+        starts, ends, axes, steps = (w.optional(i) for i in self.inputs)
+        count = dim(w.input(1), 0)
+        if steps is None and count is None:
+            raise MappingError("the number of sliced axes is unknown")
+        one = w.const([1] * (count or 0), "steps") if steps is None else steps
+        bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
+        w.layer.inputs = [w.input(0), *(w.operand(opset(w).known(v)) for v in bounds)]
+
+
+@dataclass
+class Plan:
+    """Per entry of begin: which axis of the input it is about, and what happens there."""
+
+    sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)
+    shrunk: list[int] = field(default_factory=list)  # axes of the input
+    new: list[int] = field(default_factory=list)  # axes of the result
+
+
+def plan(count: int, n: int, masks: dict[str, list[int]]) -> Plan:
+    """Walks over the entries; an ellipsis covers the axes that no other entry speaks of."""
+    new, shrink, ellipsis = (masks[f"{k}_mask"] for k in ("new_axis", "shrink_axis", "ellipsis"))
+    result, axis, out = Plan(), 0, 0
+    covered = sum(1 for i in range(count) if not ellipsis[i] and not new[i])
+    for i in range(count):
+        if ellipsis[i]:
+            axis += n - covered
+            out += n - covered
+        elif new[i]:
+            result.new.append(out)
+            out += 1
+        else:
+            if axis >= n:
+                raise MappingError("more entries than axes", "R105")
+            result.sliced.append((i, axis))
+            if shrink[i]:
+                result.shrunk.append(axis)
+            else:
+                out += 1
+            axis += 1
+    return result
+
+
+def strided_slice(r: Reading) -> ir.Value:
+    """Masks first, then a Slice, a Squeeze and an Unsqueeze."""
+    none: list[int] = []
+    more = {f"{k}_mask": none for k in ("new_axis", "shrink_axis", "ellipsis")}
+    a, x, b = r.attributes(begin_mask=list, end_mask=list, **more), r.input(0), r.b
+    bounds = [r.cast(r.input(i), T.INT64) for i in (1, 2)]
+    begin, end = (v if rank_of(v) == 1 else r.reshape(v, [-1]) for v in bounds)
+    count = dim(begin, 0) if dim(begin, 0) is not None else dim(end, 0)
+    if count is None:
+        raise MappingError("the number of sliced axes is unknown", "X203")
+    steps = np.ones(count, np.int64) if r.optional(3) is None else known(r.optional(3))
+    if steps is None:
+        raise MappingError("the strides must be known when converting")
+    masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
+    p = plan(count, r.rank(x), masks)
+    y = _sliced(b, x, p, (begin, end), steps.reshape(-1), masks) if p.sliced else x
+    y = b.op("Squeeze", y, p.shrunk) if p.shrunk else y
+    y = b.op("Unsqueeze", y, p.new) if p.new else y
+    return b.op("Identity", y) if y is x else y
+
+
+def _sliced(
+    b: Builder,
+    x: ir.Value,
+    p: Plan,
+    bounds: tuple[ir.Value, ir.Value],
+    steps: Array,
+    masks: dict[str, list[int]],
+) -> ir.Value:
+    axes, at = [axis for _, axis in p.sliced], [i for i, _ in p.sliced]
+    of = {k: np.array([bool(m[i]) for i in at]) for k, m in masks.items()}
+    shrink = of["shrink_axis_mask"]
+    step = np.where(shrink, 1, np.asarray(steps)[at])
+    limits = np.where(step < 0, MAX, 0), np.where(step < 0, MIN, MAX)
+    found: list[Any] = [known(v) for v in bounds]
+    if all(v is not None for v in found):
+        begin, end = (v.reshape(-1)[at] for v in found)
+        begin = np.where(of["begin_mask"], np.where(shrink, 0, limits[0]), begin)
+        end = np.where(of["end_mask"], limits[1], end)
+        end = np.where(shrink, np.where(begin == -1, MAX, begin + 1), end)
+        return b.op("Slice", x, begin, end, axes, step)
+    first, last = (b.op("Gather", v, at, axis=0) for v in bounds)
+    if of["begin_mask"].any():
+        first = b.op("Where", b.const(of["begin_mask"]), b.const(limits[0]), first)
+    if of["end_mask"].any():
+        last = b.op("Where", b.const(of["end_mask"]), b.const(limits[1]), last)
+    if shrink.any():
+        is_channels_last, behind = b.op("Equal", first, [-1]), b.op("Add", first, [1])
+        behind = b.op("Where", is_channels_last, b.const(np.int64(MAX)), behind)
+        last = b.op("Where", b.const(shrink), behind, last)
+    return b.op("Slice", x, first, last, axes, step)
+
+
+def slice_scatter(r: Reading) -> None:
+    """(data, updates, start, stop, step, axes); the operator is the Reshape.
+
+    The elements are numbered, the slice of the numbers says where updates go.
+    """
+    InputType((2, 3, 4, 5), flat=True).lift(r)
+    b, x, shape, flat = r.b, r.input(0), r.static(r.input(0)), [-1]
+    _, updates, start, stop, step, *axes = r.inputs(5, 6)
+    numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
+    places = b.op("Slice", numbers, start, stop, axes[0] if axes else None, step)
+    operands = (b.op("Reshape", v, flat) for v in (x, places, updates))
+    r.node.inputs = [b.op("ScatterElements", *operands, axis=0), b.const(list(shape))]
+
+
+def reversed_axes(r: Reading, axes: list[int]) -> None:
+    """The operator is a Slice."""
+    k = len(axes)
+    if not axes:
+        r.ready = [r.b.op("Identity", r.input(0))]
+    r.node.inputs = [r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k))]
+
+
+def masked_axes(r: Reading) -> None:
+    reversed_axes(r, [i for i, is_reversed in enumerate(r.ints(1, "the axes")) if is_reversed])
+
+
+# one-hot, eye, range -----------------------------------------------------------------------------
+
+
+class OnOff(Field):
+    """(..., on, off) <-> [off, on]."""
+
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        values = (r.reshape(r.input(i), [1]) for i in (3, 2))
+        r.node.inputs[2:] = [r.b.op("Concat", *values, axis=0)]
+
+    def lower(self, w: Writing) -> None:
+        array, axis = known(w.input(2)), w.const(np.array(0, np.int64))
+        for i in (1, 0):
+            if array is not None:
+                value = w.const(array[i])
+            else:
+                at = np.array(i, np.int64)
+                value = w.emit("Gather", w.input(2), at, axis, batch_dims=0)
+            w.layer.inputs.append(value)
+
+
+class NegativeIndices(Field):
+    """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
+
+    keys = ("negative_indices_mode",)
+
+    def lift(self, r: Reading) -> None:
+        kind = words("ignore_negative", "normalize")
+        if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
+            return
+        indices = r.node.inputs[0]
+        assert indices is not None and indices.dtype is not None
+        limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
+        negative = r.b.op("Less", indices, r.b.like(indices, 0))
+        r.node.inputs[0] = r.b.op("Where", negative, limit, indices)
+
+    def lower(self, w: Writing) -> None:
+        w.needs(16)
+        w.set(negative_indices_mode="normalize")
+
+
+def eye(r: Reading) -> None:
+    """Ones where column - row is the third operand; copies for each place of a batch.
+
+    The operator is the Cast.
+    """
+    b = r.b
+    rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
+    zero, one = b.const(np.int64(0)), b.const(np.int64(1))
+    row, column = (b.op("Range", zero, v, one) for v in (rows, columns))
+    r.node.inputs = [b.op("Equal", column, b.op("Add", b.op("Unsqueeze", row, [1]), diagonal))]
+    if r.optional(3) is not None:
+        batch = r.cast(r.input(3), T.INT64)
+        batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
+        r.then(lambda results: [_copies(r, results[0], batch)])
+
+
+def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
+    return r.b.op("Expand", matrix, r.b.op("Concat", batch, r.b.op("Shape", matrix), axis=0))
+
+
+class ConstantEye(Field):
+    """The matrix is constant, as its shape is."""
+
+    names = ("k", "dtype")
+    keys = ("special_zero",)
+
+    def lower(self, w: Writing) -> None:
+        (rows, columns), dtype = w.static(), w.node.outputs[0].dtype or T.FLOAT
+        matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
+        w.layer.inputs = [w.const(matrix), w.const([rows, columns])]
+        w.set(special_zero=False)
+
+
+class RangeType(Field):
+    """The type of the result, which in ONNX is that of the bounds; the first revision has none."""
+
+    keys = ("output_type",)
+
+    def lift(self, r: Reading) -> None:
+        to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
+        work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
+        scalars = (
+            r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
+        )
+        r.node.inputs = [r.cast(v, work) for v in scalars]
+        r.then(lambda results: [r.cast(results[0], to)])
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["output_type"] = element_type.lower(int(w.input(0).dtype or T.FLOAT))
+
+
+# rows --------------------------------------------------------------------------------------------
+
+COMPUTED = Codec(lambda v: int(computed(T(element_type.lift(v)))), element_type.lower)
+KNOWN_AXIS = Guard("the axis is computed", lift_if=lambda r: known(r.optional(3)) is not None)
+UNKNOWN_AXIS = Guard("the axis is known", lift_if=lambda r: known(r.optional(3)) is None)
+NO_MEAN = Guard("not a mean", lift_if=lambda r: r.attr("reduction", str, "none") != "mean")
+ALONG = (
+    NO_MEAN,
+    KNOWN_AXIS,
+    IndexType((1,)),
+    AttrInput("axis", 3),
+    Attr("reduction", kind=REDUCTION, default="none", since=12),
+)
+MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), IndexType((1,)))
+
+GATHER = [
+    op(
+        "Gather",
+        "Gather",
+        Fixed("batch_dims", 0, absent=True, kind=int),
+        IndexType((1,)),
+        AttrInput("axis", 2),
+    ),
+    op(
+        "GatherND",
+        "Gather",
+        Guard("no batch axes", lift_if=lambda r: bool(r.attr("batch_dims", int, 0))),
+        Attr("batch_dims", kind=int),
+        before_lift=gather_in_batch,
+        lift_only=True,
+    ),
+    op(
+        "GatherND",
+        "GatherND",
+        Attr("batch_dims", kind=int, default=0),
+        InputType((1,)),
+        after_lift=batch_axes_merged,
+    ),
+    op("netconv::GatherTree", "GatherTree", given="4,2,3 4,2,3 2 ="),
+]
+SCATTER_ELEMENTS = [
+    op(
+        "ScatterElements",
+        "ScatterElementsUpdate",
+        InitialCounts(),
+        *ALONG,
+        given="4,3 =[[0,1,2]] 1,3",
+    ),
+    op(
+        "ScatterElements",
+        "ScatterElementsUpdate",
+        Fixed("use_init_val", False, kind=bool),
+        *ALONG,
+        before_lift=without_initial,
+        lift_only=True,
+    ),
+    op(
+        "Div",
+        "ScatterElementsUpdate",
+        KNOWN_AXIS,
+        *MEAN,
+        before_lift=mean_of_scattered,
+        lift_only=True,
+    ),
+]
+SCATTER = [
+    op("ScatterND", "ScatterUpdate", before_lift=scatter_update, lift_only=True),
+    *SCATTER_ELEMENTS,
+    op(
+        "If",
+        "ScatterElementsUpdate",
+        UNKNOWN_AXIS,
+        ignore("reduction", "use_init_val"),
+        before_lift=each_axis,
+        lift_only=True,
+    ),
+    op(
+        "ScatterND",
+        "ScatterNDUpdate",
+        Attr("reduction", kind=REDUCTION, default="none", since=15),
+        InputType((1,)),
+    ),
+    op(
+        "ScatterND",
+        "ScatterNDUpdate",
+        Fixed("reduction", "sub", kind=str),
+        Only("reduction", "add"),
+        InputType((1,)),
+        before_lift=negated,
+        lift_only=True,
+    ),
+]
+SLICE: list[Rule | Custom] = [
+    op("Slice", "Slice", Bounds(), since=8),
+    custom("", "StridedSlice", lift=strided_slice),
+    op("Reshape", "SliceScatter", before_lift=slice_scatter, lift_only=True),
+    op(
+        "Slice",
+        "Reverse",
+        Fixed("mode", "index", kind=str),
+        before_lift=lambda r: reversed_axes(r, r.ints(1, "the axes")),
+        lift_only=True,
+    ),
+    op(
+        "Slice", "Reverse", Fixed("mode", "mask", kind=str), before_lift=masked_axes, lift_only=True
+    ),
+    op(
+        "ReverseSequence",
+        "ReverseSequence",
+        *BATCH_AND_TIME,
+        IndexInput((1,)),
+        before_lift=leading_axes,
+        given="4,3 =[1,2,3]",
+    ),
+]
+MADE = [
+    op(
+        "OneHot",
+        "OneHot",
+        Attr("axis", kind=int),
+        IndexType((0,)),
+        NegativeIndices(),
+        NumberInput(1, rank=1),
+        OnOff(),
+    ),
+    op("Cast", "Eye", Attr("to", "output_type", COMPUTED), before_lift=eye, lift_only=True),
+    op("EyeLike", "Reshape", ConstantEye(), lower_only=True),
+    op("Range", "Range", RangeType(), given="f32: f32: f32:"),
+]
+
+RULES = [*GATHER, *SCATTER, *SLICE, *MADE]

@@ -1,0 +1,104 @@
+"""Matrix products and attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.infer import rank_of
+from converter.mapping.codecs import Codec
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, ignore
+from converter.mapping.rules import op
+
+T = ir.DataType
+
+
+class Transposed(Field):
+    """Operands whose last two axes are swapped; a vector stays."""
+
+    keys = ("transpose_a", "transpose_b")
+
+    def lift(self, r: Reading) -> None:
+        a, b = (r.attr(key, bool, False) for key in self.keys)
+        x, y = r.input(0), r.input(1)
+        if a and rank_of(y) == 1 and r.rank(x) > 1:  # x' y = y x
+            r.node.inputs = [y, x]
+        else:
+            r.node.inputs = [swapped(r, x) if a else x, swapped(r, y) if b else y]
+
+    def lower(self, w: Writing) -> None:
+        w.set(transpose_a=False, transpose_b=False)
+
+
+def swapped(r: Reading, x: ir.Value) -> ir.Value:
+    n = r.rank(x)
+    return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
+
+
+class Ellipses(Field):
+    """Ellipses of different lengths broadcast: the shorter ones get axes of size 1 in front."""
+
+    def lift(self, r: Reading) -> None:
+        terms = r.node.attrs["equation"].partition("->")[0].split(",")
+        places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
+        hidden = {i: r.rank(r.input(i)) - len(terms[i].replace("...", "")) for i in places}
+        for i, start in places.items():
+            if short := max(hidden.values()) - hidden[i]:
+                axes = list(range(start, start + short))
+                r.node.inputs[i] = r.b.op("Unsqueeze", r.input(i), axes)
+
+
+def attention(r: Reading) -> None:
+    """softmax(Q K' * scale + mask) V; the operator is the MatMul with V.
+
+    A boolean mask is what may be seen; causal replaces the mask.
+    """
+    b, causal, mask = r.b, r.attr("causal", bool), r.optional(3)
+    q, k, v = (r.input(i) for i in range(3))
+    if len(r.layer.inputs) > 5:
+        raise MappingError("an attention sink")
+    scores = b.op("MatMul", b.op("Mul", q, r.optional(4) or _scale(r, q)), swapped(r, k))
+    if causal:
+        mask = _causal(r, q, k)
+    if mask is not None and (rank_of(mask) != 0 or causal):
+        if mask.dtype == T.BOOL:
+            mask = b.op("Where", mask, b.like(q, 0), b.like(q, float("-inf")))
+        scores = b.op("Add", scores, mask)
+    r.node.inputs = [b.op("Softmax", scores, axis=-1), v]
+
+
+def _scale(r: Reading, q: ir.Value) -> ir.Value:
+    size = r.b.op("Cast", r.b.op("Shape", q, start=-1), to=int(q.dtype or T.FLOAT))
+    return r.b.op("Div", r.b.like(q, 1), r.b.op("Sqrt", size))
+
+
+def _causal(r: Reading, q: ir.Value, k: ir.Value) -> ir.Value:
+    """True where a query may see a key: not behind itself."""
+    sizes = (r.b.op("Shape", v, start=-2, end=-1) for v in (q, k))
+    ones = r.b.op("Expand", r.b.const(np.float32(1)), r.b.op("Concat", *sizes, axis=0))
+    return r.b.op("Cast", r.b.op("Trilu", ones, upper=0), to=int(T.BOOL))
+
+
+EQUATION = Codec(lambda v: str(v).replace(" ", ""), lambda v: v.replace(" ", ""))
+
+RULES = [
+    op("MatMul", "MatMul", Transposed()),
+    op(
+        "MatMul",
+        "ScaledDotProductAttention",
+        ignore("causal"),
+        before_lift=attention,
+        lift_only=True,
+    ),
+    op("Einsum", "Einsum", Attr("equation", kind=EQUATION), Ellipses(), since=7),
+    op(
+        "netconv::MatrixInverse",
+        "Inverse",
+        Attr("adjoint", kind=bool, default=0),
+        since=14,
+        given="3,3",
+    ),
+    op("netconv::GroupedMatMul", "GroupedMatMul", since=17, given="2,3,4 2,5,4"),
+]

@@ -1,0 +1,182 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import axis_of, words
+from converter.formats.openvino.opset.rules.fields import Axes
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import (
+    Attr,
+    Field,
+    Guard,
+    Implied,
+    Only,
+    Ports,
+    attrs,
+    ignore,
+)
+from converter.mapping.rules import op
+
+T = ir.DataType
+
+# local response normalization --------------------------------------------------------------------
+
+
+def _axes(r: Reading) -> list[int]:
+    x = r.input(0)
+    return sorted(axis_of(v, r.rank(x)) for v in r.ints(1, "the axes"))
+
+
+class Neighbours(Field):
+    """alpha, beta, bias and the odd size of a window over the channels, which are a constant input
+    of the layer.
+
+    An even size takes one neighbour less, and still divides by the size. The CPU runtime takes
+    every bias for 1: (b + s)^p = b^p * (1 + s/b)^p.
+    """
+
+    names = keys = ("alpha", "beta", "bias", "size")
+
+    def lift(self, r: Reading) -> None:
+        a = r.attributes(alpha=float, beta=float, bias=float, size=int)
+        odd = 2 * ((a.size - 1) // 2) + 1
+        r.node.attrs |= {**vars(a), "alpha": a.alpha * odd / a.size, "size": odd}
+        del r.node.inputs[1:]
+
+    def lower(self, w: Writing) -> None:
+        alpha, beta, bias = (float(w.attr(k)) for k in ("alpha", "beta", "bias"))
+        w.layer.inputs.append(w.const([1], "axes"))
+        w.set(alpha=alpha, beta=beta, bias=bias, size=w.attr("size"))
+        if bias != 1 and bias > 0:
+            w.set(alpha=alpha / bias, bias=1.0)
+            dtype = (w.input(0).dtype or T.FLOAT).numpy()
+            y, factor = w.result(), w.const(np.array(bias**-beta, dtype))
+            w.then(lambda: w.put("Multiply", y, factor, auto_broadcast="numpy"))
+
+
+def over_axes(r: Reading) -> None:
+    """x / (bias + alpha * mean of squares over the neighbours along all axes)^beta; the operator is
+    the Div.
+    """
+    b, x, axes = r.b, r.input(0), _axes(r)
+    a = r.attributes(alpha=float, beta=float, bias=float, size=int)
+    total = b.op("Mul", x, x)
+    for axis in axes:
+        total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
+    mean = b.op("Mul", total, b.like(x, a.alpha / a.size ** len(axes)))
+    base = b.op("Add", mean, b.like(x, a.bias))
+    r.node.inputs = [x, b.op("Pow", base, b.like(x, a.beta))]
+
+
+def _sum_of_neighbours(r: Reading, x: ir.Value, axis: int, reach: int) -> ir.Value:
+    b, n = r.b, r.rank(x)
+    if not reach:
+        return x
+    pads = [0] * (2 * n)
+    pads[axis], pads[n + axis] = reach, reach
+    padded, last = b.op("Pad", x, pads), np.iinfo(np.int64).max
+    ends = [i - 2 * reach or last for i in range(2 * reach + 1)]
+    return b.op("Sum", *(b.op("Slice", padded, [i], [end], [axis]) for i, end in enumerate(ends)))
+
+
+# mean and variance -------------------------------------------------------------------------------
+
+
+class FirstAxes(Field):
+    """The axes of the first revision of MVN: a list, or all behind the batch with or without the
+    channels.
+    """
+
+    names = ("axes",)
+    keys = ("reduction_axes", "across_channels")
+
+    def lift(self, r: Reading) -> None:
+        first = 1 if r.attr("across_channels", bool, 0) else 2
+        rest = list(range(first, r.rank(r.input(0))))
+        r.node.attrs["axes"] = r.attr("reduction_axes", list, []) or rest
+        if not r.node.attrs["axes"]:
+            raise MappingError("the axes are empty", "R110")
+
+    def lower(self, w: Writing) -> None:
+        w.set(reduction_axes=w.attr("axes"))
+
+
+# a norm ------------------------------------------------------------------------------------------
+
+
+def not_zero(r: Reading) -> None:
+    """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
+    x = r.input(0)
+    r.node.inputs = [r.b.op("Not", r.b.op("Equal", x, r.b.like(x, 0))), x]
+
+
+# rows --------------------------------------------------------------------------------------------
+
+WINDOW = Guard(
+    "an even size is centred differently",
+    lower_if=lambda w: w.attr("size") % 2 == 1,
+    lift_if=lambda r: _axes(r) == [1] and r.rank(r.input(0)) >= 3,
+)
+BATCH = (
+    Guard("training mode cannot be expressed", lambda w: len(w.node.outputs) == 1),
+    Guard(
+        "statistics of another type than the data",
+        lower_if=lambda w: len({v.dtype for v in w.node.inputs if v is not None}) == 1,
+    ),
+    Guard(
+        "data of rank 1 has no channel axis",
+        lift_if=lambda r: r.rank(r.input(2 if r.version < 5 else 0)) >= 2,
+    ),
+    Attr("epsilon", kind=float),
+    Only("training_mode", 0),
+    Implied(("momentum",)),
+)
+MVN = attrs(eps=float, normalize_variance=bool)
+NORM = attrs(eps=float, eps_mode=words("add", "max"))
+
+RULES = [
+    op("BatchNormalization", "BatchNormInference", *BATCH, since=5),
+    op("BatchNormalization", "BatchNormInference", *BATCH, Ports((1, 2, 0, 3, 4)), until=4),
+    op("LRN", "LRN", WINDOW, Neighbours()),
+    op("Div", "LRN", ignore(*Neighbours.keys), before_lift=over_axes, lift_only=True),
+    op(
+        "GroupNormalization",
+        "GroupNormalization",
+        Guard("the statistics have another type", lambda w: w.input(0).dtype == T.FLOAT),
+        *attrs(num_groups=int, epsilon=float),
+        Only("stash_type", 1),
+        since=12,
+    ),
+    op(
+        "netconv::MVN",
+        "MVN",
+        *MVN,
+        Attr("eps_mode", "", words("inside_sqrt", "outside_sqrt", upper=True), "inside_sqrt"),
+        Axes(),
+        since=6,
+        given="1,2,3,3",
+    ),
+    op(
+        "netconv::MVN",
+        "MVN",
+        *MVN,
+        FirstAxes(),
+        Only("eps_mode", "inside_sqrt"),
+        until=5,
+        given="1,2,3,3",
+    ),
+    op(
+        "CastLike",
+        "NormalizeL2",
+        Guard("over axes", lift_if=lambda r: not r.ints(1, "the axes")),
+        ignore("eps", "eps_mode"),
+        before_lift=not_zero,
+        lift_only=True,
+    ),
+    op("netconv::NormalizeL2", "NormalizeL2", *NORM, Axes()),
+    op("netconv::GRN", "GRN", *attrs(bias=float)),
+]

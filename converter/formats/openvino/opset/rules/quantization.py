@@ -1,0 +1,288 @@
+"""FakeQuantize, FakeConvert and quantised constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import axis_of, dim
+from converter.formats.openvino.opset.codes import narrowest, repacked
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.elementwise import BROADCAST
+from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.graph.infer import rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Implied
+from converter.mapping.rules import op
+
+T = ir.DataType
+STORED = (T.INT8, T.UINT8, T.INT4, T.UINT4)
+RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
+
+
+def along(w: Writing, value: ir.Value) -> ir.Value:
+    """A vector of scales or zero points, shaped to broadcast along the axis of the operator."""
+    n = w.rank()
+    if rank_of(value) != 1 or n <= 1:
+        return value
+    axis = w.attr("axis") % n
+    return opset(w).reshape(value, [-1 if i == axis else 1 for i in range(n)])
+
+
+# compressed weights ------------------------------------------------------------------------------
+
+
+@dataclass
+class Chain:
+    """(Convert(weights) - Convert(zero)) * scale.
+
+    `flat`: the shape of scale and zero in the operator.
+    """
+
+    weights: ir.Value
+    scale: ir.Value
+    zero: ir.Value | None
+    attrs: dict[str, int]
+    flat: list[int] | None = None
+
+
+def chain(r: Reading) -> Chain | None:
+    x, y = r.input(0), r.input(1)
+    return _chain(x, y) or _chain(y, x)
+
+
+def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
+    if scale.const_value is None or scale.dtype != T.FLOAT or x.dtype != scale.dtype:
+        return None
+    minus = _source(x, "Sub")
+    weights = _stored(minus.inputs[0] if minus is not None else x)
+    shape, steps = shape_of(weights) if weights is not None else None, shape_of(scale)
+    if weights is None or shape is None or steps is None or len(steps) not in (0, len(shape)):
+        return None
+    zero = _stored(minus.inputs[1]) if minus is not None else None
+    if minus is not None and (
+        zero is None or zero.dtype != weights.dtype or shape_of(zero) != steps
+    ):
+        return None
+    own = [i for i, d in enumerate(steps) if d != 1]
+    if len(own) <= 1 and all(steps[i] == shape[i] for i in own):
+        attrs = {"axis": own[0]} if own else {}
+        return Chain(weights, scale, zero, attrs, [steps[i] for i in own])
+    shared = [i for i, (d, whole) in enumerate(zip(steps, shape, strict=False)) if d != whole]
+    if len(shared) != 1 or steps[shared[0]] != 1:
+        return None
+    # groups: all of this axis is one block
+    return Chain(weights, scale, zero, {"axis": shared[0], "block_size": shape[shared[0]]})
+
+
+def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type == kind else None
+
+
+def _stored(value: ir.Value | None) -> ir.Value | None:
+    """The integer constant behind a Cast."""
+    cast = _source(value, "Cast")
+    inner = cast.inputs[0] if cast is not None else None
+    constant = inner is not None and inner.const_value is not None
+    return inner if constant and inner is not None and inner.dtype in STORED else None
+
+
+class Compressed(Field):
+    """The chain of operations in which runtimes look for compressed weights."""
+
+    names = ("axis", "block_size")
+
+    def lift(self, r: Reading) -> None:
+        found = chain(r)
+        assert found is not None
+        r.node.attrs |= found.attrs
+        r.node.inputs = [found.weights, found.scale, found.zero]
+        if found.flat is not None:
+            for i, value in enumerate(r.node.inputs[1:], 1):
+                if value is not None and value.const_value is not None:
+                    flat = LazyTensor.of(value.const_value).reshaped(found.flat)
+                    r.node.inputs[i] = r.b.const(flat, value.name or "const")
+
+    def lower(self, w: Writing) -> None:
+        zero = w.optional(2)
+        point = None if zero is None else along(w, zero)
+        w.layer.inputs = [*factors(w, w.input(0), along(w, w.input(1)), point)]
+
+
+def factors(
+    w: Writing, x: ir.Value, scale: ir.Value, zero: ir.Value | None
+) -> tuple[ir.Value, ir.Value]:
+    """Convert(x) - Convert(zero), and the scale in the type of the result."""
+    out = w.node.outputs[0].dtype or scale.dtype or T.FLOAT
+    y = convert(w, opset(w).stored(x), out)
+    if zero is not None:
+        y = w.emit("Subtract", y, convert(w, opset(w).stored(zero), out), auto_broadcast="numpy")
+    return y, convert(w, scale, out)
+
+
+def in_blocks(w: Writing) -> bool:
+    """Whether scales belong to blocks of an axis, of which there are several."""
+    x, scale, block = w.input(0), w.input(1), w.attr("block_size")
+    if not block:
+        return False
+    axis = axis_of(w.attr("axis"), w.rank())
+    return shape_of(scale) is None or dim(scale, axis) != 1 or dim(x, axis) != block
+
+
+class Blocks(Field):
+    """The blocks of an axis as an axis of their own, as runtimes know them.
+
+    Of a scale for every weight one of them makes garbage with 4 bits. A last block that is not full
+    is a part of its own.
+    """
+
+    names = ("axis", "block_size")
+    keys = ("special_zero", "axis")
+
+    def lower(self, w: Writing) -> None:
+        x, block, axis = w.input(0), w.attr("block_size"), w.attr("axis") % w.rank()
+        shape, out = shape_of(x), w.node.outputs[0]
+        if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
+            raise MappingError("blocks of what is not constant")
+        if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
+            # of other axes it takes what is not there
+            raise MappingError("a runtime gathers from blocks of the last axis only")
+        full, rest = divmod(shape[axis], block)
+        stretches = [s for s in ((0, full, block), (full, 1, rest)) if s[1] and s[2]]
+        parts = [self._part(w, axis, *stretch) for stretch in stretches]
+        if len(parts) == 1:
+            w.layer.inputs = [parts[0][0], w.const(parts[0][1])]
+            w.set(special_zero=False)
+        else:
+            w.layer.kind = "Concat"
+            w.layer.inputs = [w.emit("Reshape", *part, special_zero=False) for part in parts]
+            w.set(axis=axis)
+
+    def _part(
+        self, w: Writing, axis: int, first: int, count: int, width: int
+    ) -> tuple[ir.Value, list[int]]:
+        """`count` blocks of `width` weights from block `first` on.
+
+        With the shape that they have without blocks.
+        """
+
+        def cut(value: ir.Value, start: int, size: int, *blocks: int) -> ir.Value:
+            shape = list(shape_of(value) or ())
+            columns = slice(start, start + size)
+            return _stretch(w, value, axis, columns, [*shape[:axis], *blocks, *shape[axis + 1 :]])
+
+        start, size, shape = first * w.attr("block_size"), count * width, list(w.static())
+        weights = cut(w.input(0), start, size, count, width)
+        scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
+        point = None if zero is None else cut(zero, first, count, count, 1)
+        product = factors(w, weights, scale, point)
+        dtype = w.node.outputs[0].dtype
+        y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
+        return y, [*shape[:axis], size, *shape[axis + 1 :]]
+
+
+def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
+    """A stretch of a constant along an axis, in another shape; cut when it is written."""
+    tensor, whole = value.const_value, (at.start, at.stop) == (0, dim(value, axis))
+    if tensor is None:
+        if not whole:
+            raise MappingError("a part of what is not constant")
+        return opset(w).reshape(value, shape)
+    weight = LazyTensor.of(tensor)
+    if not whole:
+        size = list(shape_of(value) or ())
+        size[axis] = at.stop - at.start
+        weight = weight.derived(lambda array: array[(*[slice(None)] * axis, at)], shape=size)
+    return w.const(narrowest(weight).reshaped(shape), value.name or "const")
+
+
+class Unpacked(Field):
+    """Constants in the packed form that the format has for 1, 2 and 4 bits, else a byte each.
+
+    To unpack them while running takes readers very long.
+    """
+
+    names = ("bits", "shape", "order")
+    keys = ("destination_type",)
+
+    def lower(self, w: Writing) -> None:
+        packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
+        name = w.input(0).name or "weights"
+        stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
+        w.layer.inputs = [opset(w).stored(w.const(stored, name))]
+        w.set(destination_type="u8")
+
+
+class Rounded(Field):
+    """Convert(clamp(round(x / scale) + zero)) in f32."""
+
+    names = ("axis",)
+    keys = ("destination_type",)
+
+    def lower(self, w: Writing) -> None:
+        out: Any = w.node.outputs[0].dtype
+        x, scale = convert(w, w.input(0), T.FLOAT), convert(w, w.input(1), T.FLOAT)
+        y = w.emit("Divide", x, along(w, scale), m_pythondiv=False, auto_broadcast="numpy")
+        y = w.emit("Round", y, mode="half_to_even")
+        if (zero := w.optional(2)) is not None:
+            point = convert(w, along(w, zero), T.FLOAT)
+            y = w.emit("Add", y, point, auto_broadcast="numpy")
+        least, most = RANGES[out]
+        w.layer.inputs = [w.emit("Clamp", y, min=float(least), max=float(most))]
+        w.layer.attrs["destination_type"] = element_type.lower(int(out))
+
+
+IN_RANGE = Guard(
+    "blocks or the type cannot be expressed",
+    lower_if=lambda w: not w.attr("block_size") and w.node.outputs[0].dtype in RANGES,
+)
+
+RULES = [
+    op(
+        "netconv::FakeQuantize",
+        "FakeQuantize",
+        Attr("levels", kind=int),
+        BROADCAST,
+        given="2,3 = = = =",
+    ),
+    op(
+        "netconv::FakeConvert",
+        "FakeConvert",
+        Attr("to", "destination_type", element_type, default=int(T.FLOAT8E4M3FN)),
+        since=13,
+        given="2,3 =",
+    ),
+    op(
+        "DequantizeLinear",
+        "Multiply",
+        Guard("not compressed weights", lambda w: not in_blocks(w), lambda r: chain(r) is not None),
+        BROADCAST,
+        Compressed(),
+        Implied(("output_dtype",)),
+        given="=u8:4,6 =f32:6 =u8:6",
+    ),
+    op(
+        "DequantizeLinear",
+        "Reshape",
+        Guard("blocks", in_blocks),
+        Blocks(),
+        Implied(("output_dtype",)),
+        lower_only=True,
+        given="=u8:4,6 =f32:4,3 =u8:4,3",
+    ),
+    op(
+        "QuantizeLinear",
+        "Convert",
+        IN_RANGE,
+        Rounded(),
+        Implied(("output_dtype", "block_size", "saturate", "precision")),
+        lower_only=True,
+        given="2,3 =f32:3 =u8:3",
+    ),
+    op("netconv::UnpackBits", "Convert", Unpacked(), lower_only=True, given="=u8:[27,228,5]"),
+]

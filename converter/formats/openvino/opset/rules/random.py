@@ -1,0 +1,85 @@
+"""Random numbers."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.openvino.fields import words
+from converter.formats.openvino.opset.rules.fields import computed, element_type
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, AttrInput, Field, Fixed, attrs
+from converter.mapping.rules import op
+
+T = ir.DataType
+
+
+class DrawnType(Field):
+    """The type of the numbers and of their bounds; those of half precision are computed on as
+    float32.
+    """
+
+    names = ("dtype",)
+    keys = ("output_type",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["dtype"] = r.attr("output_type", element_type)
+
+    def lower(self, w: Writing) -> None:
+        to = T(w.attr("dtype"))
+        name = element_type.lower(int(to))
+        w.set(output_type=name)
+        for i in (1, 2):
+            if w.input(i).dtype != to:
+                bound = w.emit("Convert", w.input(i), dtype=to, destination_type=name)
+                w.layer.inputs[i] = bound
+        if computed(to) != to:
+            drawn = w.result("drawn", to)
+            w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
+
+
+class FloatSeed(Field):
+    """ONNX's seed, a number or none at all, as the seed of the operation, where 0 is none."""
+
+    names = ("seed",)
+    keys = ("global_seed", "op_seed")
+
+    def lower(self, w: Writing) -> None:
+        w.set(global_seed=0, op_seed=int(w.attr("seed", 0)))
+
+
+SEEDS = attrs(global_seed=0, op_seed=0)
+RULES = [
+    op(
+        "netconv::UniformNumbers",
+        "RandomUniform",
+        DrawnType(),
+        *SEEDS,
+        Attr(
+            "alignment", kind=words("tensorflow", "pytorch"), default="tensorflow", since=9
+        ),  # OpenVINO added it to the revision of opset8
+        since=8,
+        given="=i64:[2,3] = =",
+    ),
+    op(
+        "netconv::ClassDraws",
+        "Multinomial",
+        Attr("index", "convert_type", element_type),
+        Attr("replacement", "with_replacement", bool),
+        Attr("log", "log_probs", bool),
+        *SEEDS,
+        since=13,
+        given="2,5 =i64:[3]",
+    ),
+    op(
+        "Multinomial",
+        "Multinomial",
+        Attr("dtype", "convert_type", element_type),
+        AttrInput("sample_size", 1),
+        Fixed("with_replacement", True, kind=bool),
+        Fixed("log_probs", True, kind=bool),
+        FloatSeed(),
+        since=13,
+        lower_only=True,
+        given="2,5",
+    ),
+]

@@ -1,0 +1,310 @@
+"""LSTM, GRU and RNN, as cells and as sequences.
+
+Sequences here are batch first: X [N, S, I], states [N, D, H], Y [N, D, S, H]. Weights are [D,
+gates*H, I]; the gates of LSTM are f, i, c, o (ONNX: i, o, f, c), those of GRU z, r, h as in ONNX.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import dim, words
+from converter.graph.infer import Array, constant
+from converter.graph.sizes import demand_small
+from converter.mapping.codecs import Floats
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only, ignore
+from converter.mapping.rules import op
+
+T = ir.DataType
+# the gates in ONNX's order, by their positions here
+GATES = {"LSTM": (1, 3, 0, 2), "GRU": (0, 1, 2), "RNN": (0,)}
+USUAL = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+NAMES = {
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "hardsigmoid": "HardSigmoid",
+    "elu": "Elu",
+    "softsign": "Softsign",
+    "softplus": "Softplus",
+}
+DEFAULTS = {"hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0)}  # alpha and beta
+DIRECTIONS = words("forward", "reverse", "bidirectional")
+
+
+# attributes --------------------------------------------------------------------------------------
+
+
+class Functions(Field):
+    """The direction, the activations with their numbers, and the bound of their operands.
+
+    The format lists the activations of one direction, ONNX those of all.
+    """
+
+    names = ("direction", "activations", "activation_alpha", "activation_beta", "clip")
+    keys = ("direction", "activations", "activations_alpha", "activations_beta", "clip")
+
+    def lift(self, r: Reading) -> None:
+        a, usual = r.node.attrs, USUAL[r.node.op]
+        a["direction"] = r.attr("direction", DIRECTIONS, "forward")
+        clip, functions = r.attr("clip", float, 0.0), r.attr("activations", tuple, usual)
+        if clip > 0 and np.isfinite(clip):
+            a["clip"] = clip
+        if unknown := [n for n in functions if n not in NAMES]:
+            raise MappingError(f"the activation {unknown[0]!r} is not known", "R110")
+        if functions == usual:
+            return
+        both = 2 if a["direction"] == "bidirectional" else 1
+        a["activations"] = [NAMES[n] for n in functions] * both
+        for i, name in enumerate(("alpha", "beta")):
+            values = _numbers(functions, r.attr(f"activations_{name}", Floats, []), i)
+            if values:
+                a[f"activation_{name}"] = values * both
+
+    def lower(self, w: Writing) -> None:
+        usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
+        # the schema's default names two, whatever the direction
+        given = w.attr("activations", None) or list(usual) * directions
+        functions = [str(n).lower() for n in given][: len(usual) * directions]
+        own = functions[: len(usual)]
+        if set(functions) - {"sigmoid", "tanh", "relu"} or functions != own * directions:
+            raise MappingError(f"the activations {functions} cannot be expressed")
+        w.set(direction=w.attr("direction"), clip=float(w.attr("clip", None) or 0.0))
+        w.set(activations=own, activations_alpha=[], activations_beta=[])
+
+
+def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> list[float]:
+    """alpha (index 0) or beta (1): ONNX hands the numbers out to the functions that take them, in
+    order.
+    """
+    takes = [n for n in functions if n == "hardsigmoid" or (n == "elu" and index == 0)]
+    if not takes:
+        return []
+    if len(values) == len(functions):
+        return [values[i] for i, n in enumerate(functions) if n in takes]
+    if values:
+        raise MappingError(f"{len(values)} numbers for the activations {functions}")
+    return [DEFAULTS[n][index] for n in takes]
+
+
+# weights -----------------------------------------------------------------------------------------
+
+
+def _const(c: Reading | Writing, array: Array, name: str) -> ir.Value:
+    return c.b.const(array, name) if isinstance(c, Reading) else c.const(array, name)
+
+
+def _parts(c: Reading | Writing, value: ir.Value, count: int) -> list[ir.Value]:
+    """`value` in equal parts along axis 1."""
+    if isinstance(c, Reading):
+        return list(c.b.ops("Split", value, axis=1, num_outputs=count, outputs=count))
+    parts = [c.temporary("part", value.dtype) for _ in range(count)]
+    c.put("Split", value, np.array(1, np.int64), outputs=parts, num_splits=count)
+    return parts
+
+
+def _joined(c: Reading | Writing, *parts: ir.Value) -> ir.Value:
+    if isinstance(c, Reading):
+        return c.b.op("Concat", *parts, axis=1)
+    return c.emit("Concat", *parts, axis=1)
+
+
+def _ordered(c: Reading | Writing, value: ir.Value, kind: str) -> ir.Value:
+    """The gates along axis 1 in the order of the other side."""
+    order = GATES[kind] if isinstance(c, Reading) else np.argsort(GATES[kind]).tolist()
+    if list(order) == sorted(order):
+        return value
+    array = constant(value)
+    if array is None:
+        parts = _parts(c, value, len(order))
+        return _joined(c, *(parts[i] for i in order))
+    pieces = np.split(array, len(order), axis=1)
+    return _const(c, np.concatenate([pieces[i] for i in order], axis=1), value.name or "weights")
+
+
+def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
+    """ONNX keeps a bias for the input and one for the state, which is zero but for GRU after reset:
+    [D, 2*g*H].
+    """
+    if bias is None:
+        return None
+    if r.node.attrs.get("linear_before_reset"):
+        z, reset, hx, hr = _parts(r, bias, 4)
+        none = r.b.op("Mul", z, r.b.like(z, 0))
+        return _joined(r, z, reset, hx, none, none, hr)
+    bias = _ordered(r, bias, r.node.op)
+    array = constant(bias)
+    if array is not None:
+        return r.b.const(np.concatenate([array, np.zeros_like(array)], axis=1), "bias")
+    return _joined(r, bias, r.b.op("Mul", bias, r.b.like(bias, 0)))
+
+
+def _written_bias(w: Writing, directions: int, hidden: int) -> ir.Value:
+    """The sum of both biases; those of the last gate of GRU after reset stay apart: [D, 4*H]."""
+    bias, kind, reset = w.optional(3), w.node.op, bool(w.attr("linear_before_reset", 0))
+    if bias is None:
+        count = 4 if reset else len(GATES[kind])
+        dtype = (w.input(1).dtype or T.FLOAT).numpy()
+        return w.const(np.zeros((directions, count * hidden), dtype))
+    array, cut = constant(bias), 2 * hidden
+    if array is None:
+        x, h = _parts(w, bias, 2)
+        if not reset:
+            return _ordered(w, w.emit("Add", x, h, auto_broadcast="numpy"), kind)
+        xs, hs = _parts(w, x, 3), _parts(w, h, 3)
+        sums = [w.emit("Add", xs[i], hs[i], auto_broadcast="numpy") for i in (0, 1)]
+        return _joined(w, *sums, xs[2], hs[2])
+    own, states = np.split(array, 2, axis=1)
+    if not reset:
+        return _ordered(w, w.const(own + states), kind)
+    total = own[:, :cut] + states[:, :cut]
+    return w.const(np.concatenate([total, own[:, cut:], states[:, cut:]], axis=1))
+
+
+# sequences ---------------------------------------------------------------------------------------
+
+BATCH_FIRST = (1, 0, 2)
+RESULTS = ((2, 1, 0, 3), BATCH_FIRST, BATCH_FIRST)  # Y and the final states
+
+
+class Sequence(Field):
+    """The size of the state, and the operands: data, states, lengths, weights of the data and of
+    the state, biases.
+    """
+
+    names = keys = ("hidden_size",)
+    inputs = tuple(range(7))
+
+    def lift(self, r: Reading) -> None:
+        kind = r.node.op
+        n = 3 if kind == "LSTM" else 2
+        r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
+        x, *states = (r.b.op("Transpose", r.input(i), perm=BATCH_FIRST) for i in range(n))
+        lengths: ir.Value | None = r.input(n)
+        known, size = constant(lengths), dim(r.input(0), 1)
+        if known is not None and size is not None and np.all(known == size):
+            lengths = None
+        lengths = None if lengths is None else r.cast(lengths, T.INT32)
+        weights = [_ordered(r, r.input(n + i), kind) for i in (1, 2)]
+        r.node.inputs = [x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states]
+        r.then(lambda y: [r.b.op("Transpose", v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
+
+    def lower(self, w: Writing) -> None:
+        directions, _, hidden = w.static(2, "the weights")
+        x = w.emit("Transpose", w.input(0), list(BATCH_FIRST))
+        states = []
+        for i in (5, 6) if w.node.op == "LSTM" else (5,):
+            given = w.optional(i)
+            zeros = given is None
+            state = _zeros(w, x, directions, hidden) if zeros else w.operand(given)
+            states.append(state if zeros else w.emit("Transpose", state, list(BATCH_FIRST)))
+        weights = [_ordered(w, w.input(i), w.node.op) for i in (1, 2)]
+        bias = _written_bias(w, directions, hidden)
+        w.layer.inputs = [x, *states, _lengths(w, x), *weights, bias]
+        w.set(hidden_size=hidden)
+        own = w.layer.outputs
+        w.layer.outputs = [w.temporary(n, x.dtype) for n in ("y", "h", "c")[: 1 + len(states)]]
+        for result, inner, perm in zip(own, w.layer.outputs, RESULTS, strict=False):
+            w.then(partial(w.put, "Transpose", inner, list(perm), outputs=[result]))
+
+
+def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
+    """Initial states [N, D, H] of zeros; x is [N, S, I]."""
+    dtype, batch = (x.dtype or T.FLOAT).numpy(), dim(w.input(0), 1)
+    if batch is not None:
+        demand_small(batch, directions, hidden)
+        return w.const(np.zeros((batch, directions, hidden), dtype))
+    shape = w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
+    return w.emit("Broadcast", np.zeros((), dtype), shape, mode="numpy")
+
+
+def _lengths(w: Writing, x: ir.Value) -> ir.Value:
+    if (found := w.optional(4)) is not None:
+        return found
+    size, batch = (dim(w.input(0), i) for i in (0, 1))
+    if size is not None and batch is not None:
+        demand_small(batch)
+        return w.const(np.full(batch, size, np.int64))
+    return w.emit("Broadcast", _size(w, x, 1), _size(w, x, 0), mode="numpy")
+
+
+def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
+    """One dimension as int64[1]."""
+    shape = w.emit("ShapeOf", x, dtype=T.INT64, output_type="i64")
+    return w.emit("Gather", shape, [axis], np.array(0, np.int64), batch_dims=0)
+
+
+# cells -------------------------------------------------------------------------------------------
+
+
+def one_step(r: Reading) -> None:
+    """A cell is one step of one direction: operands get the axes of both, the states lose that of
+    the direction.
+    """
+    kind, n = r.node.op, 3 if r.node.op == "LSTM" else 2
+    if len(r.layer.inputs) > n + 3:
+        raise MappingError("peepholes")
+    r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
+    x, *states = (r.b.op("Unsqueeze", r.input(i), [0]) for i in range(n))
+    weights = [_ordered(r, _unsqueezed(r, r.input(n + i)), kind) for i in (0, 1)]
+    bias = None if r.optional(n + 2) is None else _unsqueezed(r, r.input(n + 2))
+    r.node.inputs = [x, *weights, _read_bias(r, bias), None, *states]
+
+    def behind(results: Results) -> Results:
+        return [r.b.op("Squeeze", v, [0]) for v in results[1:]]
+
+    r.then(behind)
+
+
+def _unsqueezed(r: Reading, v: ir.Value) -> ir.Value:
+    array = constant(v)
+    if array is None:
+        return r.b.op("Unsqueeze", v, [0])
+    return r.b.const(array[None], v.name or "weights")
+
+
+# rows --------------------------------------------------------------------------------------------
+
+PLAIN = (
+    Guard("input_forget=true", lift_if=lambda r: not r.attr("input_forget", bool, 0)),
+    Guard(
+        "layout, input_forget and peepholes cannot be expressed",
+        lower_if=lambda w: not w.attr("layout", 0) and w.optional(7) is None,
+    ),
+    Only("layout", 0),
+    ignore("weights_format", "input_forget"),
+)
+OWN: dict[str, tuple[Field, ...]] = {
+    "LSTM": (Only("input_forget", 0),),
+    "GRU": (Attr("linear_before_reset", kind=bool, default=0),),
+    "RNN": (),
+}
+GIVEN = {
+    "LSTM": "4,2,3 =1,8,3 =1,8,2 =1,16 ? 1,2,2 1,2,2",
+    "GRU": "4,2,3 =1,6,3 =1,6,2 =1,12 ? 1,2,2",
+    "RNN": "4,2,3 =1,2,3 =1,2,2 =1,4 ? 1,2,2",
+}
+RULES = [
+    *(
+        op(kind, f"{kind}Sequence", *PLAIN, *own, Functions(), Sequence(), given=GIVEN[kind])
+        for kind, own in OWN.items()
+    ),
+    *(
+        op(
+            kind,
+            f"{kind}Cell",
+            *PLAIN,
+            *own,
+            Functions(),
+            ignore("hidden_size"),
+            before_lift=one_step,
+            lift_only=True,
+        )
+        for kind, own in OWN.items()
+    ),
+]

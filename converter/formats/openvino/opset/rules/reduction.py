@@ -1,0 +1,241 @@
+"""Reductions, sorting, counting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import axis_of, bounds_below, words
+from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
+from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, element_type
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.fields import (
+    Attr,
+    AttrInput,
+    Field,
+    Fixed,
+    Guard,
+    InputType,
+    Only,
+    Outputs,
+    OutputType,
+    attrs,
+    ignore,
+)
+from converter.mapping.rules import op, ops
+
+T = ir.DataType
+SMALL = (T.INT8, T.UINT8, T.INT16, T.UINT16, T.BOOL)
+STATIC = "make the axes constant, or the shapes static"
+
+
+class Reduced(Field):
+    """keep_dims and the axes; none reduce nothing, which ONNX says with noop_with_empty_axes."""
+
+    names = ("keepdims", "noop_with_empty_axes")
+    keys = ("keep_dims",)
+
+    def lift(self, r: Reading) -> None:
+        InputType((1,), flat=True).lift(r)
+        values = known(r.node.inputs[1])
+        r.node.attrs["keepdims"] = int(r.attr("keep_dims", bool, False))
+        r.node.attrs["noop_with_empty_axes"] = int(values is None or not values.size)
+
+    def lower(self, w: Writing) -> None:
+        keep, axes = bool(w.attr("keepdims")), self._axes(w)
+        w.layer.inputs, shape = [w.input(0), axes], shape_of(w.node.outputs[0])
+        w.set(keep_dims=keep)
+        # how many axes there are says the rank of the result
+        if keep or rank_of(axes) == 0 or isinstance(_count(axes), int):
+            return
+        if shape is None:
+            message = "the axes are computed: the runtime does not know the rank of the result"
+            raise MappingError(message, "X203", STATIC)
+        w.set(keep_dims=True)
+        reduced = w.temporary("reduced", w.input(0).dtype)
+        w.layer.outputs = [reduced]
+        w.then(lambda: w.put("Reshape", reduced, list(shape), special_zero=False))
+
+    def _axes(self, w: Writing) -> ir.Value:
+        axes, noop = w.optional(1), w.attr("noop_with_empty_axes")
+        values: Any = known(axes)
+        if axes is None or (values is not None and not values.size):
+            values = arange(0 if noop else w.rank())
+        if values is not None:
+            return w.const(values.astype(np.int64), "axes")
+        assert axes is not None
+        if not noop and _count(axes) in (0, None):
+            message = "the axes must be known: whether there are any decides what is reduced"
+            raise MappingError(message)
+        return axes
+
+
+def _count(axes: ir.Value) -> int | None:
+    size = axes.shape[0] if axes.shape is not None and len(axes.shape) else None
+    return size if isinstance(size, int) else None
+
+
+class SmallAsInt32(Field):
+    """ONNX reduces no small integers and booleans: as int32, and back."""
+
+    def lift(self, r: Reading) -> None:
+        x = r.node.inputs[0]
+        if x is None or x.dtype not in SMALL:
+            return
+        own = x.dtype
+        r.node.inputs[0] = r.cast(x, T.INT32)
+        r.then(lambda results: [r.cast(results[0], own)])
+
+
+class Sorted(Field):
+    """Of equal elements the one in front comes first.
+
+    `sort=index` orders what was selected by position.
+    """
+
+    names: tuple[str, ...] = ("sorted",)
+    keys: tuple[str, ...] = ("sort", "stable")
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["sorted"] = 1
+        if r.attr("sort", words("value", "index", "none")) == "index":
+            r.then(lambda results: self._by_position(r, results))
+
+    def _by_position(self, r: Reading, results: Results) -> Results:
+        axis, k = r.node.attrs["axis"], r.node.inputs[1]
+        order = {"axis": axis, "largest": 0, "sorted": 1}
+        places = r.b.ops("TopK", results[1], k, outputs=2, **order)[0]
+        return [r.b.op("GatherElements", r.input(0), places, axis=axis), places]
+
+    def lower(self, w: Writing) -> None:
+        w.set(sort="value")
+        if w.version >= 11:
+            w.set(stable=True)
+
+
+class IndexOfBest(Sorted):
+    """The indices of TopK of one; for the last of equal elements the axis is reversed."""
+
+    names = ("axis", "keepdims", "select_last_index")
+    keys = ("axis", *Sorted.keys)
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        x, axis = w.input(0), axis_of(w.attr("axis"), w.rank())
+        w.set(axis=axis)
+        w.layer.inputs = [x, w.const(np.array(1))]
+        places = w.temporary("places", T.INT64)
+        w.layer.outputs = [w.temporary("values", x.dtype), places]
+        size = x.shape[axis] if x.shape is not None else None
+        if not w.attr("select_last_index"):
+            w.then(lambda: self._shaped(w, places, axis))
+        elif isinstance(size, int) and size:
+            w.layer.inputs[0] = w.emit("Slice", x, [-1], [np.iinfo(np.int64).min + 1], [-1], [axis])
+            w.then(lambda: self._shaped(w, self._from_end(w, places, size), axis))
+        else:
+            raise MappingError("select_last_index on a dynamic axis", "X203")
+
+    def _from_end(self, w: Writing, places: ir.Value, size: int) -> ir.Value:
+        last = np.array(size - 1, np.int64)
+        return w.emit("Subtract", last, places, auto_broadcast="numpy")
+
+    def _shaped(self, w: Writing, places: ir.Value, axis: int) -> None:
+        if w.attr("keepdims"):
+            shape = w.emit("ShapeOf", places, output_type="i64")
+            w.put("Reshape", places, shape, special_zero=False)
+        else:
+            w.put("Squeeze", places, [axis])
+
+
+def bucketize(r: Reading) -> None:
+    bounds_below(r, r.input(0), r.input(1), not r.attr("with_right_bound", bool, True))
+
+
+def search_sorted(r: Reading) -> None:
+    bounds_below(r, r.input(1), r.input(0), r.attr("right_mode", bool, False))
+
+
+REDUCE = (NUMBERS, Reduced(), SmallAsInt32())
+OF_FLOATS = Guard("the mean of integers is another operator", lift_if=FLOATS.lift_if)
+OF_BOOLEANS = Guard("of booleans only", lower_if=BOOLEANS.lower_if)
+KNOWN_AXES = Guard(
+    "the axes of booleans are computed",
+    lower_if=lambda w: w.optional(1) is None or known(w.optional(1)) is not None,
+)
+LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), SmallAsInt32())
+AXES = "2,3 =[1]"
+COUNT = OutputType("output_type", element_type)
+BEST = (
+    Fixed("index_element_type", "i64", kind=str),
+    IndexOfBest(),
+)
+
+RULES = [
+    *ops("ReduceMax ReduceMin ReduceProd ReduceSum", *REDUCE, given=AXES),
+    *ops("ReduceL1 ReduceL2", *REDUCE, since=4, given=AXES),
+    op("ReduceMean", "ReduceMean", OF_FLOATS, *REDUCE, given=AXES),
+    op(
+        "netconv::IntegerMean",
+        "ReduceMean",
+        INTEGERS,
+        Axes(),
+        Attr("keepdims", "keep_dims", bool, default=0),
+        given="i32:2,3",
+    ),
+    op("ReduceMin", "ReduceLogicalAnd", *LOGICAL, given="b:2,3 =[1]"),
+    op("ReduceMax", "ReduceLogicalOr", *LOGICAL, given="b:2,3 =[1]"),
+    op(
+        "CumSum",
+        "CumSum",
+        *attrs(exclusive=False, reverse=False),
+        NumberInput(1, default=0),
+        given="2,3 =i64:",
+    ),
+    op(
+        "TopK",
+        "TopK",
+        Attr("axis", kind=int),
+        Attr("largest", "mode", words({1: "max", 0: "min"})),
+        NumberInput(1, rank=1),
+        Sorted(),
+        OutputType("index_element_type", element_type, (1,), default=T.INT32),
+        Outputs((None, T.INT64)),
+        given="2,3 =[2]",
+    ),
+    op("ArgMax", "TopK", Fixed("mode", "max"), *BEST, lower_only=True),
+    op("ArgMin", "TopK", Fixed("mode", "min"), *BEST, lower_only=True),
+    op("NonZero", "NonZero", COUNT),
+    op(
+        "Unique",
+        "Unique",
+        AttrInput("axis", 1, default=None),
+        Attr("sorted", kind=bool, default=1),
+        OutputType("index_element_type", element_type, (1, 2)),
+        OutputType("count_element_type", element_type, (3,)),
+        Outputs((None, T.INT64, T.INT64, T.INT64)),
+        since=10,
+    ),
+    op(
+        "ReduceSum",
+        "Bucketize",
+        Only("keepdims", 0),
+        ignore("with_right_bound"),
+        COUNT,
+        before_lift=bucketize,
+        lift_only=True,
+    ),
+    op(
+        "ReduceSum",
+        "SearchSorted",
+        Only("keepdims", 0),
+        ignore("right_mode"),
+        COUNT,
+        before_lift=search_sorted,
+        lift_only=True,
+    ),
+]

@@ -1,0 +1,445 @@
+"""Interpolate <-> Resize, and pictures between spaces of colours."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.rules.fields import is_float
+from converter.graph.infer import Array, known, set_known, shape_of
+from converter.graph.interpolation import cubic
+from converter.graph.sizes import arange
+from converter.mapping.context import FIX_INPUTS, Reading, Writing
+from converter.mapping.fields import Attr, Only
+from converter.mapping.rules import Custom, Rule, custom, op
+
+T = ir.DataType
+COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+# the runtime has Pillow's curve whatever cube_coeff says, and preprocessing counts on that: it
+# writes -0.75
+PILLOW = -0.5
+AT_ONCE = {4: 2, 5: 3}  # rank -> the most axes that the runtime takes
+
+
+# reading -----------------------------------------------------------------------------------------
+
+
+def lift_interpolate(r: Reading) -> ir.Value:
+    if r.version < 4:
+        return _first(r)
+    a = r.attributes(
+        mode=str,
+        shape_calculation_mode=str,
+        coordinate_transformation_mode="half_pixel",
+        nearest_mode="round_prefer_floor",
+        antialias=False,
+        pads_begin=[],
+        pads_end=[],
+        cube_coeff=-0.75,
+    )
+    x = _padded(r, a.pads_begin, a.pads_end)
+    rank, by_scales = r.rank(x), a.shape_calculation_mode == "scales"
+    target = r.input(1 if r.version >= 11 or not by_scales else 2)
+    axes_at = 2 if r.version >= 11 else 3
+    listed = range(rank) if r.optional(axes_at) is None else r.ints(axes_at, "the axes")
+    axes = [axis_of(v, rank) for v in listed]
+    if by_scales and a.mode.endswith("_pillow"):
+        # whose weights follow from the sizes, whatever the scales say
+        target, by_scales = _scaled(r, x, target, axes), False
+    return resized(r, x, target, axes, by_scales, a)
+
+
+def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> ir.Value:
+    """The sizes that factors give, in float32 and rounded down."""
+    sizes = r.b.op("Gather", r.cast(r.b.op("Shape", x), T.FLOAT), axes, axis=0)
+    factors = r.b.op("Reshape", r.b.op("Cast", scales, to=int(T.FLOAT)), [-1])
+    return r.b.op("Cast", r.b.op("Floor", r.b.op("Mul", sizes, factors)), to=int(T.INT64))
+
+
+def _padded(r: Reading, begin: list[int], end: list[int]) -> ir.Value:
+    x = r.input(0)
+    if not any(begin) and not any(end):
+        return x
+    begin, end = (v + [0] * (r.rank(x) - len(v)) for v in (begin, end))
+    return r.b.op("Pad", x, [*begin, *end])
+
+
+def _first(r: Reading) -> ir.Value:
+    """opset1: axes are an attribute, the input is the size of these axes.
+
+    The nearest is the next one up where the size shrinks, else down.
+    """
+    a = r.attributes(
+        axes=list, mode=str, align_corners=True, antialias=False, pads_begin=[], pads_end=[]
+    )
+    if a.mode not in ("nearest", "linear", "cubic", "area"):
+        raise MappingError(f"mode={a.mode!r} is not one of the first operation set", "R110")
+    if a.mode == "area":
+        raise MappingError("mode='area' cannot be expressed")
+    x = _padded(r, a.pads_begin, a.pads_end)
+    a.coordinate_transformation_mode = "align_corners" if a.align_corners else "asymmetric"
+    axes = [axis_of(v, r.rank(x)) for v in a.axes]
+    sizes, shape = known(r.input(1)), shape_of(x)
+    grows = False
+    if sizes is not None and shape is not None:
+        pairs = zip(axes, sizes.reshape(-1), strict=True)
+        grows = all(int(n) >= shape[i] for i, n in pairs)
+    a.nearest_mode, a.cube_coeff = "floor" if grows else "simple", -0.75
+    return resized(r, x, r.input(1), axes, False, a)
+
+
+def resized(
+    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+) -> ir.Value:
+    """x with the `axes` in the sizes, or by the scales, of `target`; `a` are the attributes of
+    opset4.
+    """
+    coordinates, smoothed = a.coordinate_transformation_mode, a.mode == "linear" and a.antialias
+    if smoothed and r.rank(x) < 5:
+        message = "mode='linear' with antialias: engines do not agree with the specification here"
+        raise MappingError(message)
+    linear = a.mode in ("linear", "linear_onnx", "cubic")
+    if smoothed or (coordinates == "tf_half_pixel_for_nn" and linear):
+        return resampled(r, x, target, axes, by_scales, a)
+    goal = known(target)
+    if goal is not None and _of_the_middle(x, axes, a.mode):
+        goals = [float(v) for v in goal.reshape(-1)[np.argsort(axes)]]
+        return _middle(r, x, goals, by_scales, a)
+    mode, options = _mode(a)
+    if mode == "nearest" and (coordinates == "tf_half_pixel_for_nn" or a.nearest_mode == "simple"):
+        return _nearest(r, x, target, axes, by_scales, a)
+    if coordinates not in COORDINATES:
+        how = f"coordinate_transformation_mode={coordinates!r} with mode={a.mode!r}"
+        raise MappingError(f"{how} cannot be expressed")
+    source = x if is_float(x) or mode == "nearest" else r.b.op("Cast", x, to=1)
+    scales, sizes, chosen = _wanted(r, x, target, axes, by_scales)
+    options |= {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": chosen}
+    return _typed(r, x, r.b.op("Resize", source, None, scales, sizes, **options))
+
+
+def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
+    """y in the type of x: integers are rounded."""
+    if y.dtype == x.dtype or x.dtype is None:
+        return y
+    return r.b.op("Cast", r.b.op("Round", y), to=int(x.dtype))
+
+
+def _wanted(
+    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool
+) -> tuple[ir.Value | None, ir.Value | None, list[int] | None]:
+    """Scales, sizes, and the axes in order; None for all axes, which are given where they are
+    known.
+
+    Engines stumble over a Resize of some axes next to a Transpose.
+    """
+    b, order, goal = r.b, [int(i) for i in np.argsort(axes)], known(target)
+    if by_scales:
+        wanted = r.cast(target, T.FLOAT)
+    else:
+        wanted = r.cast(target, T.INT64)
+        wanted = wanted if r.rank(wanted) == 1 else b.op("Reshape", wanted, [-1])
+    if order != list(range(len(axes))):
+        wanted = b.op("Gather", wanted, order, axis=0)
+    chosen: list[int] | None = sorted(axes)
+    shape = (1,) * r.rank(x) if by_scales else shape_of(x)
+    if goal is not None and shape is not None:
+        whole = np.array(shape, np.float32 if by_scales else np.int64)
+        whole[axes] = goal.reshape(-1)
+        wanted, chosen = b.const(whole), None
+    return (wanted, None, chosen) if by_scales else (None, wanted, chosen)
+
+
+def _of_the_middle(x: ir.Value, axes: list[int], mode: str) -> bool:
+    """Whether height and width of [N, H, W, C] get a cubic mode."""
+    if mode not in ("cubic", "bicubic_pillow") or sorted(axes) != [1, 2] or x.shape is None:
+        return False
+    return len(x.shape) == 4 and all(isinstance(d, int) for d in list(x.shape)[1:])
+
+
+def _middle(
+    r: Reading, x: ir.Value, targets: list[float], by_scales: bool, a: SimpleNamespace
+) -> ir.Value:
+    """Height and width of [N, H, W, C], one after the other as the first of two last axes.
+
+    Of others onnxruntime has no cubic modes. (It also takes away Transposes around a Resize, and
+    stumbles over what it made.)
+    """
+    height, width, channels = (int(d) for d in list(x.shape or ())[1:])  # type: ignore[arg-type]
+    made: list[int] = []
+    planes = ((height, width * channels, targets[0]), (width, channels, targets[1]))
+    for rows, columns, goal in planes:
+        made.append(_size_of(rows, goal, by_scales))
+        wanted = np.array([goal, 1], np.float32) if by_scales else np.array([made[-1], columns])
+        plane = r.b.op("Reshape", x, [-1, 1, rows, columns])
+        x = resized(r, plane, r.b.const(wanted), [2, 3], by_scales, a)
+    return r.b.op("Reshape", x, [-1, *made, channels])
+
+
+def _size_of(size: int, goal: float, by_scales: bool) -> int:
+    """The size that an axis gets: `goal` is it, or a factor."""
+    return int(np.floor(np.float32(size) * np.float32(goal))) if by_scales else int(goal)
+
+
+def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
+    """mode of Resize, and the attributes that belong to it."""
+    pillow: dict[str, Any] = {"antialias": 1, "exclude_outside": 1}
+    modes: dict[str, tuple[str, dict[str, Any]]] = {
+        "nearest": ("nearest", {"nearest_mode": a.nearest_mode}),
+        "linear": ("linear", {}),
+        "linear_onnx": ("linear", {}),
+        "cubic": ("cubic", {"cubic_coeff_a": a.cube_coeff}),
+        "bilinear_pillow": ("linear", pillow),
+        "bicubic_pillow": ("cubic", {**pillow, "cubic_coeff_a": PILLOW}),
+    }
+    if a.mode not in modes:
+        raise MappingError(f"mode={a.mode!r} is not known", "R110")
+    return modes[a.mode]
+
+
+# what Resize has no name for ---------------------------------------------------------------------
+
+
+def _steps(
+    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
+) -> list[tuple[int, int, int, float]]:
+    """Axis, size before, size after and scale of each axis, which must be known."""
+    goals = known(target)
+    if goals is None:
+        raise MappingError(f"{what} needs a constant size")
+    found, shape = [], r.static(x)
+    for axis, goal in zip(axes, goals.reshape(-1), strict=True):
+        size = int(shape[axis])
+        scale = float(goal) if by_scales else int(goal) / size
+        found.append((axis, size, _size_of(size, goal, by_scales), scale))
+    return found
+
+
+def _nearest(
+    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+) -> ir.Value:
+    """The source positions are computed here and gathered."""
+    what = f"{a.coordinate_transformation_mode} {a.nearest_mode}"
+    for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
+        positions = _rounded(_source_positions(a, size, out, scale), a.nearest_mode, scale)
+        picked = np.clip(positions, 0, size - 1).astype(np.int64)
+        x = r.b.op("Gather", x, picked, axis=axis)
+    return x
+
+
+def _source_positions(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
+    mode, at = a.coordinate_transformation_mode, arange(out, dtype=np.float64)
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
+    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
+        return (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return at * 0
+    return at * (size - 1) / max(out - 1, 1) if mode == "align_corners" else at / scale
+
+
+def _rounded(positions: Array, mode: str, scale: float) -> Array:
+    if mode == "simple":
+        return np.asarray(np.ceil(positions) if scale < 1 else np.trunc(positions))
+    if mode in ("floor", "ceil"):
+        return np.asarray(np.floor(positions) if mode == "floor" else np.ceil(positions))
+    down = mode == "round_prefer_floor"
+    return np.asarray(np.ceil(positions - 0.5) if down else np.floor(positions + 0.5))
+
+
+def resampled(
+    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+) -> ir.Value:
+    """Products with matrices, axis by axis: every weight of these modes is a product of one weight
+    for each axis.
+    """
+    what = f"mode={a.mode!r} with these options"
+    y = x if is_float(x) else r.b.op("Cast", x, to=int(T.FLOAT))
+    for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
+        if out != size or scale != 1:
+            y = _along(r, y, axis, _weights(a, size, out, scale))
+    return _typed(r, x, y)
+
+
+def _along(r: Reading, x: ir.Value, axis: int, matrix: Array) -> ir.Value:
+    """Sums over the axis with the rows of matrix[out, in] as weights."""
+    last = r.rank(x) - 1
+    swap = [last if i == axis else axis if i == last else i for i in range(last + 1)]
+    columns = np.ascontiguousarray(matrix.T).astype((x.dtype or T.FLOAT).numpy())
+    product = r.b.op("MatMul", r.transpose(x, swap), r.b.const(columns, "weights"))
+    return r.transpose(product, swap)
+
+
+def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
+    """[out, size] of the mode's weights, as OpenVINO's specification of Interpolate defines
+    them.
+    """
+    at, places = _source_positions(a, size, out, scale)[:, None], arange(size)[None, :]
+    if a.mode == "cubic":
+        return _cubic(at, size, a.cube_coeff)
+    if a.mode == "linear_onnx":
+        return np.asarray(np.maximum(0, 1 - np.abs(np.clip(at, 0, size - 1) - places)))
+    sharpness = scale if a.antialias else 1.0
+    reach = 2 if scale > 1 else int(np.ceil(2 / sharpness))
+    inside = np.abs(places - np.floor(at + 0.5)) <= reach
+    found = np.maximum(0, 1 - np.abs(sharpness * (at - places))) * inside
+    total = found.sum(1, keepdims=True)
+    return np.asarray(np.where(total == 0, 0, found / np.where(total == 0, 1, total)))
+
+
+def _cubic(at: Array, size: int, a: float) -> Array:
+    """Four neighbours; those outside are the border's."""
+    found = np.zeros((len(at), size))
+    base = np.floor(at[:, 0]).astype(np.int64)
+    for i in range(-1, 3):
+        columns = np.clip(base + i, 0, size - 1)
+        np.add.at(found, (arange(len(at)), columns), cubic(at[:, 0] - (base + i), a))
+    return found
+
+
+# writing -----------------------------------------------------------------------------------------
+
+
+def _mode_to_write(w: Writing) -> str:
+    mode = w.attr("mode")
+    if not w.attr("antialias"):
+        if w.attr("exclude_outside") and mode == "cubic":
+            raise MappingError("exclude_outside=1 cannot be expressed")
+        return "linear_onnx" if mode == "linear" else str(mode)
+    if w.version < 11 or mode == "nearest" or not w.attr("exclude_outside"):
+        raise MappingError("antialias=1 with these options cannot be expressed")
+    if mode == "cubic" and w.attr("cubic_coeff_a") != PILLOW:
+        raise MappingError("antialias=1 with another curve than Pillow's cannot be expressed")
+    return "bilinear_pillow" if mode == "linear" else "bicubic_pillow"
+
+
+def lower_resize(w: Writing) -> None:
+    x, rank, scales, sizes = w.input(0), w.rank(), w.optional(2), w.optional(3)
+    policy = w.attr("keep_aspect_ratio_policy")
+    coordinates = w.attr("coordinate_transformation_mode")
+    if policy != "stretch" or coordinates not in COORDINATES:
+        raise MappingError(f"{coordinates} {policy} cannot be expressed")
+    mode = _mode_to_write(w)
+    axes = [axis_of(v, rank) for v in w.attr("axes", None) or range(rank)]
+    listed = known(sizes)
+    if listed is not None and listed.size == 0:
+        sizes = None
+    if mode.endswith("_pillow") and sizes is None:
+        sizes, axes = _exact(x, w.node.outputs[0], scales, axes), list(range(rank))
+    wanted = sizes if sizes is not None else scales
+    assert wanted is not None
+    target: Any = known(wanted)
+    if target is None:
+        target = wanted
+    elif len(axes) > 2:
+        keep = _axes_to_write(x, axes, target, sizes is not None, mode)
+        target, axes = target[keep], [axes[i] for i in keep]
+        if len(axes) > AT_ONCE.get(rank, len(axes)):
+            raise MappingError(f"{len(axes)} axes are resized at once")
+    operands = [x, target, axes]
+    if w.version < 11 and sizes is not None:
+        operands.insert(2, np.ones(len(axes), np.float32))
+    elif w.version < 11:
+        operands.insert(1, np.zeros(len(axes), np.int64))
+    w.put(
+        "Interpolate",
+        *operands,
+        mode=mode,
+        shape_calculation_mode="scales" if sizes is None else "sizes",
+        coordinate_transformation_mode=coordinates,
+        nearest_mode=w.attr("nearest_mode"),
+        antialias=False,
+        pads_begin=[0],
+        pads_end=[0],
+        cube_coeff=w.attr("cubic_coeff_a"),
+    )
+
+
+def _axes_to_write(
+    x: ir.Value, axes: list[int], target: Array, by_sizes: bool, mode: str
+) -> list[int]:
+    """Positions in `axes`: those that stay are left out, as the linear modes are made for two or
+    three.
+    """
+    rank = len(x.shape or ())
+    pairs = list(zip(axes, target, strict=True))
+    same = [int(v) == _size(x, i) if by_sizes else float(v) == 1.0 for i, v in pairs]
+    last = len(axes) - 1
+    keep = [i for i, s in enumerate(same) if not s] or [last]
+    if mode == "linear_onnx" and rank > 3 and all(axes[i] > 1 for i in keep):
+        # all of space: of a constant it is computed so only
+        return [i for i, axis in enumerate(axes) if axis > 1]
+    if mode != "nearest" and len(keep) == 1:
+        return sorted({keep[0], last if keep[0] != last else last - 1})
+    return keep
+
+
+def _exact(x: ir.Value, y: ir.Value, scales: ir.Value | None, axes: list[int]) -> ir.Value:
+    """The sizes of all axes in place of the factors that give just them: the runtime's weights
+    follow from the sizes.
+    """
+    factors, before, after = known(scales), shape_of(x), shape_of(y)
+    if factors is None or before is None or after is None:
+        raise MappingError("antialias=1 of factors needs static shapes", "X203", FIX_INPUTS)
+    ratios = [np.float32(after[axis]) / np.float32(before[axis]) for axis in axes]
+    if any(ratio != np.float32(f) for ratio, f in zip(ratios, factors, strict=True)):
+        raise MappingError("antialias=1 of factors that are not the ratio of the sizes")
+    sizes = ir.Value(name="sizes", type=ir.TensorType(T.INT64), shape=ir.Shape([len(after)]))
+    set_known(sizes, np.array(after, np.int64))
+    return sizes
+
+
+def _size(x: ir.Value, axis: int) -> int | None:
+    found = x.shape[axis] if x.shape is not None else None
+    return found if isinstance(found, int) else None
+
+
+# colours -----------------------------------------------------------------------------------------
+
+
+class OnePlane(Attr):
+    """`single`: all planes below each other in one output, else the brightness and the colours in
+    two.
+    """
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        r.outputs = 1 if r.node.attrs[self.name] else 2
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        if not w.attr(self.name) and len(w.layer.outputs) < 2:
+            w.layer.outputs.append(w.temporary("plane", w.input(0).dtype))
+
+
+ORDERS = ("RGB", "BGR")
+RULES: list[Rule | Custom] = [
+    custom("Resize", "Interpolate", lift_interpolate, lower_resize),
+    *(
+        op(
+            "netconv::PlanesToColour",
+            f"{planes}to{order}",
+            Only("order", order),
+            Only("pairs", int(planes == "NV12")),
+            since=8,
+            given="1,12,8,1",
+        )
+        for planes in ("NV12", "I420")
+        for order in ORDERS
+    ),
+    *(
+        op(
+            "netconv::ColourToPlanes",
+            f"{order}toNV12",
+            Only("order", order),
+            OnePlane("single", "single_plane", bool, 1),
+            since=17,
+            given="1,8,8,3",
+        )
+        for order in ORDERS
+    ),
+]

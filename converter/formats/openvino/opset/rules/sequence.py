@@ -1,0 +1,123 @@
+"""Decoding of sequences and their losses; embeddings and segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.formats.openvino.fields import words
+from converter.formats.openvino.opset.context import reading
+from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
+from converter.mapping.rules import Rule, op
+
+T = ir.DataType
+
+
+@dataclass(frozen=True)
+class AsInt32(Field):
+    """Operands that the runtime takes as i32 only."""
+
+    positions: tuple[int, ...]
+
+    def lower(self, w: Writing) -> None:
+        for i in self.positions:
+            if w.optional(i) is not None:
+                w.layer.inputs[i] = convert(w, w.input(i), T.INT32)
+
+
+@dataclass(frozen=True)
+class DefaultIndex(Field):
+    """The index for empty bags, and weights behind it, which need one: -1, which is none."""
+
+    position: int
+
+    def lower(self, w: Writing) -> None:
+        dtype = w.input(1).dtype or T.INT64
+        if w.optional(self.position) is None and w.optional(self.position + 1) is not None:
+            none = convert(w, w.const([-1]), dtype)
+            w.layer.inputs[self.position] = w.emit("Reshape", none, [], special_zero=False)
+
+
+class DeclaredHalf(Field):
+    """Whether the lowest number is that of half precision: the file declares the output so."""
+
+    names = ("half",)
+
+    def lift(self, r: Reading) -> None:
+        outputs = [] if r.layer.extra is None else reading(r).context[0].outputs
+        r.node.attrs["half"] = int(bool(outputs) and outputs[0].precision.upper() == "FP16")
+
+
+REDUCTION = Attr("reduction", kind=words("sum", "mean"), default="sum")
+SUMS = Only("reduction", "sum")
+
+
+def bags(*fields: Field, kind: str = "", **options: Any) -> list[Rule]:
+    """A bag for each row of the indices, or for each offset into them."""
+    name = "EmbeddingBagPacked", "EmbeddingBagOffsets"
+    return [
+        op(f"netconv::{name[0]}", name[0] + kind, *fields, given="4,2 i64:3,2", **options),
+        op(
+            f"netconv::{name[1]}",
+            name[1] + kind,
+            *fields,
+            DefaultIndex(3),
+            given="4,2 i64:3 i64:2",
+            **options,
+        ),
+    ]
+
+
+RULES = [
+    op(
+        "netconv::CTCGreedyDecoderSeqLen",
+        "CTCGreedyDecoderSeqLen",
+        Attr("merge_repeated", kind=bool, default=1),
+        AsInt32((1, 2)),
+        OutputType("classes_index_type", element_type, (0,), default=T.INT32),
+        OutputType("sequence_length_type", element_type, (1,), default=T.INT32),
+        Outputs((T.INT64, T.INT64)),
+        since=6,
+        given="2,3,4 i32:2",
+    ),
+    op(
+        "netconv::CTCLoss",
+        "CTCLoss",
+        Attr("collapse_repeated", "preprocess_collapse_repeated", bool, default=0),
+        Attr("merge_repeated", "ctc_merge_repeated", bool, default=1),
+        *attrs(unique=False),
+        since=4,
+        given="2,3,4 i32:2 i32:2,3 i32:2",
+    ),
+    op(
+        "netconv::EmbeddingSegments",
+        "EmbeddingSegmentsSum",
+        SUMS,
+        DefaultIndex(4),
+        since=3,
+        given="4,2 i64:3 i64:3 =i64:[3]",
+    ),
+    *bags(REDUCTION, since=15),
+    # sums are operations of their own, which are not written any more once the others exist
+    *bags(SUMS, kind="Sum", since=3, until=14),
+    *bags(SUMS, kind="Sum", since=15, lift_only=True),
+    op(
+        "netconv::SegmentMax",
+        "SegmentMax",
+        Attr("fill", "fill_mode", words("zero", "lowest", upper=True)),
+        DeclaredHalf(),
+        since=16,
+        given="4,2 =i64:[0,0,1,2]",
+    ),
+    op(
+        "netconv::FillEmptyRows",
+        "SparseFillEmptyRows",
+        Outputs((T.INT64, None, T.BOOL)),
+        since=16,
+        given="3 i64:2 i64:3,2 =",
+    ),
+]

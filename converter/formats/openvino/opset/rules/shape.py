@@ -1,0 +1,687 @@
+"""Shapes and the order of elements: reshaping, broadcasting, splitting, padding, blocks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import (
+    BLOCKS,
+    axis_of,
+    depth_to_space,
+    dim,
+    rearranged,
+    space_to_depth,
+    words,
+)
+from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.rules.fields import (
+    IndexInput,
+    NumpyBroadcast,
+    element_type,
+    explicit_pads,
+    scalar,
+)
+from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import (
+    Attr,
+    AttrInput,
+    Field,
+    Fixed,
+    Guard,
+    InputType,
+    Only,
+    Outputs,
+    OutputType,
+    ignore,
+)
+from converter.mapping.node import Node
+from converter.mapping.rules import Custom, Rule, custom, op
+
+T = ir.DataType
+MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+# shapes ------------------------------------------------------------------------------------------
+
+
+class Order(Field):
+    """The order of the axes, which is an input of the layer; none reverses them."""
+
+    names = ("perm",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["perm"] = r.ints(1, "the order") or None
+        del r.node.inputs[1:]
+
+    def lower(self, w: Writing) -> None:
+        perm = w.attr("perm", None) or list(range(w.rank()))[::-1]
+        w.layer.inputs.append(w.const(perm, "perm"))
+
+
+class PartOfShape(Field):
+    """Some dimensions are gathered from the shape."""
+
+    names = ("start", "end")
+    keys = ("batch_dims",)
+
+    def lower(self, w: Writing) -> None:
+        indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
+        axis = np.array(0, np.int64)
+        w.layer.inputs = [shape_in_front(w), w.const(indices), w.const(axis)]
+        w.set(batch_dims=0)
+
+
+def shape_in_front(w: Writing) -> ir.Value:
+    return w.emit("ShapeOf", w.input(0), dtype=T.INT64, output_type="i64")
+
+
+class Size(Field):
+    """The number of elements is the product of the dimensions."""
+
+    keys = ("keep_dims",)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs = [shape_in_front(w), w.const([0])]
+        w.set(keep_dims=False)
+
+
+class SpecialZero(Field):
+    """`special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
+
+    names = ("allowzero",)
+    keys = ("special_zero",)
+
+    def lift(self, r: Reading) -> None:
+        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
+        target: Any = known(shape)
+        if copies or (target is not None and not np.any(target == 0)):
+            r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
+        elif target is not None or rank_of(x) != 0:
+            r.node.attrs["allowzero"] = 1
+            if target is not None and np.any(target == -1):
+                if shape_of(x) is None:
+                    raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
+                r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
+
+    def lower(self, w: Writing) -> None:
+        w.set(special_zero=not w.attr("allowzero"))
+
+
+def _settled(x: ir.Value, target: Array) -> list[int]:
+    """-1 beside a copied dimension as the number that it stands for.
+
+    The copied one may turn out to be 0, and ONNX divides by it.
+    """
+    copied, wild = np.flatnonzero(target == 0), np.flatnonzero(target == -1)
+    left = [d for i, d in enumerate(x.shape or ()) if i not in copied]
+    if copied.size and wild.size == 1 and left and all(isinstance(d, int) for d in left):
+        others = math.prod(int(t) for t in target if t > 0)
+        whole = math.prod(int(d) for d in left if isinstance(d, int))
+        target = np.where(target == -1, whole // others, target)
+    return [int(t) for t in target]
+
+
+class SizeOneAxes(Field):
+    """The axes of a Squeeze or an Unsqueeze.
+
+    A Reshape where the runtime would not know the rank of the result.
+    """
+
+    def lift(self, r: Reading) -> None:
+        axes = r.optional(1) if r.node.op == "Squeeze" else r.input(1)
+        if axes is None or r.node.op == "Unsqueeze" or known(axes) is None:
+            InputType((1,), flat=True).lift(r)
+            return
+        x = r.input(0)
+        wanted = {axis_of(i, r.rank(x)) for i in r.ints(1, "the axes")}
+        ones = sorted(i for i in wanted if dim(x, i) in (1, None))
+        r.node.inputs[1:] = [r.b.const(ones)] if wanted else []
+
+    def lower(self, w: Writing) -> None:
+        x, axes, after = w.input(0), w.optional(1), w.node.outputs[0].shape
+        ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
+        same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
+        if axes is None and after is None:
+            message = "which axes have one entry depends on the data"
+            raise MappingError(message, "X203", "fix the shapes with --inputs")
+        if (target := self._reshaped(w)) is not None:
+            self._reshape(w, *target)
+        elif axes is None and same_rank:
+            if ones:
+                w.layer.inputs = [x, w.const(ones)]
+            else:
+                self._reshape(w, w.emit("ShapeOf", x, output_type="i64"), False)
+        elif axes is not None:
+            w.layer.inputs[1] = w.operand(opset(w).known(axes))
+
+    def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
+        w.layer.kind, w.layer.inputs = "Reshape", [w.input(0), w.operand(target)]
+        w.set(special_zero=zero)
+
+    def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
+        """The sizes for a Reshape, and whether 0 copies one."""
+        axes, after = w.optional(1), w.node.outputs[0].shape
+        if axes is not None and known(axes) is None:
+            if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
+                return sizes, False
+            if rank_of(axes) != 0 and dim(axes, 0) is None:
+                message = "the axes are computed: the runtime does not know the rank of the result"
+                raise MappingError(message, "X203", "make the axes constant")
+        if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
+            return None
+        # readers of then take a Squeeze behind a recurrent layer for another
+        sizes = _sizes_behind(axes, list(after), rank_of(w.input(0)))
+        return None if sizes is None else (sizes, True)
+
+
+def _sizes_behind(axes: ir.Value | None, after: list[Any], before: int | None) -> list[int] | None:
+    """The sizes for a Reshape where 0 copies a size.
+
+    Numbers, but for one that is not known, and those in front of the first axis.
+    """
+    found, kept = known(axes), 0
+    if found is not None and before is not None:
+        kept = min((int(i) % before for i in found.reshape(-1)), default=0)
+    sizes = [d if isinstance(d, int) else 0 if i < kept else -1 for i, d in enumerate(after)]
+    return sizes if sizes.count(-1) < 2 and 0 not in after else None
+
+
+# splitting ---------------------------------------------------------------------------------------
+
+
+def in_equal_parts(r: Reading) -> None:
+    x, count, given = r.input(0), r.node.attrs["num_outputs"], len(r.layer.outputs)
+    size = dim(x, axis_of(r.node.attrs["axis"], r.rank(x)))
+    if count != given:
+        raise MappingError(f"num_splits={count}, but there are {given} outputs", "R105")
+    if size is None:
+        return
+    if size % count:
+        raise MappingError(f"{size} cannot be split in {count} equal parts", "R105")
+    del r.node.attrs["num_outputs"]
+    r.node.inputs[1] = r.b.const([size // count] * count)
+
+
+class Lengths(Field):
+    """The lengths of the parts, which are behind the axis; one of them may be -1, the rest.
+
+    None are of equal parts.
+    """
+
+    names = ("num_outputs",)
+
+    def lift(self, r: Reading) -> None:
+        x, lengths = r.input(0), r.cast(r.input(2), T.INT64)
+        axis, sizes = axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
+        whole, b = dim(x, axis), r.b
+        if sizes is None or (whole is None and np.any(sizes == -1)):
+            stated, size = b.op("Max", lengths, [0]), b.op("Shape", x, start=axis, end=axis + 1)
+            rest = b.op("Sub", size, b.op("ReduceSum", stated, [0], keepdims=1))
+            lengths = b.op("Where", b.op("Less", lengths, [0]), rest, lengths)
+        elif whole is not None and np.any(sizes == -1):
+            lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
+        r.node.inputs = [x, lengths]
+
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs[2:] = [w.operand(self._lengths(w))]
+
+    def _lengths(self, w: Writing) -> Any:
+        if w.optional(1) is not None:
+            return opset(w).known(w.input(1))
+        size, parts = dim(w.input(0), axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
+        if size is None:
+            message = "the length of the parts depends on a dynamic dimension"
+            raise MappingError(message, "X203")
+        each = -(-size // parts)
+        return [each] * (parts - 1) + [size - each * (parts - 1)]
+
+
+# broadcasting ------------------------------------------------------------------------------------
+
+
+class BroadcastMode(Field):
+    """numpy and bidirectional are Expand.
+
+    Explicit says which axes of the target the input's axes are.
+    """
+
+    keys = ("mode", "axis", "broadcast_spec")
+
+    def lift(self, r: Reading) -> None:
+        mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
+        if mode in ("explicit", "none"):
+            if r.optional(2) is None:
+                raise MappingError("the axes mapping is absent", "R105")
+            axes = r.ints(2, "the axes mapping")
+            count = None if target is None else dim(target, 0)
+            if count is None:
+                raise MappingError("the rank of the target shape is unknown", "X203")
+            r.node.inputs = [place_axes(r, axes, count), target]
+        elif mode not in ("numpy", "bidirectional"):
+            raise MappingError(f"mode={mode!r} cannot be expressed")
+        del r.node.inputs[2:]  # the first revision has axes whatever the mode is
+
+    def lower(self, w: Writing) -> None:
+        w.set(mode="bidirectional")
+
+
+def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
+    """The input with its axis i at `axes[i]` of `count` axes, the others of size 1."""
+    x = r.input(0)
+    if r.rank(x) == 1 and not axes:
+        axes = [count - 1]
+    if len(axes) != r.rank(x) or axes != sorted(axes):
+        raise MappingError(f"the axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
+    missing = [i for i in range(count) if i not in axes]
+    return r.b.op("Unsqueeze", x, missing) if missing else x
+
+
+class Fill(Field):
+    """A constant that is broadcast to the shape; that of no axes is reshaped."""
+
+    names = ("value",)
+    keys = ("mode",)
+
+    def lower(self, w: Writing) -> None:
+        value, shape = w.attr("value", None), known(w.input(0))
+        fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
+        if shape is not None and not shape.size:
+            w.layer.kind, w.layer.inputs = "Reshape", [w.const(fill.reshape(1)), w.const([])]
+            w.set(special_zero=False)
+        else:
+            w.layer.inputs = [w.const(fill), w.operand(opset(w).known(w.input(0)))]
+            w.set(mode="numpy")
+
+
+class Repeats(Field):
+    """Fewer repeats than axes mean the last ones; more repeats add axes in front.
+
+    ONNX has as many repeats as axes. Those that are computed are written axis by axis: of several
+    at a time the runtime makes garbage.
+    """
+
+    def lift(self, r: Reading) -> None:
+        b, x, repeats = r.b, r.input(0), r.node.inputs[1]
+        assert repeats is not None
+        count, n = dim(repeats, 0), rank_of(x)
+        if count is None or n is None:
+            own = b.op("Shape", repeats), b.op("Shape", b.op("Shape", x))
+            ones = [self._ones(r, b.op("Sub", b.op("Max", *own), v)) for v in own]
+            repeats = b.op("Concat", ones[0], repeats, axis=0)
+            sizes = b.op("Concat", ones[1], b.op("Shape", x), axis=0)
+            x = b.op("Reshape", x, sizes, allowzero=1)
+        elif count < n:
+            repeats = b.op("Concat", [1] * (n - count), repeats, axis=0)
+        elif count > n:
+            x = b.op("Unsqueeze", x, list(range(count - n)))
+        r.node.inputs = [x, repeats]
+
+    def _ones(self, r: Reading, count: ir.Value) -> ir.Value:
+        return r.b.op("ConstantOfShape", count, value=np.ones(1, np.int64))
+
+    def lower(self, w: Writing) -> None:
+        x, repeats, n = w.input(0), w.input(1), rank_of(w.input(0))
+        if known(repeats) is not None or n is None or n < 2:
+            flat = rank_of(repeats) in (1, None) or known(repeats) is not None
+            repeats = repeats if flat else opset(w).reshape(repeats, [-1])
+            w.layer.inputs[1] = w.operand(opset(w).known(repeats))
+            return
+        flat_repeats = w.emit("Reshape", repeats, [n], special_zero=False)
+        parts = [w.temporary("count", repeats.dtype, [1]) for _ in range(n)]
+        w.put("Split", flat_repeats, np.array(0, np.int64), outputs=parts, num_splits=n)
+        one = w.const(np.ones(1, (repeats.dtype or T.INT64).numpy()))
+        one_axis = [[*[one] * i, part, *[one] * (n - 1 - i)] for i, part in enumerate(parts)]
+        turns = [w.emit("Concat", *counts, dtype=repeats.dtype, axis=0) for counts in one_axis]
+        for turn in turns[:-1]:
+            x = w.emit("Tile", x, turn)
+        w.layer.inputs = [x, turns[-1]]
+
+
+def roll(r: Reading) -> ir.Value:
+    """Each axis in turn: what goes out at the end comes in at the front."""
+    r.attributes()
+    b, x = r.b, r.input(0)
+    shifts, axes = r.ints(1, "the shift"), r.ints(2, "the axes")
+    if len(shifts) == 1:
+        shifts = shifts * len(axes)
+    total: dict[int, int] = {}
+    for axis, shift in zip(axes, shifts, strict=True):
+        axis = axis_of(axis, r.rank(x))
+        total[axis] = total.get(axis, 0) + shift
+    for axis, shift in total.items():
+        size = r.static(x)[axis]
+        if size and shift % size:
+            cut = size - shift % size
+            parts = b.op("Slice", x, [cut], [size], [axis]), b.op("Slice", x, [0], [cut], [axis])
+            x = b.op("Concat", *parts, axis=axis)
+    return b.op("Identity", x) if x is r.input(0) else x
+
+
+# padding -----------------------------------------------------------------------------------------
+
+
+class Padding(Field):
+    """(data, begins, ends, fill) <-> (data, amounts, fill, axes)."""
+
+    inputs = (1, 2, 3)
+
+    def lift(self, r: Reading) -> None:
+        x, fill = r.input(0), r.optional(3)
+        both: Any = [known(r.input(i)) for i in (1, 2)]
+        computed = any(v is None for v in both)
+        if computed:
+            amounts = r.b.op("Concat", *(r.cast(r.input(i), T.INT64) for i in (1, 2)), axis=0)
+        else:
+            pads = [int(v) for v in np.concatenate(both)]
+            if r.node.attrs["mode"] != "constant":
+                x, pads = cropped(r, x, pads)
+            amounts = r.b.const(pads)
+        r.node.inputs = [x, amounts]
+        zero = (array := known(fill)) is not None and not array.any()
+        constant = r.node.attrs["mode"] == "constant" and not zero
+        if constant and fill is not None and x.dtype is not None:
+            fill = r.cast(fill, x.dtype)
+            r.node.inputs.append(fill if rank_of(fill) == 0 else r.reshape(fill, []))
+
+    def lower(self, w: Writing) -> None:
+        pads, axes, n = known(w.input(1)), known(w.optional(3)), w.rank()
+        if pads is None or (w.optional(3) is not None and axes is None):
+            amounts = self._computed(w, n)
+        else:
+            both = np.zeros((2, n), np.int64)
+            both[:, range(n) if axes is None else axes.reshape(-1)] = pads.reshape(2, -1)
+            if (both < 0).any() and (w.version < 12 or w.attr("mode") != "constant"):
+                raise MappingError("negative padding cannot be expressed here")
+            amounts = [w.const(v, "pads") for v in both]
+        w.layer.inputs = [w.input(0), *amounts]
+        if w.attr("mode") == "constant":
+            w.layer.inputs.append(self._fill(w))
+
+    def _fill(self, w: Writing) -> ir.Value:
+        fill = w.optional(2)
+        if fill is None:
+            return w.const(np.zeros((), (w.input(0).dtype or T.FLOAT).numpy()), "fill")
+        array = known(fill)
+        return scalar(w, fill) if array is None else w.const(array.reshape(()), "fill")
+
+    def _computed(self, w: Writing, n: int) -> list[ir.Value]:
+        """Amounts, or the axes they are for, that are known at run time only."""
+        zero, (amounts, axes) = w.const(np.array(0, np.int64)), (w.input(1), w.optional(3))
+        halves = [w.temporary("pads", T.INT64) for _ in range(2)]
+        w.put("Split", opset(w).known(amounts), zero, outputs=halves, num_splits=2)
+        if axes is None:
+            return halves
+        axes = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")
+        axes = w.emit("FloorMod", axes, [n], auto_broadcast="numpy")
+        mode: dict[str, Any] = {}
+        if w.version >= 12:
+            mode = {"reduction": "none", "use_init_val": True}
+        none, kind = w.const(np.zeros(n, np.int64)), "ScatterElementsUpdate"
+        return [w.emit(kind, none, axes, v, zero, **mode) for v in halves]
+
+
+def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
+    """Negative padding is cut off first: the values to repeat are those of the rest."""
+    n = len(pads) // 2
+    axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
+    if not axes:
+        return x, pads
+    ends = [min(pads[n + i], 0) or MAX for i in axes]
+    rest = r.b.op("Slice", x, [max(0, -pads[i]) for i in axes], ends, axes)
+    return rest, [max(0, p) for p in pads]
+
+
+def mirrored(r: Reading) -> None:
+    """Mirrors with the border element repeated."""
+    amounts = [*r.ints(1, "the padding"), *r.ints(2, "the padding")]
+    b, (x, pads) = r.b, cropped(r, r.input(0), amounts)
+    n = len(pads) // 2
+    for axis in range(n):
+        before, after = pads[axis], pads[n + axis]
+        parts = [x]
+        if before:
+            parts.insert(0, b.op("Slice", x, [before - 1], [MIN], [axis], [-1]))
+        if after:
+            parts.append(b.op("Slice", x, [-1], [-after - 1], [axis], [-1]))
+        x = b.op("Concat", *parts, axis=axis) if len(parts) > 1 else x
+    r.ready = [x]
+
+
+# blocks ------------------------------------------------------------------------------------------
+
+
+class OfChannels(Field):
+    """The operator is about axis 1, the layer about any: the axes change places around it."""
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        x, b = r.input(0), r.b
+        axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
+        if n == 1:
+            r.node.inputs[0] = b.op("Unsqueeze", x, [0])
+            r.then(lambda results: [b.op("Squeeze", results[0], [0])])
+        elif axis != 1:
+            perm = list(range(n))
+            perm[1], perm[axis] = axis, 1
+            r.node.inputs[0] = r.transpose(x, perm)
+            r.then(lambda results: [r.transpose(results[0], perm)])
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=1)
+
+
+def space_to_batch(r: Reading) -> None:
+    """(data, block, begins, ends): padded and cut in blocks.
+
+    The places in the block go to the batch, in front of it.
+    """
+    block, pads = (
+        r.ints(1, "the block shape"),
+        [v for i in (2, 3) for v in r.ints(i, "the padding")],
+    )
+    x = r.b.op("Pad", r.input(0), pads) if any(pads) else r.input(0)
+    n, rest = len(block), [d // s for d, s in zip(r.static(x), block, strict=True)]
+    split = [v for pair in zip(rest, block, strict=True) for v in pair]
+    perm = [*(2 * i + 1 for i in range(n)), *(2 * i for i in range(n))]
+    r.ready = [rearranged(r, x, split, perm, [rest[0] * math.prod(block), *rest[1:]])]
+
+
+def batch_to_space(r: Reading) -> None:
+    """(data, block, begins, ends): the places in the block come from the batch.
+
+    What was padding is cut off.
+    """
+    x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static(r.input(0))
+    begin, end = r.ints(2, "the crops"), r.ints(3, "the crops")
+    n, rest = len(block), [shape[0] // math.prod(block), *shape[1:]]
+    perm = [v for i in range(n) for v in (n + i, i)]
+    size = [d * s for d, s in zip(rest, block, strict=True)]
+    y = rearranged(r, x, [*block, *rest], perm, size)
+    if any(begin) or any(end):
+        stop = [d - e for d, e in zip(size, end, strict=True)]
+        y = r.b.op("Slice", y, begin, stop, list(range(n)))
+    r.ready = [y]
+
+
+def image_patches(r: Reading) -> ir.Value:
+    """Each output position holds its whole window: channels are (row, column, channel) of it."""
+    a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
+    pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
+    if any(pads):
+        x = b.op("Pad", x, [0, 0, *pads[:2], 0, 0, *pads[2:]])
+    axes = list(zip(r.static(x)[2:], a.sizes, a.rates, a.strides, strict=True))
+    out = [(f - (k - 1) * d - 1) // s + 1 for f, k, d, s in axes]
+    if min(out) <= 0:
+        raise MappingError("the window is larger than the image", "R105")
+    parts = []
+    for place in np.ndindex(*a.sizes):
+        start = [i * d for i, d in zip(place, a.rates, strict=True)]
+        stop = [i + (o - 1) * s + 1 for i, o, s in zip(start, out, a.strides, strict=True)]
+        parts.append(b.op("Slice", x, start, stop, [2, 3], a.strides))
+    return b.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def _same_beside(node: Node) -> bool:
+    """A size of the data that is not known may be larger than a known one of the indices."""
+    shapes = [
+        list(v.shape) if v is not None and v.shape is not None else [] for v in node.inputs[:2]
+    ]
+    if not shapes[0] or not shapes[1]:
+        return True
+    axis = node.attrs.get("axis", 0) % len(shapes[0])
+    return all(
+        i == axis or a == b or not isinstance(b, int)
+        for i, (a, b) in enumerate(zip(*shapes, strict=False))
+    )
+
+
+# rows --------------------------------------------------------------------------------------------
+
+IMAGE = Guard("of images only", lift_if=lambda r: r.rank(r.input(0)) == 4)
+BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
+MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
+
+SHAPES: list[Rule | Custom] = [
+    op("Transpose", "Transpose", Order()),
+    op(
+        "Shape",
+        "ShapeOf",
+        Only("start", 0),
+        Only("end", None),
+        OutputType("output_type", element_type),
+    ),
+    op("Shape", "Gather", PartOfShape(), lower_only=True),
+    op("Size", "ReduceProd", Size(), lower_only=True),
+    op("Reshape", "Reshape", IndexInput((1,)), SpecialZero()),
+    op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
+    op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
+    op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), given="4,6 =[2,4]"),
+    op(
+        "Split",
+        "Split",
+        AttrInput("axis", 1),
+        Attr("num_outputs", "num_splits", int),
+        before_lift=in_equal_parts,
+        lift_only=True,
+    ),
+    op("Expand", "Broadcast", IndexInput((1,)), BroadcastMode()),
+    op("ConstantOfShape", "Broadcast", Fill(), lower_only=True, given="=[2,3]"),
+    op("Tile", "Tile", InputType((1,), flat=True), Repeats()),
+    custom("", "Roll", lift=roll),
+]
+
+PADDING = [
+    op(
+        "Pad",
+        "Pad",
+        Guard("mode='wrap' cannot be expressed", lambda w: w.attr("mode") != "wrap"),
+        MODE,
+        Padding(),
+    ),
+    op(
+        "Concat",
+        "Pad",
+        Fixed("pad_mode", "symmetric", kind=str),
+        before_lift=mirrored,
+        lift_only=True,
+    ),
+]
+
+IN_BLOCKS: list[Rule | Custom] = [
+    op("DepthToSpace", "DepthToSpace", IMAGE, BLOCK_SIZE, Attr("mode", kind=BLOCKS)),
+    op(
+        "Reshape",
+        "DepthToSpace",
+        ignore("block_size", "mode"),
+        before_lift=depth_to_space,
+        lift_only=True,
+    ),
+    op("SpaceToDepth", "SpaceToDepth", IMAGE, BLOCK_SIZE, Fixed("mode", "blocks_first", kind=str)),
+    op(
+        "Reshape",
+        "SpaceToDepth",
+        ignore("block_size", "mode"),
+        before_lift=space_to_depth,
+        lift_only=True,
+    ),
+    op(
+        "netconv::ShuffleChannels",
+        "ShuffleChannels",
+        Attr("group", kind=int, default=1),
+        OfChannels(),
+        given="1,4,8,8",
+    ),
+    op("Reshape", "SpaceToBatch", before_lift=space_to_batch, lift_only=True),
+    op("Reshape", "BatchToSpace", before_lift=batch_to_space, lift_only=True),
+    custom("", "ExtractImagePatches", lift=image_patches),
+]
+
+RULES = [
+    *SHAPES,
+    *PADDING,
+    *IN_BLOCKS,
+    op("Concat", "Concat", Attr("axis", kind=int)),
+    op("Where", "Select", NumpyBroadcast()),
+    op(
+        "GatherElements",
+        "GatherElements",
+        Attr("axis", kind=int),
+        Guard(
+            "indices that are smaller than the data beside the axis",
+            lambda w: _same_beside(w.node),
+        ),
+        since=6,
+        given="6,1 =6,1",
+    ),
+    op("Softmax", "SoftMax", Attr("axis", kind=int, default=1), given="2,3"),
+    op(
+        "LogSoftmax",
+        "LogSoftmax",
+        Attr("axis", kind=int, default=1),
+        since=5,
+        given="2,3",
+    ),
+    op(
+        "GridSample",
+        "GridSample",
+        Attr("align_corners", kind=bool, default=0),
+        Attr(
+            "mode",
+            kind=enum({"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}),
+            default="linear",
+        ),
+        Attr(
+            "padding_mode",
+            kind=enum({"zeros": "zeros", "border": "border", "reflection": "reflection"}),
+            default="zeros",
+        ),
+        Guard(
+            "samples of other than two axes",
+            lambda w: w.node.inputs[0] is None or rank_of(w.node.inputs[0]) in (None, 4),
+        ),
+        since=9,
+        given="1,2,4,4 1,3,3,2",
+    ),
+    op(
+        "netconv::StringPack",
+        "StringTensorPack",
+        InputType((2,), T.UINT8),
+        since=15,
+        given="i32:2 i32:2 u8:5",
+    ),
+    op(
+        "netconv::StringUnpack",
+        "StringTensorUnpack",
+        Outputs((T.INT32, T.INT32, T.UINT8)),
+        since=15,
+        given="s:2",
+    ),
+]

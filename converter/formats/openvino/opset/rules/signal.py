@@ -1,0 +1,161 @@
+"""Fourier transforms. Complex numbers are pairs on the last axis; ONNX's DFT does one axis at a
+time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.rules.fields import Axes
+from converter.graph.catalogue.spectra import fitted
+from converter.graph.infer import known
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only, attrs
+from converter.mapping.rules import op
+
+
+def _sizes(r: Reading, axes: list[int]) -> list[int | None]:
+    """The transform's length per axis; -1 and an absent input mean the length of the data."""
+    wanted = [-1] * len(axes) if r.optional(2) is None else r.ints(2, "the signal size")
+    if len(wanted) != len(axes):
+        raise MappingError(f"{len(wanted)} sizes for {len(axes)} axes", "R105")
+    return [None if v == -1 else v for v in wanted]
+
+
+# complex numbers ---------------------------------------------------------------------------------
+
+
+class Transform(Field):
+    """The axes, of which all but the last are operators in front, and the lengths. The operator has
+    one axis.
+    """
+
+    def lift(self, r: Reading) -> None:
+        x, rank = r.input(0), r.rank(r.input(0))
+        axes = [axis_of(a, rank - 1) for a in r.ints(1, "the axes")]
+        if not axes:
+            raise MappingError("the axes are empty", "R110")
+        for i, (axis, size) in enumerate(zip(axes, _sizes(r, axes), strict=True)):
+            r.node.inputs = [fitted(r.b, x, axis, size), None, r.b.const(np.int64(axis))]
+            if i < len(axes) - 1:
+                x = r.b.op("DFT", *r.node.inputs, inverse=r.node.attrs["inverse"])
+
+    def lower(self, w: Writing) -> None:
+        x, length, axis = w.input(0), known(w.optional(1)), known(w.optional(2))
+        if (w.optional(1) is None) != (length is None) or (w.optional(2) and axis is None):
+            raise MappingError("the axis and the length must be constant")
+        size = [] if length is None else [w.const(length.reshape(1).astype(np.int64))]
+        place = -2 if axis is None else int(axis.reshape(-1)[0])
+        w.layer.inputs = [self.data(w, x), w.const([place % w.rank()], "axes"), *size]
+
+    def data(self, w: Writing, x: ir.Value) -> ir.Value:
+        """Real numbers get zeros as imaginary parts."""
+        if not _is_real(w):
+            return x
+        zero = np.zeros((), (x.dtype or ir.DataType.FLOAT).numpy())
+        zeros = w.emit("Multiply", x, zero, auto_broadcast="numpy")
+        return w.emit("Concat", x, zeros, axis=w.rank() - 1)
+
+
+class HalfTransform(Transform):
+    """Half the spectrum of real numbers, which stand without an axis for their imaginary parts."""
+
+    def data(self, w: Writing, x: ir.Value) -> ir.Value:
+        return w.emit("Squeeze", x, [w.rank() - 1])
+
+
+def _is_real(w: Writing) -> bool:
+    shape = w.input(0).shape
+    return shape is not None and len(shape) > 0 and shape[-1] == 1
+
+
+# real numbers ------------------------------------------------------------------------------------
+
+
+class SpectrumAxes(Axes):
+    """The last axis of a spectrum holds the pairs."""
+
+    def spare(self, r: Reading) -> int:
+        return 1
+
+
+class SignalSizes(Field):
+    """The lengths of the signal, -1 for those of the data; the CPU runtime does not take -1 beside
+    other lengths.
+    """
+
+    names = ("sizes",)
+
+    def lift(self, r: Reading) -> None:
+        axes = r.node.attrs["axes"]
+        r.node.attrs["sizes"] = [-1 if v is None else v for v in _sizes(r, axes)]
+        del r.node.inputs[1:]
+
+    def lower(self, w: Writing) -> None:
+        axes, sizes = w.attr("axes"), w.attr("sizes")
+        if any(v != -1 for v in sizes):
+            whole = self.whole([w.static()[axis] for axis in axes])
+            sizes = [n if v == -1 else v for v, n in zip(sizes, whole, strict=True)]
+            w.layer.inputs.append(w.const(sizes, "sizes"))
+
+    def whole(self, lengths: list[int]) -> list[int]:
+        """The lengths of the signal that belong to those of the data."""
+        return lengths
+
+
+class SpectrumSizes(SignalSizes):
+    """The lengths of the signal, of which the data is half a spectrum."""
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        axes, sizes = r.node.attrs["axes"], r.node.attrs["sizes"]
+        needed = [*sizes[:-1], sizes[-1] // 2 + 1]
+        present = zip(needed, axes, strict=True)
+        if any(size > 0 and size > r.static(r.input(0))[axis] for size, axis in present):
+            message = "a signal size beyond the data: engines do not agree with the specification"
+            raise MappingError(message)
+
+    def whole(self, lengths: list[int]) -> list[int]:
+        return [*lengths[:-1], 2 * (lengths[-1] - 1)]
+
+
+# rows --------------------------------------------------------------------------------------------
+
+WHOLE = Only("onesided", 0)
+FRAMES = (AttrInput("size", 2), AttrInput("step", 3))
+RULES = [
+    op("DFT", "DFT", Only("inverse", 0), WHOLE, Transform()),
+    op("DFT", "IDFT", Only("inverse", 1), WHOLE, Transform()),
+    op(
+        "DFT",
+        "RDFT",
+        Guard("half a spectrum of this input cannot be expressed", _is_real),
+        Only("inverse", 0),
+        Only("onesided", 1),
+        HalfTransform(),
+        since=9,
+        lower_only=True,
+    ),
+    op("netconv::RealDFT", "RDFT", Axes(), SignalSizes(), since=9, given="4,8"),
+    op("netconv::InverseRealDFT", "IRDFT", SpectrumAxes(), SpectrumSizes(), since=9, given="4,5,2"),
+    op(
+        "netconv::FramedDFT",
+        "STFT",
+        *FRAMES,
+        Attr("bins_first", "transpose_frames", bool),
+        since=15,
+        given="2,16 =4",
+    ),
+    op(
+        "netconv::InverseFramedDFT",
+        "ISTFT",
+        *FRAMES,
+        AttrInput("length", 4, default=-1, omit=True),
+        *attrs(center=bool, normalized=bool),
+        since=16,
+        given="2,3,5,2 =4",
+    ),
+]

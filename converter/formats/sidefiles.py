@@ -1,0 +1,112 @@
+"""Whose a file is. A side file belongs to the model that reads it, and is replaced only together
+with that model.
+
+So `n.bin` of `n.xml` gives way to a new result `n.xml`; it is never overwritten for a result
+`n.txt`, which would leave `n.xml` without its weights. A file that no model beside it reads belongs
+to nobody.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from converter import formats
+from converter.errors import ConverterError, Diagnostic, UsageError, Where, WriteError
+
+
+def names(model: Path, format: str | None = None) -> list[str]:
+    """What a model file takes besides itself, as far as it can be read, relative to its folder:
+    whether it is there or not.
+    """
+    try:
+        chosen = formats.get(format) if format else formats.detect(model)
+        return list(chosen.side_names(model)) if chosen.side_names is not None else []
+    except ConverterError:  # whoever reads it will say so
+        return []
+
+
+def present(model: Path, format: str | None = None) -> list[Path]:
+    """The side files of a model that are there."""
+    return [p for n in names(model, format) if _is_file(p := model.parent / n) and p != model]
+
+
+def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: bool) -> None:
+    """W302 unless a result may consist of these files: UsageError for one of `inputs` or their side
+    files, WriteError for what another model reads, and, without `force`, for everything that
+    exists.
+    """
+    there = [f for f in files if os.path.lexists(f)]
+    if not there:
+        return
+    sources = [p for p in inputs if p.exists()]
+    sources += [side for p in sources for side in present(p)]
+    for file in there:
+        if any(_same(file, p) for p in sources):
+            raise UsageError(
+                Diagnostic("W302", "the output would overwrite the input", where=Where(str(file)))
+            )
+        if owner := next(_others(file, files), None):
+            raise WriteError(
+                Diagnostic(
+                    "W302",
+                    f"the output would overwrite a file that {owner.name} uses",
+                    where=Where(str(file)),
+                    help="give the output another name or folder",
+                )
+            )
+        if not force:
+            raise WriteError(
+                Diagnostic(
+                    "W302",
+                    "the output exists",
+                    where=Where(str(file)),
+                    help="--force overwrites it",
+                )
+            )
+
+
+def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:
+    """The models beside `file` that read it, other than those that are replaced together with it. A
+    model is no side file.
+    """
+    known = [formats.get(n) for n in formats.present()]
+    if file.name.endswith(tuple(s for f in known for s in f.suffixes)):
+        return
+    suffixes = tuple(s for f in known if f.side_names is not None for s in f.suffixes)
+    with os.scandir(file.parent) as entries:
+        models = sorted(
+            (e.path, e.stat())
+            for e in entries
+            if e.name.endswith(suffixes) and _is_file(Path(e.path))
+        )
+    for path, stat in models:
+        model = Path(path)
+        if model not in together and any(
+            _same(file, model.parent / n) for n in _unchanged(model, stat.st_mtime_ns, stat.st_size)
+        ):
+            yield model
+
+
+@functools.lru_cache(1 << 16)
+def _unchanged(model: Path, mtime_ns: int, size: int) -> tuple[str, ...]:
+    """`names` of a model as it is now: a batch asks for all models of a folder each time that it
+    replaces a result there.
+    """
+    return tuple(names(model))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _same(a: Path, b: Path) -> bool:
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return False

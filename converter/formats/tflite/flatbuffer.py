@@ -1,0 +1,480 @@
+"""A `.tflite` flatbuffer <-> plain values, through the generated schema of the `tflite` package."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
+from converter.formats.nnapi.table import Array, Bytes, Value
+from converter.formats.tflite.schema import flatbuffers, schema
+from converter.io.chunks import write_array
+from converter.io.files import Output
+from converter.io.mapped_file import MappedFile
+
+_ROOM = 1 << 26  # bytes for everything but weights; more are found when they are needed
+
+# Fields of the option tables that rows may use, with the schema's defaults; any other table is read
+# as having none.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "AddOptions": {"FusedActivationFunction": 0},
+    "ArgMaxOptions": {"OutputType": 0},
+    "ArgMinOptions": {"OutputType": 0},
+    "BatchMatMulOptions": {"AdjX": False, "AdjY": False},
+    "ConcatenationOptions": {"Axis": 0, "FusedActivationFunction": 0},
+    "Conv2DOptions": {
+        "Padding": 0,
+        "StrideW": 0,
+        "StrideH": 0,
+        "FusedActivationFunction": 0,
+        "DilationWFactor": 1,
+        "DilationHFactor": 1,
+    },
+    "DepthToSpaceOptions": {"BlockSize": 0},
+    "DepthwiseConv2DOptions": {
+        **{"Padding": 0, "StrideW": 0, "StrideH": 0, "DepthMultiplier": 0},
+        **{"FusedActivationFunction": 0, "DilationWFactor": 1, "DilationHFactor": 1},
+    },
+    "DivOptions": {"FusedActivationFunction": 0},
+    "FullyConnectedOptions": {
+        "FusedActivationFunction": 0,
+        "WeightsFormat": 0,
+        "KeepNumDims": False,
+    },
+    "GatherOptions": {"Axis": 0, "BatchDims": 0},
+    "IfOptions": {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 0},
+    "L2NormOptions": {"FusedActivationFunction": 0},
+    "LSHProjectionOptions": {"Type": 0},
+    "LeakyReluOptions": {"Alpha": 0.0},
+    "LocalResponseNormalizationOptions": {"Radius": 0, "Bias": 0.0, "Alpha": 0.0, "Beta": 0.0},
+    "MirrorPadOptions": {"Mode": 0},
+    "MulOptions": {"FusedActivationFunction": 0},
+    "PackOptions": {"ValuesCount": 0, "Axis": 0},
+    "Pool2DOptions": {
+        "Padding": 0,
+        "StrideW": 0,
+        "StrideH": 0,
+        "FilterWidth": 0,
+        "FilterHeight": 0,
+        "FusedActivationFunction": 0,
+    },
+    "ReducerOptions": {"KeepDims": False},
+    "ResizeBilinearOptions": {"AlignCorners": False, "HalfPixelCenters": False},
+    "ResizeNearestNeighborOptions": {"AlignCorners": False, "HalfPixelCenters": False},
+    "SoftmaxOptions": {"Beta": 0.0},
+    "SpaceToDepthOptions": {"BlockSize": 0},
+    "SplitOptions": {"NumSplits": 0},
+    "SqueezeOptions": {"SqueezeDims": []},
+    "StridedSliceOptions": {
+        "BeginMask": 0,
+        "EndMask": 0,
+        "EllipsisMask": 0,
+        "NewAxisMask": 0,
+        "ShrinkAxisMask": 0,
+        "Offset": False,
+    },
+    "SubOptions": {"FusedActivationFunction": 0},
+    "TransposeConvOptions": {
+        "Padding": 0,
+        "StrideW": 0,
+        "StrideH": 0,
+        "FusedActivationFunction": 0,
+    },
+    "WhileOptions": {"CondSubgraphIndex": 0, "BodySubgraphIndex": 0},
+}
+_UNION = {v: k for k, v in vars(schema.BuiltinOptions).items() if isinstance(v, int)}
+BUILTINS: dict[str, int] = {
+    k: v for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int) and k.isupper()
+}
+_BUILTIN_NAMES = {v: k for k, v in BUILTINS.items()}
+# The old one-byte field of an operator's code holds this for every newer operator.
+_GREATER = BUILTINS["PLACEHOLDER_FOR_GREATER_OP_CODES"]
+_MOST_RANK = 32
+
+
+@dataclass
+class LiteTensor:
+    """A tensor; `type` is a number of TensorType, `data` the value of a constant.
+
+    `scales` and `zero_points` are none, one, or one for each index along `axis`.
+    """
+
+    name: str
+    type: int
+    shape: list[int]
+    data: Value | None = None
+    scales: list[float] = field(default_factory=list)
+    zero_points: list[int] = field(default_factory=list)
+    axis: int = 0
+    variable: bool = False
+
+
+@dataclass
+class LiteOperator:
+    """An operator by its builtin name ("CUSTOM" included); an absent optional input is -1.
+
+    `kind` is the table of its options; `options` is complete when read.
+    """
+
+    builtin: str
+    inputs: list[int]
+    outputs: list[int]
+    kind: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class LiteGraph:
+    name: str = "main"
+    tensors: list[LiteTensor] = field(default_factory=list)
+    operators: list[LiteOperator] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+@dataclass
+class LiteModel:
+    graphs: list[LiteGraph] = field(default_factory=list)
+    metadata: dict[str, bytes] = field(default_factory=dict)
+
+
+def read_flat(path: str | Path) -> LiteModel:
+    """The model in a file, constants as views of it; ReadError R103 for what no flatbuffer has.
+
+    The Python runtime of flatbuffers verifies nothing, so each vector counts against a budget of
+    the file's own size.
+    """
+    try:
+        return _Flat(Path(path)).model()
+    except ReadError:
+        raise
+    except (
+        struct.error,
+        IndexError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        AttributeError,
+        RuntimeError,
+        UnicodeDecodeError,
+    ):
+        raise unreadable(
+            "R103",
+            "the flatbuffer is damaged: an offset or a length leads outside the file",
+            Where(str(path)),
+        ) from None
+
+
+class _Flat:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = MappedFile(path)
+        self._budget = len(self.file)
+
+    def fail(self, message: str, place: str = "") -> ReadError:
+        return unreadable("R103", message, Where(str(self.path), path=place))
+
+    def count(self, n: int) -> int:
+        self._budget -= n
+        if n < 0 or self._budget < 0:
+            raise self.fail("the flatbuffer is damaged: its lists are longer than the file")
+        return n
+
+    def each(self, n: int, get: Callable[[int], Any]) -> Iterator[Any]:
+        return (get(i) for i in range(self.count(n)))
+
+    def model(self) -> LiteModel:
+        if len(self.file) < 16 or self.file.bytes[4:8].tobytes() != b"TFL3":
+            raise self.fail("not a TensorFlow Lite model: no TFL3 at byte 4")
+        root = schema.Model.GetRootAs(self.file.bytes.data, 0)
+        if root.Version() != 3:
+            raise unreadable(
+                "R104",
+                f"schema version {root.Version()} of TensorFlow Lite; netconv reads 3",
+                Where(str(self.path), path="version"),
+            )
+        buffers = list(self.each(root.BuffersLength(), root.Buffers))
+        codes = [self._code(c) for c in self.each(root.OperatorCodesLength(), root.OperatorCodes)]
+        graphs = [
+            self._graph(g, f"subgraphs[{i}]", buffers, codes)
+            for i, g in enumerate(self.each(root.SubgraphsLength(), root.Subgraphs))
+        ]
+        if not graphs:
+            raise self.fail("the model has no subgraph", "subgraphs")
+        metadata = {}
+        for item in self.each(root.MetadataLength(), root.Metadata):
+            data = self._data(buffers, item.Buffer(), "metadata")
+            metadata[_text(item.Name())] = b"" if data is None else data.tobytes()
+        return LiteModel(graphs, metadata)
+
+    def _code(self, code: Any) -> str:
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        return _BUILTIN_NAMES.get(number, f"operator {number}")
+
+    def _graph(self, graph: Any, place: str, buffers: list[Any], codes: list[str]) -> LiteGraph:
+        result = LiteGraph(_text(graph.Name()))
+        for i, tensor in enumerate(self.each(graph.TensorsLength(), graph.Tensors)):
+            result.tensors.append(self._tensor(tensor, f"{place}.tensors[{i}]", buffers))
+        n = len(result.tensors)
+        for i, operator in enumerate(self.each(graph.OperatorsLength(), graph.Operators)):
+            at = f"{place}.operators[{i}]"
+            if not 0 <= operator.OpcodeIndex() < len(codes):
+                raise self.fail(f"operator code {operator.OpcodeIndex()} does not exist", at)
+            inputs = self._indexes(operator.InputsLength(), operator.Inputs, n, f"{at}.inputs", -1)
+            outputs = self._indexes(operator.OutputsLength(), operator.Outputs, n, f"{at}.outputs")
+            result.operators.append(
+                LiteOperator(
+                    codes[operator.OpcodeIndex()], inputs, outputs, *self._options(operator)
+                )
+            )
+        result.inputs = self._indexes(graph.InputsLength(), graph.Inputs, n, f"{place}.inputs")
+        result.outputs = self._indexes(graph.OutputsLength(), graph.Outputs, n, f"{place}.outputs")
+        return result
+
+    def _indexes(
+        self, n: int, get: Callable[[int], int], most: int, place: str, least: int = 0
+    ) -> list[int]:
+        found = list(self.each(n, get))
+        for i in found:
+            if not least <= i < most:
+                raise self.fail(f"tensor {i} does not exist, there are {most}", place)
+        return found
+
+    def _tensor(self, tensor: Any, place: str, buffers: list[Any]) -> LiteTensor:
+        shape = [int(n) for n in self.each(tensor.ShapeLength(), tensor.Shape)]
+        if len(shape) > _MOST_RANK or any(n < 0 for n in shape):
+            raise self.fail(f"{shape[:9]} is not a shape", place)
+        result = LiteTensor(
+            _text(tensor.Name()), tensor.Type(), shape, variable=tensor.IsVariable()
+        )
+        if any(n < 0 for n in self.each(tensor.ShapeSignatureLength(), tensor.ShapeSignature)):
+            result.shape = [
+                0 if s < 0 else n
+                for n, s in zip(
+                    shape, (tensor.ShapeSignature(i) for i in range(len(shape))), strict=True
+                )
+            ]
+        quant = tensor.Quantization()
+        if quant is not None:
+            result.scales = list(self.each(quant.ScaleLength(), quant.Scale))
+            result.zero_points = list(self.each(quant.ZeroPointLength(), quant.ZeroPoint))
+            result.axis = quant.QuantizedDimension()
+        if tensor.Sparsity() is not None:
+            raise unreadable(
+                "R106",
+                "sparse tensors are not read",
+                Where(str(self.path), path=place, layer=result.name),
+            )
+        result.data = self._data(buffers, tensor.Buffer(), place)
+        return result
+
+    def _data(self, buffers: list[Any], index: int, place: str) -> Bytes | None:
+        if not 0 <= index < len(buffers):
+            raise self.fail(f"buffer {index} does not exist, there are {len(buffers)}", place)
+        buffer = buffers[index]
+        if buffer.Offset() > 1:  # the bytes of large models lie behind the flatbuffer
+            return self.file.slice(
+                buffer.Offset(), buffer.Size(), Where(str(self.path), path=place)
+            )
+        return buffer.DataAsNumpy() if buffer.DataLength() else None
+
+    def _options(self, operator: Any) -> tuple[str, dict[str, Any]]:
+        kind = _UNION.get(operator.BuiltinOptionsType(), "")
+        union = operator.BuiltinOptions()
+        if kind not in OPTIONS or union is None:
+            return kind, {}
+        table = getattr(schema, kind)()
+        table.Init(union.Bytes, union.Pos)
+        values = {}
+        for name, default in OPTIONS[kind].items():
+            if isinstance(default, list):
+                values[name] = list(
+                    self.each(getattr(table, f"{name}Length")(), getattr(table, name))
+                )
+            else:
+                values[name] = type(default)(getattr(table, name)())
+        return kind, values
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()
+
+
+def write_flat(model: LiteModel, out: Output) -> None:
+    """Write a model; UnsupportedError X204 when it would not fit into a flatbuffer of 2 GiB."""
+    size = sum(t.data.nbytes for g in model.graphs for t in g.tensors if t.data is not None)
+    if size > 2**31 - 2**27:
+        raise UnsupportedError(
+            Diagnostic(
+                "X204",
+                "a TensorFlow Lite file holds less than 2 GiB, "
+                f"the weights alone have {size} bytes",
+            )
+        )
+    builder = _Builder(size)
+    builder.model(model)
+    with out.open() as f:
+        builder.write(f)
+
+
+class _Builder:
+    """Flatbuffers grow from the back: children before parents, vectors backwards.
+
+    The buffer takes memory only where something was written to it; weights just have their places
+    there until the file is written.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.b: Any = flatbuffers.Builder(0)
+        try:
+            self.b.Bytes = mmap.mmap(-1, size + (size >> 2) + _ROOM)
+        except OSError:  # of its address space
+            raise MemoryError from None
+        self.b.head = len(self.b.Bytes)
+        self.weights: list[tuple[int, Array]] = []  # distance of the first byte from the end, array
+
+    def write(self, f: BinaryIO) -> None:
+        """The finished buffer, weights in their places."""
+        content, position = memoryview(self.b.Bytes), self.b.Head()
+        for distance, array in reversed(self.weights):
+            start = len(content) - distance
+            f.write(content[position:start])
+            position = start + write_array(f, array)
+        f.write(content[position:])
+
+    def model(self, model: LiteModel) -> None:
+        b = self.b
+        buffers = [self._buffer(None)]
+        graphs = []
+        names = sorted(
+            {o.builtin for g in model.graphs for o in g.operators}, key=lambda n: BUILTINS[n]
+        )
+        codes = {name: i for i, name in enumerate(names)}
+        for graph in model.graphs:
+            graphs.append(self._graph(graph, codes, buffers))
+        metadata = []
+        for key, content in sorted(model.metadata.items()):
+            buffers.append(self._buffer(np.frombuffer(content, np.uint8)))
+            metadata.append(
+                self._table("Metadata", Name=b.CreateString(key), Buffer=len(buffers) - 1)
+            )
+        operator_codes = [
+            self._table(
+                "OperatorCode",
+                DeprecatedBuiltinCode=min(BUILTINS[n], _GREATER),
+                BuiltinCode=BUILTINS[n],
+                Version=1,
+            )
+            for n in names
+        ]
+        fields = {
+            "Version": 3,
+            "OperatorCodes": self._offsets(operator_codes),
+            "Subgraphs": self._offsets(graphs),
+            "Description": b.CreateString("netconv"),
+            "Buffers": self._offsets(buffers),
+        }
+        if metadata:
+            fields["Metadata"] = self._offsets(metadata)
+        b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
+
+    def _table(self, kind: str, **fields: Any) -> int:
+        """Add a table; the generated functions are called KindStart, KindAddField and KindEnd."""
+        getattr(schema, f"{kind}Start")(self.b)
+        for name, value in fields.items():
+            getattr(schema, f"{kind}Add{name}")(self.b, value)
+        return int(getattr(schema, f"{kind}End")(self.b))
+
+    def _offsets(self, offsets: list[int]) -> int:
+        self.b.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.b.PrependUOffsetTRelative(offset)
+        return int(self.b.EndVector())
+
+    def _bytes(self, array: Array, alignment: int) -> int:
+        b = self.b
+        b.StartVector(1, array.nbytes, alignment)
+        b.head -= array.nbytes
+        self.weights.append((b.Offset(), array))
+        return int(b.EndVector())
+
+    def _ints(self, values: list[int]) -> int:
+        if beyond := [v for v in values if not -(1 << 31) <= v < 1 << 31]:
+            raise UnsupportedError(
+                Diagnostic("X204", f"the format has sizes of 32 bits, {beyond[0]} is beyond")
+            )
+        return int(self.b.CreateNumpyVector(np.asarray(values, "<i4")))
+
+    def _buffer(self, data: Array | None) -> int:
+        # kernels may rely on 16 bytes of alignment (schema.fbs, Buffer.data)
+        return self._table(
+            "Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {})
+        )
+
+    def _graph(self, graph: LiteGraph, codes: dict[str, int], buffers: list[int]) -> int:
+        tensors = [self._tensor(t, buffers) for t in graph.tensors]
+        operators = [self._operator(o, codes) for o in graph.operators]
+        return self._table(
+            "SubGraph",
+            **{
+                "Tensors": self._offsets(tensors),
+                "Inputs": self._ints(graph.inputs),
+                "Outputs": self._ints(graph.outputs),
+                "Operators": self._offsets(operators),
+                "Name": self.b.CreateString(graph.name),
+            },
+        )
+
+    def _tensor(self, tensor: LiteTensor, buffers: list[int]) -> int:
+        b = self.b
+        fields: dict[str, Any] = {
+            "Shape": self._ints(tensor.shape),
+            "Type": tensor.type,
+            "Name": b.CreateString(tensor.name),
+        }
+        if tensor.data is not None:
+            buffers.append(
+                self._buffer(
+                    tensor.data if isinstance(tensor.data, np.ndarray) else tensor.data.numpy()
+                )
+            )
+            fields["Buffer"] = len(buffers) - 1
+        if tensor.scales:
+            scales = b.CreateNumpyVector(np.asarray(tensor.scales, "<f4"))
+            zeros = b.CreateNumpyVector(np.asarray(tensor.zero_points, "<i8"))
+            fields["Quantization"] = self._table(
+                "QuantizationParameters",
+                Scale=scales,
+                ZeroPoint=zeros,
+                QuantizedDimension=tensor.axis,
+            )
+        if 0 in tensor.shape and tensor.data is None:
+            # an unspecified dimension: shape says 1, the signature says -1
+            fields["ShapeSignature"] = self._ints([n or -1 for n in tensor.shape])
+            fields["Shape"] = self._ints([n or 1 for n in tensor.shape])
+        return self._table("Tensor", **fields)
+
+    def _operator(self, operator: LiteOperator, codes: dict[str, int]) -> int:
+        fields: dict[str, Any] = {
+            "OpcodeIndex": codes[operator.builtin],
+            "Inputs": self._ints(operator.inputs),
+            "Outputs": self._ints(operator.outputs),
+        }
+        if operator.kind:
+            values = {
+                k: self._ints(v) if isinstance(v, list) else v for k, v in operator.options.items()
+            }
+            fields["BuiltinOptions"] = self._table(operator.kind, **values)
+            fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.kind)
+        return self._table("Operator", **fields)
+
+
+def numbers(values: list[int]) -> Array:
+    """A constant of int32, as shapes, axes and amounts of padding are."""
+    return np.asarray(values, np.int32)

@@ -1,0 +1,273 @@
+"""What converters see of a layer on stored integers.
+
+IntegerReading  the layer of a file on its way into the graph, as integer arithmetic
+IntegerWriting  a float layer between DequantizeLinear and QuantizeLinear, on its way to integers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi import fused
+from converter.formats.zhouyi.mapping import MAPPING
+from converter.formats.zhouyi.operators import common, find_operator
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.requantize import (
+    Limits,
+    approximate,
+    numbers,
+    real,
+    rescale,
+    stored,
+)
+from converter.formats.zhouyi.quantization.tables import look_up, table_of
+from converter.formats.zhouyi.quantization.weights import made
+from converter.formats.zhouyi.rules.context import ZhouyiReading
+from converter.formats.zhouyi.values import DType
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.value import Value, with_operators
+from converter.mapping.lifting import Lifting
+from converter.mapping.node import Layer
+
+_OF_CONSTANTS = frozenset(
+    f"{g}_{k}" for g in ("weights", "biases", "negative_slope") for k in ("scale", "zp", "range")
+)
+_ACTIVATION = (
+    "with_activation",
+    "clip_min",
+    "clip_max",
+    "negative_slope_value",
+    "negative_slope_type",
+)
+INT32 = np.iinfo(np.int32)
+
+
+def without_integer_keys(layer: Layer) -> Layer:
+    """The layer without the keys and constants that only integer forms have."""
+    operator = find_operator(layer.kind)
+    parts = [common()]
+    if operator is not None:
+        parts += [operator, operator.methods.get(str(layer.attrs.get("method")), operator)]
+    drop = {a.name for p in parts for a in p.attributes.values() if a.part == "int"}
+    drop |= {g.name for p in parts for g in p.groups.values() if g.part == "int"} | _OF_CONSTANTS
+    attrs, blobs = (
+        {k: v for k, v in given.items() if k not in drop} for given in (layer.attrs, layer.blobs)
+    )
+    return replace(layer, attrs=attrs, blobs=blobs)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """What the file says of the tensors around a layer: zero points, types and ranges
+    (`layer_top_range`).
+
+    Where the operands are floats that hold integers, so are the results: their type is FLOAT.
+    """
+
+    input_zeros: Sequence[int]
+    zeros: Sequence[int]
+    types: Sequence[ir.DataType]
+    ranges: Sequence[Limits | None]
+    input_types: Sequence[ir.DataType]
+    bits: int = 8  # width of the first output's integers
+    ratio: float = 1.0  # scale of the first input / scale of the first output
+
+
+class IntegerReading(ZhouyiReading):
+    """One layer on stored integers; its builder's `with` block is open."""
+
+    def __init__(self, layer: Layer, b: Builder, tensors: Tensors) -> None:
+        m = MAPPING
+        super().__init__(layer, b, 0, m.spelling, m.channels_last)
+        self.tensors = tensors
+
+    def input(self, index: int) -> Value:
+        return with_operators(super().input(index))
+
+    def real(self, index: int = 0, narrow: bool = False) -> Value:
+        """An operand as a float with its zero point."""
+        return real(self.b, self.input(index), self.tensors.input_zeros[index], narrow)
+
+    def operands(self) -> list[Value]:
+        return [self.real(i) for i in range(len(self.layer.inputs))]
+
+    def width(self, port: int = 0) -> tuple[int, bool]:
+        """Width and sign of the integers that an input stores."""
+        types = self.tensors.input_types
+        if port >= len(types) or not types[port].is_integer():
+            raise MappingError("the input does not store integers", "R105")
+        return types[port].bitwidth, types[port].is_signed()
+
+    def limits(self) -> Limits:
+        """The range of the first result."""
+        given = self.tensors.ranges[0] if self.tensors.ranges else None
+        if given is not None:
+            return given
+        info = np.iinfo(self.tensors.types[0].numpy())
+        return int(info.min), int(info.max)
+
+    def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
+        """The entry of a table of the layer for each integer of `bits` bits."""
+        return look_up(self.b, x, self.blob(table).reshape(-1), bits, signed)
+
+    # factors -------------------------------------------------------------------------------------
+
+    @property
+    def scales(self) -> Array:
+        return numbers(self.layer, "scale", 1)
+
+    @property
+    def shifts(self) -> Array:
+        return numbers(self.layer, "shift", 0)
+
+    @property
+    def factor(self) -> Array:
+        """scale * 2 ** -shift: exact in a float32, as the scale has at most 16 bits."""
+        return (self.scales * 2.0**-self.shifts).astype(np.float32)
+
+    @property
+    def first_factor(self) -> Array:
+        """The same of layers whose other scales belong to their operands."""
+        return (self.scales[:1] * 2.0 ** -self.shifts[:1]).astype(np.float32)
+
+    def operand_scales(self) -> list[float]:
+        """Scales that bring two operands to a common one."""
+        scales = self.scales
+        if scales.size != 3:
+            message = f"scale_value should be three numbers, not {scales.tolist()}"
+            raise MappingError(message, "R110")
+        return [float(s) for s in scales[1:]]
+
+    def is_scaled(self) -> bool:
+        return "scale_value" in self.layer.attrs or "scale" in self.layer.blobs
+
+    # results -------------------------------------------------------------------------------------
+
+    def stored(self, y: Value) -> Value:
+        return stored(self.b, y, self.tensors.types[0])
+
+    def rescaled(self, x: Value, by: Any, rounding: str = "Round") -> Value:
+        """An accumulator on the scale and zero point of the first result, as a float."""
+        return rescale(self.b, x, by, self.tensors.zeros[0], self.limits(), rounding)
+
+    def requantized(self, x: Value, by: Any = None) -> Value:
+        """The first result, of an accumulator."""
+        return self.stored(self.rescaled(x, self.factor if by is None else by))
+
+    def activated(self, x: Value, by: Any) -> Value:
+        """The same behind the activation that the layer carries."""
+        b, attrs, bits = self.b, self.layer.attrs, self.tensors.bits
+        name = str(attrs.get("with_activation", "NONE")).upper()
+        if name in ("RELU", "RELU6"):
+            x = b.Relu(x)
+        elif name == "LEAKYRELU":
+            shift = float(attrs.get("negative_slope_shift", bits))
+            slope = float(attrs["negative_slope_value"]) * 2.0**-shift
+            below = b.Round(b.Min(x, b.like(x, 0)) * slope)
+            x = b.Relu(x) + below
+        elif name == "CLIP":
+            finer = 256 if bits <= 8 else 1
+            bounds = attrs["clip_min"], attrs["clip_max"]
+            return self.requantized(rescale(b, x, by * finer, 0, bounds), 1 / finer)
+        elif name != "NONE":
+            raise MappingError(f"with_activation={name} has no integer form here")
+        return self.requantized(x, by)
+
+    def as_numbers(
+        self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
+    ) -> Value:
+        """What the layer, or one of another kind, makes of these operands and constants as a layer
+        of numbers.
+        """
+        plain = without_integer_keys(self.layer)
+        plain.kind, plain.inputs, plain.blobs = kind or plain.kind, list(inputs), blobs
+        plain.attrs = plain.attrs if attrs is None else attrs
+        if fused.carries(plain.kind):
+            fused.take(plain.attrs, blobs)
+        lifting = Lifting(MAPPING, self.b, "zhouyi")
+        return with_operators(lifting.mapping.table.lift(lifting.reading(plain))[0])
+
+
+Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, constants
+
+
+@dataclass(eq=False)
+class IntegerWriting:
+    """A float layer, its operands as stored integers with their parameters, and those of its
+    result.
+    """
+
+    layer: Layer
+    inputs: list[ir.Value]
+    sources: list[QuantParams]
+    result: QuantParams
+
+    @property
+    def node(self) -> ir.Node:
+        return made(self.layer).node
+
+    @property
+    def factor(self) -> float:
+        return self.sources[0].scale / self.result.scale
+
+    @property
+    def method(self) -> str:
+        return str(self.layer.attrs.get("method"))
+
+    def written(self, attrs: dict[str, Any] | None = None, **blobs: Array) -> Written:
+        """The integer layer: its own keys without those of an activation, and `attrs`."""
+        own = {k: v for k, v in self.layer.attrs.items() if k not in _ACTIVATION}
+        return self.layer.kind, own | (attrs or {}), blobs
+
+    def with_activation(self, attrs: dict[str, Any], **blobs: Array) -> Written:
+        return self.written({**self.activation("with_activation"), **attrs}, **blobs)
+
+    def look_up_table(self) -> Array:
+        return table_of(self.node, self.sources[0], self.result)
+
+    def activation(self, key: str) -> dict[str, Any]:
+        """The activation behind a layer, in integers; bounds that the result has anyway vanish.
+
+        `key` holds its name.
+        """
+        attrs, result = self.layer.attrs, self.result
+        name = str(attrs.get(key, "NONE"))
+        if name == "LEAKYRELU":
+            return _leaky(key, float(attrs["negative_slope_value"]))
+        if name not in ("RELU", "RELU6", "CLIP"):
+            if name != "NONE":
+                raise MappingError(f"{key}={name} has no integer form")
+            return {key: name}
+        clip = (float(attrs.get("clip_min", 0)), float(attrs.get("clip_max", 0)))
+        low, high = {"RELU": (0.0, np.inf), "RELU6": (0.0, 6.0)}.get(name, clip)
+        bounded_below = np.rint(low / result.scale) + result.zero > result.low
+        bounded_above = np.rint(high / result.scale) + result.zero < result.high
+        if not bounded_above and not bounded_below:
+            return {key: name if name != "CLIP" and key == "with_activation" else "NONE"}
+        if not bounded_above and low == 0.0:
+            return {key: "RELU"}
+        finer = 256 if result.dtype.bitwidth <= 8 else 1
+        bounds = np.rint(np.array([low, high]) / result.scale * finer)
+        first, last = (int(np.clip(v, INT32.min, INT32.max)) for v in bounds)
+        return {key: "CLIP", "clip_min": first, "clip_max": last}
+
+
+def _leaky(key: str, slope: float) -> dict[str, Any]:
+    if slope < 0:
+        raise MappingError(f"the slope {slope} is negative")
+    if slope == 0:
+        return {key: "RELU"}
+    multiplier, shift = approximate(slope)
+    return {
+        key: "LEAKYRELU",
+        "negative_slope_type": DType.UINT16,
+        "negative_slope_value": int(multiplier),
+        "negative_slope_shift": int(shift),
+    }

@@ -1,0 +1,315 @@
+"""Sums, products, activations, look-up tables, conversions, comparisons and choices."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.requantize import (
+    INT32,
+    beside,
+    list_keys,
+    real,
+    rescale,
+    scalar_keys,
+    wrapped,
+)
+from converter.formats.zhouyi.types import dtype_name
+from converter.formats.zhouyi.values import DType
+from converter.graph.value import Value
+from converter.mapping.codecs import enum
+from converter.mapping.node import Layer
+
+TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
+Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"""
+METHODS = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"}
+PIECEWISE = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
+LOGIC = {"AND": "And", "OR": "Or", "XOR": "Xor", "NOT": "Not"}
+COMPARISONS = {
+    "EQUAL": "Equal",
+    "NOT_EQUAL": "Equal",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+}
+
+# two operands ------------------------------------------------------------------------------------
+
+
+def lift_eltwise(r: IntegerReading) -> Value:
+    """Both operands on a common scale first (ADD, SUB, MAX, MIN), or multiplied as they are."""
+    op = r.attr("method", ~enum(METHODS)) if r.layer.kind == "Eltwise" else r.layer.kind
+    x, y = r.real(0), r.real(1)
+    if op != "Mul":
+        first, second = r.operand_scales()
+        x, y = x * first, y * second
+    return r.activated(r.b.operator(op)(x, y), r.first_factor)
+
+
+def lower_eltwise(w: IntegerWriting) -> Written:
+    """ADD, SUB, MAX, MIN first bring both operands to a common scale of 15 bits; products are taken
+    as they are.
+    """
+    scales = np.array([p.scale for p in w.sources], np.float64)
+    if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
+        return w.with_activation(scalar_keys(scales[0] * scales[1] / w.result.scale))
+    finest = np.iinfo(np.int16).max / scales.max()
+    weights = [int(s) for s in np.rint(scales * finest)]
+    keys = scalar_keys(1 / (finest * w.result.scale))
+    keys["scale_value"] = [keys["scale_value"], *weights]
+    keys["scale_type"] = [DType.UINT16] * 3
+    return w.with_activation(keys)
+
+
+def lift_divide(r: IntegerReading) -> Value:
+    """Times the reciprocal of the divisor's amount, from a table; what 0 stands for is its first
+    entry.
+    """
+    b, (x, y) = r.b, r.operands()
+    bits, _ = r.width(1)
+    found = r.looked_up(b.Abs(y), "lut", bits, False)
+    sign = b.Where(y < 0, b.like(y, -1), b.like(y, 1))
+    return r.requantized(sign * x * found)
+
+
+def lower_divide(w: IntegerWriting) -> Written:
+    """A table of reciprocals for the amounts of the divisor; what divides by 0 gets the largest."""
+    x, y = w.sources
+    if y.dtype.bitwidth != 8:
+        raise MappingError("a table of reciprocals needs a divisor of 8 bits")
+    with np.errstate(divide="ignore"):
+        table = np.minimum(np.rint(65535 / np.arange(256)), 65535).astype(np.uint16)
+    return w.written(scalar_keys(x.scale / (y.scale * 65535 * w.result.scale)), lut=table)
+
+
+def lift_squared_difference(r: IntegerReading) -> Value:
+    """Two ways of the vendor's tools, told apart by the number of scales: a scale for the
+    difference, or one for each operand.
+    """
+    x, y = r.operands()
+    scales, shifts = r.scales, r.shifts
+    if scales.size == 4 and shifts.size == 2:
+        d = x * float(scales[1]) - y * float(scales[2])
+        d = rescale(r.b, d, scales[3] * 2.0 ** -shifts[1], 0, INT32)
+    elif scales.size == 3 and shifts.size == 3:
+        x, y = (
+            rescale(r.b, v, scales[i] * 2.0 ** -shifts[i], 0, INT32) for i, v in ((1, x), (2, y))
+        )
+        d = x - y
+    else:
+        message = f"{scales.size} scales and {shifts.size} shifts have no integer form here"
+        raise MappingError(message, "R110")
+    return r.requantized(d * d, scales[0] * 2.0 ** -shifts[0])
+
+
+# one operand -------------------------------------------------------------------------------------
+
+
+def lift_table(r: IntegerReading) -> Value:
+    """A look-up table, or arithmetic for the piecewise linear ones."""
+    layer, method = r.layer, str(r.layer.attrs.get("method", "")).upper()
+    if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
+        layer.attrs["with_activation"] = method
+        return r.activated(r.real(), r.factor)
+    if method == "PRELU" and "negative_slope" in layer.blobs:
+        return _lift_prelu(r)
+    if "lut" not in layer.blobs or r.is_scaled():
+        what = f"{layer.kind} {method} without a plain look-up table"
+        raise MappingError(f"{what} has no integer form here")
+    return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
+
+
+def lower_table(w: IntegerWriting) -> Written:
+    return w.written(lut=w.look_up_table())
+
+
+def lower_activation(w: IntegerWriting) -> Written:
+    if w.method in ("RELU", "RELU6", "CLIP", "LEAKYRELU"):
+        found = w.activation("method")
+        if found["method"] == "NONE":  # the range alone bounds
+            return requantization(w)
+        return w.written(found | scalar_keys(w.factor))
+    if w.method == "PRELU":
+        return _lower_prelu(w)
+    if w.method == "CRELU":
+        raise MappingError(f"{w.method} has no integer form")
+    return lower_table(w)
+
+
+def _lift_prelu(r: IntegerReading) -> Value:
+    """A slope for each element, `negative_slope_shift` bits behind its point."""
+    b, x, slope = r.b, r.real(), r.blob("negative_slope").astype(np.float32)
+    rank = len(r.static(x))
+    if slope.ndim > rank:
+        slope = slope.reshape(slope.shape[slope.ndim - rank :])
+    slope = np.ldexp(slope, -r.attr("negative_slope_shift", int))
+    negative = b.Min(x, b.like(x, 0))
+    below = b.Round(negative * beside(b, slope, x, f"{r.layer.name}.negative_slope"))
+    return r.requantized(b.Relu(x) + below)
+
+
+def _lower_prelu(w: IntegerWriting) -> Written:
+    """Slopes with one shift for all, as 16-bit integers."""
+    slope = np.asarray(w.layer.blobs["negative_slope"], np.float64)
+    largest = max(float(np.abs(slope).max()), 2.0**-15)
+    shift = int(min(np.floor(np.log2(32767 / largest)), 31))
+    keys = {"negative_slope_shift": shift, "negative_slope_type": DType.INT16}
+    integers = np.rint(slope * 2.0**shift).astype(np.int16)
+    return w.written(keys | scalar_keys(w.factor), negative_slope=integers)
+
+
+def lift_abs(r: IntegerReading) -> Value:
+    """With a scale, the number; without one, the amount of the stored integer, zero point and
+    all.
+    """
+    if r.is_scaled():
+        return r.requantized(r.b.Abs(r.real()))
+    wide = r.b.Cast(r.input(0), to=ir.DataType.INT64)
+    return wrapped(r.b, r.b.Abs(wide), r.tensors.types[0])
+
+
+def lift_negative(r: IntegerReading) -> Value:
+    """The scale stays; the zero point of the output is taken off, the range bounds.
+
+    MappingError where the layer has a scale, at which the executor does not look: who wrote it
+    meant another result.
+    """
+    if (r.factor != 1).any():
+        raise MappingError(f"{r.layer.kind} with a scale has no integer form here")
+    return r.requantized(-r.real(), 1.0)
+
+
+def lift_sign(r: IntegerReading) -> Value:
+    """-1, 0 and 1 as they are, whatever the scale of the output."""
+    return r.stored(r.b.Sign(r.real()))
+
+
+def lower_as_it_is(w: IntegerWriting) -> Written:
+    return w.written()
+
+
+def same_params(layer: Layer, source: QuantParams) -> QuantParams:
+    return source
+
+
+def params_of_abs(layer: Layer, source: QuantParams) -> QuantParams:
+    """Distances from the zero point: unsigned, from 0."""
+    dtype = ir.DataType.UINT8 if source.dtype.bitwidth == 8 else ir.DataType.UINT16
+    return QuantParams.of(source.scale, 0, dtype)
+
+
+def params_of_negative(layer: Layer, source: QuantParams) -> QuantParams:
+    """The same scale, the range mirrored; signed."""
+    signed = ir.DataType.INT8 if source.dtype.bitwidth == 8 else ir.DataType.INT16
+    half = 0 if source.dtype.is_signed() else 1 << (source.dtype.bitwidth - 1)
+    return QuantParams.of(source.scale, half - 1 - source.zero, signed)
+
+
+def params_of_sign(layer: Layer, source: QuantParams) -> QuantParams:
+    return QuantParams.of(1.0, 0, ir.DataType.INT8)
+
+
+# conversions -------------------------------------------------------------------------------------
+
+
+def lift_cast(r: IntegerReading) -> Value:
+    """With a scale, from one scale to another. Without one, from one zero point to another, or the
+    stored integer as it is, cut to the bits of the type.
+
+    A result of more than 16 bits is not rounded: what lies behind the point is cut off.
+    """
+    b, dtype, attrs = r.b, r.tensors.types[0], r.layer.attrs
+    if r.is_scaled():
+        wide = dtype.is_integer() and dtype.bitwidth > 16
+        return r.stored(r.rescaled(r.real(), r.factor, "Identity" if wide else "Round"))
+    if str(attrs.get("clip_mode", "SATURATION")).upper() == "TRUNCATION":
+        return wrapped(b, b.Cast(r.input(0), to=ir.DataType.INT64), dtype)
+    if attrs.get("ignore_scale_zp"):
+        return r.stored(rescale(b, real(b, r.input(0)), 1.0, 0, r.limits()))
+    return r.requantized(r.real(), 1.0)
+
+
+def requantization(w: IntegerWriting) -> Written:
+    """From one scale and zero point to another."""
+    keys = {
+        "to_dtype": dtype_name(w.result.dtype),
+        "ignore_scale_zp": False,
+        "clip_mode": "SATURATION",
+    }
+    return "Cast", keys | scalar_keys(w.factor), {}
+
+
+def lift_concat(r: IntegerReading) -> Value:
+    scales, shifts = r.scales, r.shifts
+    count, axis = len(r.layer.inputs), r.attr("axis", int)
+    if not r.is_scaled():
+        return r.b.Concat(*r.layer.inputs, axis=axis)
+    if scales.size != count or shifts.size != count:
+        message = f"{count} inputs, but {scales.size} scales and {shifts.size} shifts"
+        raise MappingError(message, "R110")
+    parts = [r.rescaled(r.real(i), scales[i] * 2.0 ** -shifts[i]) for i in range(count)]
+    return r.stored(r.b.Concat(*parts, axis=axis))
+
+
+def lower_concat(w: IntegerWriting) -> Written:
+    def stored_as(p: QuantParams) -> tuple[float, int, ir.DataType]:
+        return p.scale, p.zero, p.dtype
+
+    if all(stored_as(p) == stored_as(w.result) for p in w.sources):
+        return w.written()
+    return w.written(list_keys([p.scale / w.result.scale for p in w.sources]))
+
+
+# truth -------------------------------------------------------------------------------------------
+
+
+def lift_logical(r: IntegerReading) -> Value:
+    """Comparisons bring both operands to a common scale; the others take what is not 0 as true."""
+    b, method = r.b, r.attr("method", str).upper()
+    if method in COMPARISONS:
+        scales = r.scales
+        if scales.size not in (1, 2):
+            message = f"scale_value should be two numbers, not {scales.tolist()}"
+            raise MappingError(message, "R110")
+        pairs = zip(r.operands(), np.broadcast_to(scales, 2), strict=True)
+        truth = b.operator(COMPARISONS[method])(*(v * float(s) for v, s in pairs))
+        truth = ~truth if method == "NOT_EQUAL" else truth
+    else:
+        values = [real(b, r.input(i)) for i in range(len(r.layer.inputs))]
+        found = [~b.Equal(v, b.like(v, 0)) for v in values]
+        truth = b.operator(r.attr("method", ~enum(LOGIC)))(*found)
+    return b.Cast(truth, to=int(r.tensors.types[0]))
+
+
+def lower_comparison(w: IntegerWriting) -> Written:
+    """Both operands on a common scale of 13 bits, as the vendor's quantiser takes."""
+    if len(w.sources) != 2 or w.method in ("AND", "OR", "XOR"):
+        raise MappingError(f"{w.method} of numbers has no integer form")
+    scales = np.array([p.scale for p in w.sources], np.float64)
+    least, most = scales.min(), scales.max()
+    weights = np.maximum(np.rint(scales / least * min(8192.0, 32767 * least / most)), 1)
+    keys = {"scale_value": [int(s) for s in weights], "scale_type": [DType.UINT16] * 2}
+    return w.written(keys)
+
+
+def lift_where(r: IntegerReading) -> Value:
+    """Either operand comes to the scale of the result by a factor of its own; the condition is what
+    is not 0.
+    """
+    b, (condition, *sides) = r.b, r.operands()
+    scales, shifts = r.scales, r.shifts
+    if len(sides) != 2 or scales.size not in (1, 2) or shifts.size != scales.size:
+        message = f"{len(sides)} operands, {scales.size} scales and {shifts.size} shifts"
+        raise MappingError(message, "R110")
+    factors = np.broadcast_to(scales * 2.0**-shifts, 2)
+    x, y = (r.rescaled(v, f) for v, f in zip(sides, factors, strict=True))
+    return r.stored(b.Where(~b.Equal(condition, b.like(condition, 0)), x, y))
+
+
+def lower_where(w: IntegerWriting) -> Written:
+    """Either operand comes to the scale of the result."""
+    return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]]))

@@ -1,0 +1,201 @@
+"""Quantised layers as float operators between DequantizeLinear and QuantizeLinear.
+
+    x (int8) -> DequantizeLinear -> Conv(weights: DequantizeLinear of int8) -> Relu
+             -> QuantizeLinear -> y (uint8)
+
+Layers that only move data keep the stored integers. Recurrent layers, and those whose float form is
+not known, take their integer form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.ir import Graph, Layer, Tensor
+from converter.formats.zhouyi.lift import GraphLift
+from converter.formats.zhouyi.quantization.context import without_integer_keys
+from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
+from converter.formats.zhouyi.quantization.requantize import zeros_of
+from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
+from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights
+from converter.formats.zhouyi.rules.context import blob_of
+from converter.formats.zhouyi.types import is_float
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.value import Value, with_operators
+from converter.mapping.conversion_errors import CONVERSION_ERRORS
+from converter.mapping.node import Layer as FarLayer
+
+# operands that are positions, lengths or conditions: never quantised numbers
+_SECOND = """Gather GatherElements GatherND ScatterND ScatterElements ReverseSequence MaxUnpool
+UpsampleByIndex InTopK Compress SegmentReduce Repeat CTCGreedyDecoder"""
+_WHOLE = {
+    **dict.fromkeys(_SECOND.split(), 1),
+    **dict.fromkeys(("Where", "OneHot"), 0),
+    **dict.fromkeys(("CropAndResize", "RoiAlign"), 2),
+}
+# gates come from tables whose scales the file does not tell, and what is 1 among them is the
+# largest stored number
+_INTEGER_ONLY = frozenset({"BasicLSTM", "GRUv1", "GRUv3"})
+_STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
+Params = list[QuantParams | None]
+
+
+class NumbersLift(GraphLift):
+    """Lifts quantised layers as numbers; `reals` maps tensor names to their dequantised values,
+    shared by all readers.
+    """
+
+    def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
+        super().__init__(document, builder, outer)
+        self.reals: dict[str, ir.Value] = {}
+
+    def _params(self, tensor: Tensor) -> QuantParams | None:
+        found = self.params.get(tensor.name)
+        if isinstance(found, MappingError):
+            raise found
+        return found
+
+    def _results(self, layer: Layer) -> Sequence[ir.Value]:
+        b, far = self.builder, self._far(layer)
+        sources, results = ([self._params(t) for t in ts] for ts in (layer.inputs, layer.outputs))
+        around = [*sources, *results]
+        if all(p is None or p.indices for p in around) or _moves(far, around):
+            return self._numbers(far)
+        values = [with_operators(v) for v in self._quantised(layer, far, sources, results)]
+        return [
+            quantized(b, v, p) if p is not None and is_float(v.dtype) else v
+            for v, p in zip(values, results, strict=False)
+        ]
+
+    def _quantised(
+        self, layer: Layer, far: FarLayer, sources: Params, results: Params
+    ) -> Sequence[ir.Value]:
+        """What the layer computes as numbers; what it stores where only its integer form is
+        known.
+        """
+        kind, source = far.kind, sources[0] if sources else None
+        if kind in ("Cast", "Quantize", "DeQuantize"):
+            return [self._real(layer.inputs[0], source)]
+        if kind in _INTEGER_ONLY and not self.parser:
+            return self._whole(layer, far, sources, results)
+        for i, (tensor, params) in enumerate(zip(layer.inputs, sources, strict=True)):
+            if _is_number(kind, i, params):
+                far.inputs[i] = self._real(tensor, params)
+        try:
+            return self._numbers(self._float_layer(far, sources, results))
+        except CONVERSION_ERRORS:
+            if self.parser or kind not in TABLE:
+                raise
+        return self._whole(layer, self._far(layer), sources, results)
+
+    def _whole(
+        self, layer: Layer, far: FarLayer, sources: Params, results: Params
+    ) -> list[ir.Value]:
+        """The integer form, on floats that hold integers."""
+        far.inputs = [
+            _whole_number(self.builder, self._real(t, p), p)
+            for t, p in zip(layer.inputs, sources, strict=True)
+        ]
+        values = self._integers(layer, far, [ir.DataType.FLOAT] * len(layer.outputs))
+        return [_number(with_operators(v), p) for v, p in zip(values, results, strict=True)]
+
+    def _real(self, tensor: Tensor, params: QuantParams | None) -> ir.Value:
+        if params is None:
+            return self.env[tensor.name]
+        if tensor.name not in self.reals:
+            self.reals[tensor.name] = dequantized(self.builder, self.env[tensor.name], params)
+        return self.reals[tensor.name]
+
+    def _float_layer(self, layer: FarLayer, sources: Params, results: Params) -> FarLayer:
+        """The layer without the keys of the integer form, its constants as numbers."""
+        plain, result = without_integer_keys(layer), results[0] if results else None
+        self._activation_as_numbers(layer, result, plain.attrs, plain.blobs)
+        integers = "weights" in plain.blobs and plain.blobs["weights"].dtype.kind in "iu"
+        if integers and sources and sources[0] is not None:
+            weights = Weights(layer, sources[0], result, self.parser)
+            if layer.kind in WEIGHTED:
+                b = self.builder
+                plain.blobs |= {
+                    "weights": weights.weights_value(b),
+                    "biases": weights.biases_value(b),
+                }
+            else:
+                plain.blobs |= {"weights": weights.real(), **self._biases(layer, weights)}
+        return plain
+
+    def _biases(self, layer: FarLayer, weights: Weights) -> dict[str, Array]:
+        """Biases of layers that have no operand for stored ones: each row with its scale."""
+        whole = weights.biases() if layer.kind == "BatchNorm" else None
+        if whole is not None:
+            return {"biases": np.asarray(whole * weights.bias_scales(), np.float32)}
+        if "biases" not in layer.blobs:
+            return {}
+        biases, zeros = blob_of(layer, "biases").astype(np.float64), zeros_of(layer, "biases")
+        given = layer.blobs.get("biases_scale", layer.attrs.get("biases_scale", 1.0))
+        scales = np.asarray(given, np.float64)
+        numbers = (biases - zeros) * scales if self.parser else (biases + zeros) / scales
+        return {"biases": np.asarray(numbers, np.float32)}
+
+    def _activation_as_numbers(
+        self,
+        layer: FarLayer,
+        result: QuantParams | None,
+        attrs: dict[str, Any],
+        blobs: dict[str, Any],
+    ) -> None:
+        """Slopes and bounds, which an integer IR stores as integers, in `attrs` and `blobs`."""
+        if self.parser:
+            return
+        name = str(layer.attrs.get("with_activation", layer.attrs.get("method", ""))).upper()
+        slope = layer.attrs.get("negative_slope_value")
+        if name == "LEAKYRELU" and isinstance(slope, int | float) and result is not None:
+            shift = layer.attrs.get("negative_slope_shift", result.dtype.bitwidth)
+            attrs["negative_slope_value"] = float(slope) * 2.0 ** -float(shift)
+        if name == "CLIP" and result is not None:
+            finer = 256 if result.dtype.bitwidth <= 8 else 1
+            for key in ("clip_min", "clip_max"):
+                attrs[key] = float(layer.attrs[key]) * result.scale / finer
+        if "negative_slope" in blobs:
+            shift = int(layer.attrs.get("negative_slope_shift", 0))
+            slopes = np.asarray(blobs["negative_slope"], np.float32)
+            blobs["negative_slope"] = np.ldexp(slopes, -shift)
+
+
+def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
+    """Whether input `port` of a layer is read as quantised numbers."""
+    whole = kind in _STAYS_WHOLE or _WHOLE.get(kind) == port
+    return params is not None and not params.indices and not whole
+
+
+def _moves(layer: FarLayer, around: Params) -> bool:
+    """Whether the layer moves stored integers: the result has scale and zero point of the first
+    operand, or none.
+    """
+    first = around[0] if around else None
+    return keeps_integers(layer) and (
+        first is None
+        or all(
+            p is None or p.indices or (p.scale, p.zero) == (first.scale, first.zero) for p in around
+        )
+    )
+
+
+def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:
+    """A number as a float that holds the stored integer."""
+    if params is None or params.plain:
+        return value
+    whole = b.Round(with_operators(value) / params.scale)
+    return whole + params.zero if params.zero else whole
+
+
+def _number(value: Value, params: QuantParams | None) -> Value:
+    """What a float that holds a stored integer stands for."""
+    if params is None or params.plain or value.dtype != ir.DataType.FLOAT:
+        return value
+    return (value - params.zero if params.zero else value) * params.scale

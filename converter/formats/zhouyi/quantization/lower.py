@@ -1,0 +1,111 @@
+"""The shared graph, quantised -> Document of an integer IR: `zhouyi+int8`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, UnsupportedError
+from converter.formats.format import Flavour
+from converter.formats.zhouyi.ir import Document
+from converter.formats.zhouyi.lower import DocumentWriter, static_loops
+from converter.formats.zhouyi.mapping import MAPPING
+from converter.formats.zhouyi.quantization.constants import quantized_constant
+from converter.formats.zhouyi.quantization.lowering import LINEAR, QuantizedLowering
+from converter.formats.zhouyi.quantization.plan import Plan
+from converter.formats.zhouyi.quantization.prepare import prepare
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.rewrites import REWRITES
+from converter.graph.network import Network
+from converter.mapping.lifting import refuse
+from converter.mapping.target import dynamic_values
+from converter.passes.channels_last import to_nhwc
+from converter.passes.fold import fold
+from converter.passes.legalise import legalise
+
+KEPT = {("", op) for op in LINEAR}
+NOT_QUANTISED = (
+    "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
+)
+HELP = "an integer IR that was read needs --dequantize; float networks go to zhouyi without +int8"
+
+
+def lower_integer(
+    model: Network, flavour: Flavour, notes: list[Diagnostic]
+) -> tuple[Document, dict[str, str]]:
+    """As `lower.lower`, with layers on stored integers wherever the network is quantised; float
+    layers become a note.
+
+    UnsupportedError also for quantised layers that have no integer form, and for networks that are
+    not quantised at all.
+    """
+    refuse(MAPPING.target.refusals(model.ir))
+    graph = model.ir.clone()
+    prepare(graph)
+    fold(graph, keep=holds)
+    static_loops(graph)
+    refuse(dynamic_values(graph))
+    low = QuantizedLowering(MAPPING)
+    legalise(
+        graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES
+    )
+    prepare(graph)
+    fold(graph, keep=holds)
+    notes.extend(to_nhwc(graph, flavour.io_layout or "keep"))
+    low = QuantizedLowering(MAPPING)
+    for node in graph.graph:
+        low.node(node)
+    plan = Plan(low.layers, low.constants)
+    plan.run()
+    refuse([*low.problems, *plan.problems])
+    names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
+    if not plan.integers and (names or not plan.params):
+        message = f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}"
+        raise UnsupportedError(Diagnostic("X202", message, help=HELP))
+    if names:
+        message = f"layers that the network computes in floats stay so: {names}"
+        notes.append(Diagnostic("X209", message, level="warning"))
+    writer = IntegerWriter(graph.graph, notes, plan.params)
+    writer.run(plan.layers)
+    refuse(writer.problems)
+    document, names_changed = writer.document(model.ir.graph.name or "model")
+    # the vendor's tools know an integer IR by the absence of these
+    for key in ("precision", "compat_quantized_model", "model_domain"):
+        document.header.pop(key, None)
+    return document, names_changed
+
+
+def holds(node: ir.Node) -> bool:
+    """Whether a node moves stored integers: its numbers may be known, but the integers are
+    wanted.
+    """
+    return quantized_constant(node.outputs[0]) is not None
+
+
+class IntegerWriter(DocumentWriter):
+    """Adds the scales, zero points and ranges that the quantiser writes: the reciprocal of the
+    step, the negative of ONNX's zero point.
+    """
+
+    def __init__(
+        self, graph: ir.Graph, notes: list[Diagnostic], params: dict[ir.Value, QuantParams]
+    ) -> None:
+        super().__init__(graph, notes)
+        self.params = params
+
+    def _more(self, outputs: list[ir.Value]) -> dict[str, Any]:
+        found = [self.params.get(v) for v in outputs]
+        if all(g is None for g in found):
+            return {"unquantifiable": True}
+        known = [
+            g or QuantParams.of(1.0, 0, v.dtype or ir.DataType.INT32)
+            for g, v in zip(found, outputs, strict=True)
+        ]
+        return {
+            "layer_top_range": [[g.low, g.high] for g in known],
+            "layer_top_scale": [1 / g.scale for g in known],
+            "layer_top_zp": [-g.zero for g in known],
+            "activation_quantization_axis": ["None"] * len(known),
+            "unquantifiable": False,
+        }

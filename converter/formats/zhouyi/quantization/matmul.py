@@ -1,0 +1,45 @@
+"""Products of two activations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.requantize import scalar_keys
+from converter.graph.value import Value
+
+
+def _product(r: IntegerReading, x: Value, y: Value) -> Value:
+    """The product of two operands, transposed as the layer says."""
+    keys = ("trans_", "tans_", "adj_")
+    turned = {k: v for k, v in r.layer.attrs.items() if k.startswith(keys)}
+    return r.as_numbers(x, y, kind="MatMul", attrs=turned)
+
+
+def lift_matmul(r: IntegerReading) -> Value:
+    if r.attr("fused_multiplier", float, 1.0) != 1.0:
+        raise MappingError("fused_multiplier has no integer form here")
+    return r.activated(_product(r, *r.operands()), r.factor)
+
+
+def lift_gemm(r: IntegerReading) -> Value:
+    """With a third operand both parts come to a common scale first; alpha and beta are in the
+    scales, but for their signs.
+    """
+    parts = r.operands()
+    signs = [float(np.sign(r.attr(k, float, 1.0))) for k in ("alpha", "beta")]
+    product = _product(r, parts[0], parts[1])
+    if len(parts) == 2:
+        y = r.rescaled(product, r.factor)
+        return r.stored(y if signs[0] > 0 else -y)
+    first, second = (
+        r.b.Round(part * (scale * sign))
+        for part, scale, sign in zip((product, parts[2]), r.operand_scales(), signs, strict=True)
+    )
+    return r.requantized(first + second, r.first_factor)
+
+
+def lower_matmul(w: IntegerWriting) -> Written:
+    factor = w.sources[0].scale * w.sources[1].scale / w.result.scale
+    return w.with_activation(scalar_keys(factor))

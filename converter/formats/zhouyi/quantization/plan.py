@@ -1,0 +1,309 @@
+"""Which layers of a quantised network compute on stored integers, and what stands between them.
+
+    x -> QuantizeLinear -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> DequantizeLinear -> y
+    becomes    x -> Quantize -> Convolution (int8, with_activation=RELU) -> DeQuantize -> y
+
+A layer computes on integers when all that it reads is dequantised and all that it gives is
+quantised again. What the network computes in floats stays a float layer. Layers that move data do
+so to the integers; a DequantizeLinear in front of them, or a QuantizeLinear behind them, counts as
+if it stood on their other side.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError
+from converter.formats.zhouyi.fused import FUSED, fuse
+from converter.formats.zhouyi.quantization.constants import QuantizedConstant, lazy_value
+from converter.formats.zhouyi.quantization.context import IntegerWriting
+from converter.formats.zhouyi.quantization.elementwise import requantization
+from converter.formats.zhouyi.quantization.lowering import DEQUANTIZE, QUANTIZE
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
+from converter.formats.zhouyi.quantization.weights import made
+from converter.formats.zhouyi.types import is_float
+from converter.graph.infer import constant
+from converter.mapping.lowering import refusal
+from converter.mapping.node import Layer
+
+# integers are bounded by what a layer may give, a float CLIP is a layer of its own
+_FUSED = FUSED | {"CLIP"}
+_BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and behind rounding
+TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
+
+
+def moves(layer: Layer) -> bool:
+    """Whether a layer does the same to stored integers as to numbers (the number that it pads with
+    is stored too).
+    """
+    return (
+        layer.kind == "="
+        or keeps_integers(layer)
+        or (layer.kind == "Pooling" and layer.attrs.get("method") == "MAX")
+    )
+
+
+class Plan:
+    """Turns the float layers of a quantised network into integer layers, in order.
+
+    `layers`   what is written
+    `params`   scale and zero point of every stored value
+    `reals`    numbers -> where they are stored, and how
+    `floats`   layers that the network computes in floats
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], constants: dict[ir.Value, QuantizedConstant]
+    ) -> None:
+        self.sources = fuse(layers, _FUSED)
+        self.constants = constants
+        self.readers: dict[ir.Value, list[Layer]] = defaultdict(list)
+        for layer in self.sources:
+            for v in filter(None, layer.inputs):
+                self.readers[v].append(layer)
+        self.layers: list[Layer] = []
+        self.problems: list[Diagnostic] = []
+        self.params: dict[ir.Value, QuantParams] = {}
+        self.reals: dict[ir.Value, tuple[ir.Value, QuantParams]] = {}
+        self.floats: list[Layer] = []
+        self.integers = 0
+
+    def run(self) -> None:
+        for layer in self.sources:
+            if layer.kind == DEQUANTIZE:
+                self.params.setdefault(_first(layer), layer.attrs["params"])
+        for layer in self.sources:
+            try:
+                self._layer(layer)
+            except MappingError as e:
+                message = str(e) if layer.kind[0] == "(" else f"{layer.kind}: {e}"
+                self.problems.append(refusal(made(layer).node, MappingError(message, e.code)))
+        self._spread()
+        for layer in self.layers:
+            layer.extra = None  # what the writer looks for there are the bodies of loops
+
+    def _layer(self, layer: Layer) -> None:
+        if layer.kind == DEQUANTIZE:
+            self.reals[layer.outputs[0]] = (_first(layer), layer.attrs["params"])
+            self._shown(layer)
+        elif layer.kind == QUANTIZE:
+            self._quantise(layer)
+        elif moves(layer) and layer.inputs[0] in self.reals:
+            self._move(layer)
+        elif moves(layer) and not _is_real(_first(layer)):
+            self.layers.append(layer)
+        elif self._quantised(layer):
+            self._integer(layer)
+        else:
+            self._float(layer)
+
+    def _put(self, layer: Layer, inputs: Sequence[ir.Value | None], *outputs: ir.Value) -> None:
+        """The layer with other operands and results."""
+        self.layers.append(replace(layer, inputs=[*inputs], outputs=[*outputs]))
+
+    def _quantise(self, layer: Layer) -> None:
+        source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
+        self.params.setdefault(out, params)
+        plain = replace(layer, kind="Quantize", attrs={})
+        if source not in self.reals:
+            self._put(plain, [source], out)
+            return
+        stored, own = self.reals[source]
+        if own != params and stored is not out:
+            self._cast(layer, stored, own, out, params)
+        elif stored is not out:
+            self._put(replace(plain, kind="="), [stored], out)
+
+    def _cast(
+        self, layer: Layer, stored: ir.Value, own: QuantParams, out: ir.Value, params: QuantParams
+    ) -> None:
+        """From one scale and zero point to another."""
+        kind, attrs, blobs = requantization(IntegerWriting(layer, [stored], [own], params))
+        self.integers += 1
+        name = f"{layer.name}.requantise"
+        self._put(replace(layer, kind=kind, name=name, attrs=attrs, blobs=blobs), [stored], out)
+        self.params.setdefault(out, params)
+
+    def _move(self, layer: Layer) -> None:
+        """Moves the stored integers."""
+        stored, params = self.reals[_first(layer)]
+        self.integers += 1
+        outputs = []
+        for out in layer.outputs:
+            place = out
+            if _is_real(out):
+                wanted, found = self._wanted(out)
+                place = found if wanted == params and found is not None else _stored_as(out, params)
+                self.reals[out] = (place, params)
+                self.params.setdefault(place, params)
+            outputs.append(place)
+        attrs = dict(layer.attrs)
+        if layer.kind == "Pad" and attrs.get("mode") == "CONSTANT":
+            number = np.asarray(attrs.get("constant_value", 0.0))
+            attrs["constant_value"] = int(params.quantize(number))
+        self._put(replace(layer, attrs=attrs), [stored, *layer.inputs[1:]], *outputs)
+        self._shown(layer)
+
+    def _shown(self, layer: Layer) -> None:
+        """Results that are outputs of the network are numbers."""
+        for out in layer.outputs:
+            if out.is_graph_output() and out in self.reals:
+                self._number(out)
+
+    def _wanted(self, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
+        """The params in which all readers want a number, and the value that is to hold it (None
+        behind a layer that moves it).
+        """
+        readers = self.readers[value]
+        if value.is_graph_output() or not readers:
+            return None, None
+        for reader in readers:
+            if reader.kind == QUANTIZE:
+                continue
+            bounds = reader.kind == "Activation" and reader.attrs.get("method") in _BOUNDS
+            alone = len(readers) == len(reader.outputs) == 1 and reader.inputs[0] is value
+            if not alone or not (bounds or moves(reader)):
+                return None, None
+            return self._wanted(reader.outputs[0])[0], None
+        return readers[0].attrs["params"], readers[0].outputs[0]
+
+    def _quantised(self, layer: Layer) -> bool:
+        """Whether the layer stands between DequantizeLinear and QuantizeLinear."""
+        real = [v for v in layer.inputs if v is not None and _is_real(v)]
+        known = all(v in self.reals or v in self.constants or _is_number(v) for v in real)
+        if not known or not any(v in self.reals for v in real):
+            return False
+        results = [v for v in layer.outputs if _is_real(v)]
+        if not results:
+            return layer.kind == "Logical"
+        return all(self._target(layer, v)[0] is not None for v in results)
+
+    def _target(self, layer: Layer, value: ir.Value) -> tuple[QuantParams | None, ir.Value | None]:
+        """The params of a result; a multiple that another layer reads has as many steps as what it
+        is a multiple of, and so has a Relu.
+        """
+        params, place = self._wanted(value)
+        quantised = any(r.kind == QUANTIZE for r in self.readers[value])
+        if params is not None or value.is_graph_output() or quantised:
+            return params, place
+        source, method = layer.inputs[0], layer.attrs.get("method", layer.kind.upper())
+        if layer.kind == "Activation" and method == "RELU" and source in self.reals:
+            return self.reals[source][1], None
+        return (self._multiple(layer) if method == "MUL" else None), None
+
+    def _multiple(self, layer: Layer) -> QuantParams | None:
+        """The params of a product with one positive number that has as many steps as the other
+        operand.
+        """
+        if len(layer.inputs) != 2 or layer.attrs.get("with_activation", "NONE") != "NONE":
+            return None
+        x, y = layer.inputs if layer.inputs[0] in self.reals else layer.inputs[::-1]
+        array = None if y in self.reals else constant(y)
+        if x not in self.reals or array is None or array.size != 1 or not array.item() > 0:
+            return None
+        params = self.reals[x][1]
+        return replace(params, scale=params.scale * float(array.item()))
+
+    def _integer(self, layer: Layer) -> None:
+        rule = TABLE.get(layer.kind)
+        if rule is None or rule.lower is None or len(layer.outputs) != 1:
+            raise MappingError("there is no integer form to write", "X201")
+        out = layer.outputs[0]
+        params, place = self._target(layer, out) if _is_real(out) else (TRUTH, out)
+        assert params is not None
+        operands = [
+            self._operand(v) if _is_real(v) else (v, TRUTH) for v in layer.inputs if v is not None
+        ]
+        inputs, sources = [v for v, _ in operands], [p for _, p in operands]
+        own = params if rule.result is None else rule.result(layer, sources[0])
+        if any(p.dtype.bitwidth > 16 for p in (*sources, params)):
+            raise MappingError("numbers of more than 16 bits have no integer form")
+        kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own))
+        stored = _stored_as(out, params) if place is None else place
+        first = stored if own == params else _stored_as(out, own)
+        self.params.setdefault(first, own)
+        self._put(replace(layer, kind=kind, attrs=attrs, blobs=blobs), inputs, first)
+        if first is not stored:
+            self._cast(layer, first, own, stored, params)
+        self.params.setdefault(stored, params)
+        if _is_real(out):
+            self.reals[out] = (stored, params)
+        self.integers += 1
+
+    def _operand(self, value: ir.Value) -> tuple[ir.Value, QuantParams]:
+        """Where a number is stored; constants are stored as they are, a single number of its own as
+        the largest of its params.
+        """
+        if value in self.reals:
+            return self.reals[value]
+        held = self.constants.get(value)
+        if held is None:
+            array = constant(value)
+            assert array is not None
+            number = float(array.item())
+            params = QuantParams.of(abs(number) / 127 if number else 1.0, 0, ir.DataType.INT8)
+            integers = params.quantize(array)
+        else:
+            found = held.params()
+            if found is None:
+                raise MappingError("a constant operand with several scales has no integer form")
+            params, integers = found, np.asarray(held.stored)
+        stored = lazy_value(f"{value.name}.stored", params.dtype, integers.shape, lambda: integers)
+        self.params.setdefault(stored, params)
+        self.reals[value] = (stored, params)
+        return stored, params
+
+    def _float(self, layer: Layer) -> None:
+        """A layer that the network computes in floats."""
+        for v in layer.inputs:
+            if v is not None and v in self.reals and v not in self.constants:
+                self._number(v)
+        if any(_is_real(v) for v in layer.outputs) and not moves(layer):
+            self.floats.append(layer)
+        self.layers.append(layer)
+
+    def _number(self, value: ir.Value) -> None:
+        """A DeQuantize layer that gives `value`, once."""
+        if not any(x.kind == "DeQuantize" and x.outputs[0] is value for x in self.layers):
+            stored, _ = self.reals[value]
+            self._put(Layer("DeQuantize", f"{value.name}.dequantise"), [stored], value)
+
+    def _spread(self) -> None:
+        """Values that were moved have the params of what they come from, or go to."""
+        changed = True
+        while changed:
+            changed = False
+            for layer in filter(moves, self.layers):
+                dtype = layer.outputs[0].dtype
+                around = [v for v in (_first(layer), *layer.outputs) if v.dtype == dtype]
+                known = [self.params[v] for v in around if v in self.params]
+                for v in around:
+                    if known and v not in self.params:
+                        self.params[v], changed = known[0], True
+
+
+def _first(layer: Layer) -> ir.Value:
+    """The data."""
+    value = layer.inputs[0]
+    assert value is not None
+    return value
+
+
+def _is_real(value: ir.Value) -> bool:
+    return is_float(value.dtype)
+
+
+def _is_number(value: ir.Value) -> bool:
+    return value.const_value is not None and value.const_value.size == 1
+
+
+def _stored_as(value: ir.Value, params: QuantParams) -> ir.Value:
+    """A new value for the integers that stand for `value`."""
+    name, dtype = f"{value.name}.stored", ir.TensorType(params.dtype)
+    return ir.Value(name=name, type=dtype, shape=value.shape)

@@ -1,0 +1,180 @@
+"""Requantization: from the scale of an accumulator to that of the result.
+
+Integer layers hold the factor as multiplier * 2 ** -shift: 15 bits at most, shifts up to 31. When
+a layer is read, its integers are carried by floats, as the vendor's executor carries them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.zhouyi.types import numpy_type
+from converter.formats.zhouyi.values import DType
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.value import Value, with_operators
+from converter.mapping.node import Layer
+
+T = ir.DataType
+Limits = tuple[float, float]
+INT8: Limits = (-128.0, 127.0)
+UINT16: Limits = (0.0, 65535.0)
+INT32: Limits = (float(-(2**31)), float(2**31 - 1))
+BITS, SHIFT = 15, 31
+EXACT = 1 << 24  # up to here a float holds every integer
+# multipliers below this are too coarse to share a shift with larger ones
+_COARSE = 256
+
+# writing -----------------------------------------------------------------------------------------
+
+
+def approximate(factors: Any) -> tuple[Array, Array]:
+    """Multipliers and shifts of positive factors; what is 1 becomes 1 * 2 ** 0."""
+    multipliers, shifts = _fitted(np.asarray(factors, np.float64))
+    one = multipliers == 2.0**shifts
+    return np.where(one, 1, multipliers), np.where(one, 0, shifts)
+
+
+def _fitted(factors: Array) -> tuple[Array, Array]:
+    shifts = np.minimum(np.floor(np.log2((2.0**BITS - 1) / factors)), SHIFT).astype(np.int64)
+    return np.floor(factors * 2.0**shifts + 0.5).astype(np.int64), shifts
+
+
+def per_channel(factors: Any) -> tuple[Array, Array]:
+    """The same with one shift for all, which the hardware prefers, where no multiplier becomes
+    coarse by it.
+    """
+    array = np.asarray(factors, np.float64)
+    multipliers, shifts = _fitted(array)
+    least = int(shifts.min())
+    shared = np.floor(array * 2.0**least + 0.5).astype(np.int64)
+    if least >= 0 and shared.min() >= min(_COARSE, multipliers.min()):
+        return shared, np.full_like(shifts, least)
+    return multipliers, shifts
+
+
+def scalar_keys(factor: float) -> dict[str, Any]:
+    """`scale_value`, `shift_value` and their types for one factor."""
+    multiplier, shift = approximate(factor)
+    return {
+        "scale_value": int(multiplier),
+        "scale_type": DType.UINT16,
+        "shift_value": int(shift),
+        "shift_type": DType.INT8,
+    }
+
+
+def list_keys(factors: list[float]) -> dict[str, Any]:
+    """The same keys for a factor of each operand."""
+    multipliers, shifts = approximate(factors)
+    return {
+        "scale_value": [int(m) for m in multipliers],
+        "shift_value": [int(s) for s in shifts],
+        "scale_type": [DType.UINT16] * len(factors),
+        "shift_type": [DType.INT8] * len(factors),
+    }
+
+
+def channel_constants(factors: Array) -> dict[str, Array]:
+    """The constants `scale` and `shift` for one factor per channel."""
+    multipliers, shifts = per_channel(factors)
+    return {"scale": multipliers.astype(np.uint16), "shift": shifts.astype(np.int8)}
+
+
+# reading -----------------------------------------------------------------------------------------
+
+
+def numbers(layer: Layer, name: str, default: float) -> Array:
+    """`NAME_value` or the constant NAME: one number, or one per channel."""
+    given = layer.blobs.get(name, layer.attrs.get(f"{name}_value", default))
+    return np.asarray(given).reshape(-1).astype(np.float64)
+
+
+def zeros_of(layer: Layer, name: str) -> Array:
+    """`NAME_zp`, a constant or a key."""
+    given = layer.blobs.get(f"{name}_zp", layer.attrs.get(f"{name}_zp", 0))
+    return np.asarray(given, np.float64).reshape(-1)
+
+
+def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
+    """Stored integers as floats, their zero point added: those of more than 8 bits as doubles,
+    since a float holds none of their products.
+
+    `narrow`: as floats all the same, for kernels that have no other type.
+    """
+    wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
+    floats = x.dtype in (T.FLOAT, T.DOUBLE)
+    y = with_operators(x) if floats else b.Cast(x, to=int(T.DOUBLE if wide else T.FLOAT))
+    return y + zero if zero else y
+
+
+def beside(b: Builder, array: Array, x: ir.Value, name: str = "const") -> Value:
+    """A constant in the type of `x`."""
+    return b.const(np.asarray(array, numpy_type(x)), name)
+
+
+def rescale(
+    b: Builder, x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round"
+) -> Value:
+    """clamp(round(x * by) - zero, *limits)."""
+    by = np.asarray(by, numpy_type(x))
+    y = b.operator(rounding)(x * (by.reshape(()) if by.size == 1 else by))
+    if zero:
+        y = y - zero
+    return b.Clip(y, *(b.like(y, limit) for limit in limits))
+
+
+def stored(b: Builder, y: Value, dtype: ir.DataType) -> Value:
+    return y if y.dtype == dtype else b.Cast(y, to=dtype)
+
+
+def wrapped(b: Builder, y: Value, dtype: ir.DataType) -> Value:
+    """64-bit integers as others, of which only the lowest bits are kept."""
+    if dtype.is_integer() and dtype.bitwidth < 64:
+        low = int(np.iinfo(dtype.numpy()).min)
+        y = (y - low) % (1 << dtype.bitwidth) + low
+    return stored(b, y, dtype)
+
+
+def accumulated(
+    b: Builder, x: Value, weights: Array, most: float, product: Callable[[Value, Array], Value]
+) -> Value:
+    """product(x, weights), a sum of products for each row of the weights, exact although kernels
+    compute in floats.
+
+    `most`: the largest amount in `x`. Where a sum may pass what a float holds, x is cut into digits
+    that are multiplied one by one, and the weights into bytes, and the parts are put together in
+    doubles.
+    """
+    rows = largest_row(weights)
+    if most * rows <= EXACT:
+        return product(x, weights)
+    bits = int(math.log2(EXACT / rows)) if rows <= EXACT else 0
+    if bits < 2:
+        high = np.floor(weights / 256)
+        parts = [
+            (accumulated(b, x, w.astype(np.float32), most, product), by)
+            for w, by in ((weights - 256 * high, 1.0), (high, 256.0))
+        ]
+    else:
+        parts, rest, by = [], x, 1.0
+        while most >= 2**bits:
+            above = b.Floor(rest * 2.0**-bits)
+            parts.append((product(rest - above * 2.0**bits, weights), by))
+            rest, by, most = above, by * 2**bits, most // 2**bits + 1
+        parts.append((product(rest, weights), by))
+    wide = ((stored(b, part, T.DOUBLE), by) for part, by in parts)
+    return functools.reduce(operator.add, (y * by if by != 1 else y for y, by in wide))
+
+
+def largest_row(weights: Array) -> float:
+    """The largest sum of amounts of a row."""
+    amounts = np.abs(weights.astype(np.float64)).reshape(weights.shape[0], -1)
+    return float(amounts.sum(axis=1).max(initial=0))

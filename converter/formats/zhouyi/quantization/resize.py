@@ -1,0 +1,82 @@
+"""Resampling, padding of blocks, dilation and erosion."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from typing import Any
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.requantize import beside, real, rescale
+from converter.formats.zhouyi.types import numpy_type
+from converter.formats.zhouyi.values import DType
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+from converter.mapping.codecs import enum
+
+RATIOS = {"HALF_PIXEL", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC"}
+INTERPOLATION_BITS = 13
+Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbours, each with its weight
+
+
+def lift_resize(r: IntegerReading) -> Value:
+    """BILINEAR: the four neighbours of each place, with weights of `interp_shift_value` bits."""
+    r.attr("method", enum({True: "BILINEAR"}))
+    b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL").upper()
+    shape = r.static(r.layer.outputs[0])
+    if len(shape) != 4 or mode not in RATIOS:
+        raise MappingError(f"mode={mode} has no integer form here")
+    steps = 2.0 ** r.attr("interp_shift_value", int, INTERPOLATION_BITS)
+    rows, columns = (
+        _places(r.static(x)[a], shape[a], mode, r.layer.attrs.get(f"ratio_{'yx'[a - 1]}"))
+        for a in (1, 2)
+    )
+    y = real(b, x)
+    parts = []
+    for (row, by_row), (column, by_column) in itertools.product(rows, columns):
+        weights = np.floor(np.outer(by_row, by_column) * steps + 0.5)
+        under = b.Gather(b.Gather(y, row, axis=1), column, axis=2)
+        parts.append(under * beside(b, weights.astype(np.float32)[None, :, :, None], y))
+    total = functools.reduce(operator.add, parts)
+    return r.stored(rescale(b, total, 1 / steps, 0, r.limits()))
+
+
+def _places(size: int, count: int, mode: str, ratio: Any) -> Line:
+    """For each of `count` places along an axis: the two neighbours, and their weights."""
+    i = arange(count, dtype=np.float32)
+    given = isinstance(ratio, int | float) and ratio > 0
+    step = np.float32(1 / ratio if given else size / count)
+    if mode == "ALIGN_CORNERS":
+        at = i * np.float32((size - 1) / max(1, count - 1))
+    elif mode == "ASYMMETRIC":
+        at = i * step
+    else:
+        at = (i + np.float32(0.5)) * step - np.float32(0.5)
+        at = at if mode == "HALF_PIXEL" or count > 1 else np.zeros_like(at)
+    first, second = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), size - 1)
+    rest = at - first
+    return (first.astype(np.int64), 1 - rest), (second.astype(np.int64), rest)
+
+
+def lower_resize(w: IntegerWriting) -> Written:
+    if w.method != "BILINEAR" or w.layer.attrs.get("antialias"):
+        raise MappingError(f"{w.method} has no integer form")
+    return w.written({"interp_shift_value": INTERPOLATION_BITS, "interp_shift_type": DType.INT8})
+
+
+def lift_space_to_batch(r: IntegerReading) -> Value:
+    """Padded with what stands for 0."""
+    return r.requantized(r.as_numbers(r.real()), 1.0)
+
+
+def lift_morphology(r: IntegerReading) -> Value:
+    """Data and weights come to a common scale first."""
+    first, second = r.operand_scales()
+    x = r.real() * first
+    weights = np.asarray(r.blob("weights") * second, numpy_type(x))
+    return r.requantized(r.as_numbers(x, weights=weights), r.first_factor)

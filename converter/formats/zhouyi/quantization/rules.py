@@ -1,0 +1,79 @@
+"""Integer layers by kind: how each is read as integer arithmetic, and written from a float
+layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from converter.formats.zhouyi.quantization import (
+    convolution,
+    elementwise,
+    matmul,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+)
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.weights import WEIGHTED
+from converter.graph.value import Value
+from converter.mapping.node import Layer
+
+
+@dataclass(frozen=True)
+class IntegerRule:
+    """`result`: of layers that cannot choose scale and zero point of their result, what these are
+    for those of the first input.
+    """
+
+    kinds: str
+    lift: Callable[[IntegerReading], Value | Sequence[Value]] | None = None
+    lower: Callable[[IntegerWriting], Written] | None = None
+    result: Callable[[Layer, QuantParams], QuantParams] | None = None
+
+
+_e, _r = elementwise, resize
+RULES = [
+    IntegerRule(" ".join(WEIGHTED), convolution.lift_weighted, convolution.lower_weighted),
+    IntegerRule("MatMul", matmul.lift_matmul, matmul.lower_matmul),
+    IntegerRule("Gemm", matmul.lift_gemm),
+    IntegerRule("Eltwise Add Sub Mul", _e.lift_eltwise, _e.lower_eltwise),
+    IntegerRule("Div", _e.lift_divide, _e.lower_divide),
+    IntegerRule("SquaredDifference", _e.lift_squared_difference),
+    IntegerRule("Activation", _e.lift_table, _e.lower_activation),
+    IntegerRule(_e.TABLES, _e.lift_table, _e.lower_table),
+    IntegerRule("Abs", _e.lift_abs, _e.lower_as_it_is, _e.params_of_abs),
+    IntegerRule("Negative", _e.lift_negative, _e.lower_as_it_is, _e.params_of_negative),
+    IntegerRule("Sign", _e.lift_sign, _e.lower_as_it_is, _e.params_of_sign),
+    IntegerRule("Cast", _e.lift_cast),
+    IntegerRule("Concat", _e.lift_concat, _e.lower_concat),
+    IntegerRule("Logical", _e.lift_logical, _e.lower_comparison),
+    IntegerRule("Where", _e.lift_where, _e.lower_where),
+    IntegerRule("Pooling", pooling.lift_pooling, pooling.lower_average, _e.same_params),
+    IntegerRule("LRN", pooling.lift_lrn, pooling.lower_lrn),
+    IntegerRule("Reduce", reduction.lift_reduce, reduction.lower_reduce),
+    IntegerRule("BatchNorm", reduction.lift_batch_norm),
+    IntegerRule("Softmax", reduction.lift_softmax, reduction.lower_softmax),
+    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params),
+    IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
+    IntegerRule("Dilation Erosion", _r.lift_morphology),
+    IntegerRule("GRUv1 GRUv3", recurrent.lift_gru),
+    IntegerRule("BasicLSTM", recurrent.lift_lstm),
+]
+TABLE = {kind: rule for rule in RULES for kind in rule.kinds.split()}
+
+# layers that do the same to stored integers as to numbers: the zero point of the output is that of
+# the input
+_MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence
+DepthToSpace SpaceToDepth ChannelShuffle ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK
+Compress Filter MaxPoolingWithArgMax"""
+_MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
+
+
+def keeps_integers(layer: Layer) -> bool:
+    """Whether a layer does to stored integers what it does to numbers."""
+    method = str(layer.attrs.get("method", "")).upper()
+    return layer.kind in _MOVING.split() or method in _MOVING_METHODS.get(layer.kind, ())

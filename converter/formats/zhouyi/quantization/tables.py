@@ -1,0 +1,102 @@
+"""Look-up tables: what an elementwise operator makes of each stored number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.requantize import beside, real
+from converter.graph.build import Builder, new_model
+from converter.graph.extensions import can_expand, expand
+from converter.graph.infer import Array, constant
+from converter.graph.value import Value
+from converter.passes.fold import fold
+from converter.passes.legalise import onnx_function, rewritten
+
+# vendor's tables of exponentials have 20 bits
+EXPONENTIAL_BITS = 20
+
+# reading -----------------------------------------------------------------------------------------
+
+
+def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
+    """The value of a table of 2 ** n entries for integers of `bits` bits: the high bits choose, the
+    low bits interpolate (rounded down).
+    """
+    size = int(math.log2(table.size))
+    if 1 << size != table.size:
+        message = f"a look-up table of {table.size} entries, a power of two is needed"
+        raise MappingError(message, "R105")
+    table = np.append(table, table[-1]).astype(np.float32)
+    at = real(b, x, 1 << (bits - 1) if signed else 0)
+    entries = beside(b, table, at, "lut")
+    if bits <= size:
+        return b.Gather(entries, b.Cast(at, to=ir.DataType.INT32))
+    step = 1 << (bits - size)
+    high = b.Floor(at / step)
+    rest = at - high * step
+    index = b.Cast(high, to=ir.DataType.INT32)
+    first = b.Gather(entries, index)
+    slope = b.Gather(beside(b, np.diff(table, append=table[-1]), at, "slope"), index)
+    return first + b.Floor(slope * rest / step)
+
+
+# writing -----------------------------------------------------------------------------------------
+
+
+def table_of(node: ir.Node, source: QuantParams, result: QuantParams) -> Array:
+    """The stored results for all 256 stored numbers of 8 bits, the least first."""
+    _demand_8_bits(source, "a look-up table")
+    info = np.iinfo(source.dtype.numpy())
+    return result.quantize(_computed(node, source.real(np.arange(info.min, info.max + 1))))
+
+
+def exponentials(source: QuantParams) -> Array:
+    """exp of the distance below the largest number, for all distances that stored numbers can have;
+    the last is the largest number of bits.
+    """
+    _demand_8_bits(source, "a table of exponentials")
+    below = (np.arange(256) - 255) * np.float64(source.scale)
+    return np.asarray(np.rint(np.exp(below) * (2**EXPONENTIAL_BITS - 1)), np.uint32)
+
+
+def _demand_8_bits(source: QuantParams, what: str) -> None:
+    if source.dtype.bitwidth != 8:
+        message = f"{what} for {source.dtype.name} has no counterpart, 8 bits are needed"
+        raise MappingError(message)
+
+
+def _computed(node: ir.Node, numbers: Array) -> Array:
+    """The operator's results, by onnx's reference. MappingError for what that cannot compute."""
+    model, b = new_model("table")
+    operands: list[object] = [np.asarray(numbers, np.float32)]
+    for value in node.inputs[1:]:
+        array = constant(value)
+        if value is not None and (array is None or array.size != 1):
+            raise MappingError("an operand of its own for each element has no look-up table")
+        operands.append(None if array is None else array.reshape(()))
+    inputs, attributes = [b.value(v) for v in operands], list(node.attributes.values())
+    made = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=1)
+    y = made.outputs[0]
+    y.name = b.names.fresh("y")
+    y.type, y.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(list(numbers.shape))
+    b.place(made)
+    b.output(y)
+    while pending := [n for n in model.graph if can_expand(n)]:
+        for extension in pending:
+            expand(extension, b.names)
+    fold(model)
+    if constant(model.graph.outputs[0]) is None:  # the reference knows Gelu by its function only
+        for node_left in list(model.graph):
+            rewritten(node_left, b.names, onnx_function)
+        fold(model)
+    found = constant(model.graph.outputs[0])
+    if found is None:
+        raise MappingError(f"{node.op_type} of all stored numbers cannot be computed for a table")
+    most = float(np.finfo(np.float32).max)
+    array = np.asarray(found, np.float32)
+    return np.asarray(np.nan_to_num(array, nan=-most, posinf=most, neginf=-most))

@@ -1,0 +1,180 @@
+"""Stored weights of quantised layers.
+
+Weights           read: DequantizeLinear of the integers in the file, or the numbers they stand for
+StoredWeights     written: integers in the format's order, scales and zero points
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.constants import QuantizedConstant
+from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.requantize import numbers, zeros_of
+from converter.formats.zhouyi.rules.context import blob_of
+from converter.formats.zhouyi.rules.convolution import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.value import Value
+from converter.mapping.node import Layer
+
+# kinds whose weights may stay integers, and the order of their axes
+WEIGHTED: dict[str, tuple[int, ...]] = {
+    "Convolution": CONV_2D,
+    "DepthwiseConv": CONV_2D,
+    "Convolution3D": CONV_3D,
+    "ConvTranspose": DECONV_2D,
+    "ConvTranspose3D": DECONV_3D,
+    "FullyConnected": (1, 0),
+}
+WINOGRAD = "weights in the Winograd form have no counterpart"
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(eq=False)
+class StoredWeights:
+    """The weights of one layer in the format's order: integers, and a scale and a zero point for
+    each output channel.
+    """
+
+    weights: Array
+    scales: Array
+    zeros: Array
+    biases: QuantizedConstant | None
+
+
+@dataclass(eq=False)
+class Made:
+    """What a float layer was made from."""
+
+    node: ir.Node
+    stored: StoredWeights | None = None
+
+
+def made(layer: Layer) -> Made:
+    assert isinstance(layer.extra, Made)
+    return layer.extra
+
+
+class Weights:
+    """Weights and biases of one layer. `scales` has one for each row of the weights (or one for
+    all), in ONNX's sense.
+
+    An integer IR takes its inputs as stored: the biases hold the input's zero point times the sum
+    of each row, which is taken out again here. The parser's files have plain biases (`parser`).
+    """
+
+    def __init__(
+        self, layer: Layer, source: QuantParams, result: QuantParams | None, parser: bool
+    ) -> None:
+        if layer.attrs.get("with_winograd"):
+            raise MappingError(WINOGRAD)
+        self.layer, self.source, self.parser = layer, source, parser
+        self.stored = blob_of(layer, "weights")
+        self.zeros = zeros_of(layer, "weights").astype(np.int64) * (1 if parser else -1)
+        scales = self._given("weights_scale")
+        if scales is None:
+            scales = self._from_factor(result)
+        elif not parser:
+            scales = 1 / scales
+        self.scales: Array = np.asarray(scales, np.float32)
+
+    def _given(self, key: str) -> Any:
+        found = self.layer.blobs.get(key)
+        value = np.asarray(found if found is not None else self.layer.attrs.get(key))
+        return None if value.dtype == object else value.reshape(-1).astype(np.float64)
+
+    def _from_factor(self, result: QuantParams | None) -> Array:
+        """Files without weights_scale: the requantisation is input scale * weight scale / output
+        scale.
+        """
+        if result is None or self.parser:
+            raise MappingError("weights_scale is absent", "R110")
+        factor = numbers(self.layer, "scale", 1) * 2.0 ** -numbers(self.layer, "shift", 0)
+        return np.asarray(factor * result.scale / self.source.scale)
+
+    def whole(self) -> Array:
+        """The integers of the weights without their zero points."""
+        zeros = self.zeros.reshape([-1] + [1] * (self.stored.ndim - 1))
+        return np.asarray(self.stored.astype(np.int64) - zeros)
+
+    def biases(self) -> Array | None:
+        """The integers of the biases, in steps of input scale * weight scale; None without
+        biases.
+        """
+        found = self.layer.blobs.get("biases")
+        if found is None:
+            return None
+        array = np.asarray(found).reshape(-1).astype(np.float64)
+        zero = zeros_of(self.layer, "biases")
+        if self.parser:
+            return np.asarray(array - zero)
+        absorbed = -self.source.zero * self.whole().reshape(self.stored.shape[0], -1).sum(axis=1)
+        # transposed weights hold the rows of one group only
+        return np.asarray(array + zero - np.tile(absorbed, array.size // absorbed.size))
+
+    def bias_scales(self) -> Array:
+        given = self._given("biases_scale")
+        if given is not None and self.parser:
+            return np.asarray(given, np.float32)
+        return np.asarray(self.scales * np.float32(self.source.scale), np.float32)
+
+    def weights_value(self, b: Builder) -> Value:
+        """The weights in ONNX's order."""
+        perm = np.argsort(WEIGHTED[self.layer.kind])
+        name, turned = f"{self.layer.name}.weights", self.stored.transpose(perm)
+        axis, one = perm.tolist().index(0), self.scales.size == 1
+        zeros = self.zeros
+        if zeros.size == 1 and not one:
+            zeros = np.broadcast_to(zeros, self.scales.shape)
+        fits = zeros.size == self.scales.size and (one or zeros.size == turned.shape[axis])
+        if not fits or not self._fits(zeros):
+            return b.const(self.real().transpose(perm), name)
+        shape = () if one else self.scales.shape
+        zero = None
+        if zeros.any() or self.stored.dtype.kind == "u":
+            zero = b.const(zeros.astype(self.stored.dtype).reshape(shape))
+        scale = b.const(self.scales.reshape(shape))
+        return b.DequantizeLinear(b.const(turned, name), scale, zero, axis=None if one else axis)
+
+    def _fits(self, zeros: Array) -> bool:
+        """Whether DequantizeLinear takes integers and zero points of the stored type."""
+        dtype = self.stored.dtype
+        if dtype.kind not in "iu" or dtype.itemsize > 2:
+            return False
+        info = np.iinfo(dtype)
+        return bool(zeros.min() >= info.min and zeros.max() <= info.max)
+
+    def real(self) -> Array:
+        """The weights as numbers; transposed ones in groups have their scales by group, then by
+        row.
+        """
+        whole, rows = self.whole().astype(np.float32), self.stored.shape[0]
+        if self.scales.size in (1, rows):
+            return np.asarray(whole * self.scales.reshape([-1] + [1] * (whole.ndim - 1)))
+        groups = self.scales.size // rows
+        parts = np.split(whole, groups, axis=-1)
+        scales = self.scales.reshape([groups, -1] + [1] * (whole.ndim - 1))
+        return np.concatenate([p * s for p, s in zip(parts, scales, strict=True)], axis=-1)
+
+    def biases_value(self, b: Builder) -> Value | None:
+        """The biases as int32 with the product of both scales, as QDQ networks store them."""
+        whole, scales, name = self.biases(), self.bias_scales(), f"{self.layer.name}.biases"
+        if whole is None or not whole.any():
+            return None
+        if scales.size == self.stored.shape[0] < whole.size:
+            scales = np.tile(scales, whole.size // scales.size)
+        given, one = blob_of(self.layer, "biases"), scales.size == 1
+        if given.dtype.kind == "f":  # numbers already
+            return b.const(given.reshape(-1).astype(np.float32), name)
+        fits = whole.min() >= INT32.min and whole.max() <= INT32.max
+        if not fits or not (one or scales.size == whole.size) or np.any(whole != np.rint(whole)):
+            return b.const((whole * scales.astype(np.float64)).astype(np.float32), name)
+        stored = b.const(whole.astype(np.int32), name)
+        scale = b.const(scales.reshape(() if one else -1))
+        return b.DequantizeLinear(stored, scale, axis=None if one else 0)

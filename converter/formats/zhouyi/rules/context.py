@@ -1,0 +1,137 @@
+"""What rows and custom converters see of a layer of Compass IR, and how values are spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.types import is_index
+from converter.formats.zhouyi.values import DType
+from converter.graph.infer import Array, constant, shape_of
+from converter.mapping.codecs import (
+    Codec,
+    Floats,
+    Kind,
+    codec_of,
+    flag,
+    integer_of,
+    number_of,
+    same,
+)
+from converter.mapping.context import Reading
+from converter.mapping.node import Layer
+
+
+def single(value: Any) -> float:
+    """The shortest decimal that reads back as the same float32."""
+    return float(str(np.float32(np.asarray(value).reshape(()))))
+
+
+def _elements(value: Any) -> list[Any]:
+    """A list; a single value may lack its brackets."""
+    if isinstance(value, int | float):
+        return [value]
+    if not isinstance(value, list | tuple | range):
+        raise ValueError("not a list")
+    return list(value)
+
+
+# the text codec has given every value its type by its look; words come in upper case
+SPELLING: Mapping[Kind, Codec] = {
+    bool: Codec(flag.lift, flag.lower),
+    int: Codec(integer_of, int),
+    float: Codec(number_of, single),
+    str: Codec(str, str),
+    DType: same,
+    Floats: Codec(lambda v: [float(x) for x in _elements(v)], lambda v: [single(x) for x in v]),
+    list: Codec(lambda v: [integer_of(x) for x in _elements(v)], lambda v: [int(x) for x in v]),
+}
+WANTED = {int: "an integer of 64 bits", float: "a number", Floats: "a list of numbers"}
+
+
+def blob_of(layer: Layer, name: str) -> Array:
+    found = layer.blobs.get(name)
+    if found is None:
+        raise MappingError(f"the constant {name!r} is absent", "R110")
+    return np.asarray(found)
+
+
+class ZhouyiReading(Reading):
+    """A layer of a document; its outputs hold the types and shapes that the file declares."""
+
+    def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
+        """As Reading; the refusal names what stands under the key and what may stand there."""
+        codec = codec_of(kind, self.spelling)
+        shown = str(value)[:200]
+        try:
+            return codec.lift(value)
+        except MappingError:
+            known = ", ".join(map(str, (codec.table or {}).values()))
+            message = f"{key}={shown} has no counterpart (known: {known})"
+        except (ValueError, TypeError, OverflowError):
+            wanted = "a list of integers of 64 bits" if kind is list else "a valid value"
+            if isinstance(kind, type):
+                wanted = WANTED.get(kind, wanted)
+            message = f"{key}={shown} is not {wanted}"
+        raise MappingError(message, "R110")
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """As Reading; what was cast from that type on the way in is taken from before its Cast."""
+        node = value.producer()
+        if node is not None and node.op_type == "Cast" and node.domain == "":
+            source = node.inputs[0]
+            if constant(value) is None and source is not None and source.dtype == dtype:
+                return source
+        return super().cast(value, dtype)
+
+    def indices(self, index: int) -> ir.Value:
+        """Operand `index` in a type that look-ups take: small integers become int32."""
+        value = self.input(index)
+        return value if is_index(value.dtype) else self.b.Cast(value, to=ir.DataType.INT32)
+
+    def blob(self, name: str) -> Array:
+        """The constant `name` of the layer; MappingError R110 when it is left out."""
+        return blob_of(self.layer, name)
+
+    def weights(self, name: str, array: Array | None = None) -> ir.Value:
+        """A constant of the layer, or what was made of it, as a value of the graph."""
+        return self.b.const(
+            self.blob(name) if array is None else array, f"{self.layer.name}.{name}"
+        )
+
+    def bias(self) -> ir.Value | None:
+        """`biases` as one axis; None for zeros, which stand for no biases in this format."""
+        array = self.layer.blobs.get("biases")
+        if isinstance(array, ir.Value):
+            return array
+        if array is None or not np.asarray(array).any():
+            return None
+        return self.weights("biases", np.asarray(array).reshape(-1))
+
+    def declared(self, output: int = 0) -> tuple[int, ...] | None:
+        """The shape that the file declares for an output."""
+        outputs = self.layer.outputs
+        return shape_of(outputs[output]) if output < len(outputs) else None
+
+    def declared_size(self, output: int, axis: int = 1) -> int:
+        """A size that only the declared shape of an output tells."""
+        shape = self.declared(output)
+        if shape is None or len(shape) <= axis:
+            raise MappingError("layer_top_shape must tell the size of the results", "R110")
+        return shape[axis]
+
+    def typed(self, results: list[ir.Value]) -> list[ir.Value]:
+        """Results in the types that the file declares: counts are floats or integers there."""
+        declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
+        pairs = zip(results, declared, strict=False)
+        return [v if t is None else super(ZhouyiReading, self).cast(v, t) for v, t in pairs]
+
+
+def layer_of(r: Reading) -> ZhouyiReading:
+    """The context of a layer of this format."""
+    assert isinstance(r, ZhouyiReading)
+    return r

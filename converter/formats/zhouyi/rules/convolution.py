@@ -1,0 +1,277 @@
+"""Windows of weights: convolution, transposed convolution, morphology, patches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import Scalars, Window, constant_of, keys, pad_keys
+from converter.formats.zhouyi.types import numpy_type
+from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore
+from converter.mapping.rules import Rule, custom, op
+
+# ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel stands behind its width,
+# though the data are N D H W C
+CONV_2D, CONV_3D = (0, 2, 3, 1), (0, 3, 4, 2, 1)
+DECONV_2D, DECONV_3D = (1, 2, 3, 0), (1, 3, 4, 2, 0)
+
+
+@dataclass(frozen=True)
+class Biases(Field):
+    """`biases`, which every reader wants: zeros where the canonical operator has none.
+
+    `weights_axis`: the axis of the weights that counts the output channels; with `grouped` those of
+    one group.
+    """
+
+    weights_axis: int = 0
+    grouped: bool = False
+    blobs = ("biases",)
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(2, layer_of(r).bias())
+
+    def lower(self, w: Writing) -> None:
+        source, weights = w.optional(2), constant(w.optional(1))
+        array = constant(source)
+        if source is not None and array is None:
+            raise MappingError("the biases must be constant: the target stores them with the layer")
+        if array is None and weights is None:
+            message = "the weights must be constant: the target stores them with the layer"
+            raise MappingError(message)
+        if array is None and weights is not None:
+            groups = w.attr("group") if self.grouped else 1
+            array = np.zeros(weights.shape[self.weights_axis] * groups, weights.dtype)
+        w.layer.blobs["biases"] = array
+
+
+def num_output(weights_axis: int, grouped: bool = False) -> Group:
+    """Written for other tools; what counts is the shape of the weights."""
+
+    def lower(w: Writing) -> dict[str, Any]:
+        weights = w.node.input(1)
+        shape = shape_of(weights) if weights is not None else None
+        if shape is None:
+            raise MappingError("the weights must be constant")
+        return {"num_output": shape[weights_axis] * (w.attr("group") if grouped else 1)}
+
+    return Group((), ("num_output",), lower_=lower)
+
+
+class DepthwiseWeights(Weight):
+    """Weights [channels * multiplier, y, x, 1]; each channel is a group, whatever `group` says."""
+
+    names = ("group",)
+    keys = ("group",)
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        weights = r.node.input(1)
+        assert weights is not None
+        channels = r.static(weights)[1]
+        if channels != 1:
+            message = (
+                f"weights of {channels} channels for each group, the last dimension should be 1"
+            )
+            raise MappingError(message, "R105")
+        r.node.attrs["group"] = r.static(r.input(0))[-1]
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        w.set(group=int(w.attr("group")))
+
+
+@dataclass(frozen=True)
+class OutputPadding(Field):
+    """`output_padding`, which is read.
+
+    For writing, rewrites have made it a Pad in front, and output_shape explicit pads.
+    """
+
+    rank: int
+    names = ("output_padding", "output_shape")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", keys("output_padding", self.rank))
+
+    def lift(self, r: Reading) -> None:
+        extra = [r.attr(k, int, 0) for k in self.keys]
+        if any(extra):
+            r.node.attrs["output_padding"] = extra
+
+    def lower(self, w: Writing) -> None:
+        if any(w.attr("output_padding", None) or [0]):
+            message = "output_padding and output_shape are made explicit pads first"
+            raise MappingError(message)
+        if w.attr("output_shape", None):
+            raise MappingError("output_shape must be made explicit pads first")
+
+
+def _depthwise(w: Writing) -> bool:
+    shape = shape_of(w.input(1))
+    return shape is not None and w.attr("group") == shape[0] > 1 == shape[1]
+
+
+GROUP = Attr("group", kind=int, default=1)
+DEPTHWISE = Guard("not a depthwise convolution", lower_if=_depthwise)
+
+
+def convolution(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
+    given = "1,4,8,8 =6,4,3,3 =6" if rank == 2 else ""
+    weights = Weight("weights", 1, perm)
+    return op("Conv", kind, num_output(0), Window(rank), GROUP, weights, Biases(), given=given)
+
+
+def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
+    return op(
+        "ConvTranspose",
+        kind,
+        OutputPadding(rank),
+        num_output(1, True),
+        Window(rank),
+        GROUP,
+        Weight("weights", 1, perm),
+        Biases(1, True),
+        given="1,4,8,8 =4,6,3,3 =6" if rank == 2 else "",
+    )
+
+
+# morphology --------------------------------------------------------------------------------------
+
+
+class Planes(Field):
+    """Weights [channels, y, x] <-> [channels, y, x, 1]."""
+
+    blobs = ("weights",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        weights = layer_of(r).blob("weights")
+        plain = weights[..., 0] if weights.ndim == 4 and weights.shape[3] == 1 else weights
+        r.node.set_input(1, layer_of(r).weights("weights", plain))
+
+    def lower(self, w: Writing) -> None:
+        array = constant(w.optional(1))
+        if array is None:
+            raise MappingError("the weights must be constant")
+        w.layer.blobs["weights"] = array[..., None]
+
+
+class PlanesWindow(Window):
+    """A window whose size is that of weights [channels, y, x]."""
+
+    def kernel(self, w: Writing) -> list[int]:
+        return list(w.static(1, "the weights")[1:])
+
+
+# sums of patches ---------------------------------------------------------------------------------
+
+
+class ImageSizes(Field):
+    """The sizes of image and window: constant inputs, int64 <-> int32."""
+
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        sizes = [constant(r.input(i)) for i in (1, 2)]
+        if sizes[0] is None or sizes[1] is None:
+            raise MappingError("the sizes of image and window must be constant", "X203")
+        if sizes[0].size != 2:
+            message = (
+                "for other than two axes the executor adds up other places than its own "
+                "formula says"
+            )
+            raise MappingError(message)
+        made = (r.b.const(np.asarray(v).reshape(-1).astype(np.int64)) for v in sizes)
+        r.node.inputs = [r.input(0), *made]
+
+    def lower(self, w: Writing) -> None:
+        sizes = [constant_of(w, i, "the sizes").reshape(-1) for i in (1, 2)]
+        if sizes[0].size != 2:
+            raise MappingError("only images of two axes have a counterpart")
+        w.layer.inputs += [w.const(v.astype(np.int32), "size") for v in sizes]
+
+
+VOLUME = ignore(*keys("stride", 3)[:1], *keys("dilation", 3)[:1], *pad_keys(3))
+
+
+def lift_data_stride(r: Reading) -> ir.Value:
+    """Patches of y by x at every stride, side by side."""
+    x = r.input(0)
+    for axis, d in ((1, "y"), (2, "x")):
+        kernel, stride = r.attr(f"kernel_{d}", int), r.attr(f"stride_{d}", int)
+        size = r.static(x)[axis]
+        if stride < 1 or not 0 < kernel <= size:
+            raise MappingError(f"patches of {kernel} every {stride} in {size}", "R110")
+        starts = arange((size - kernel) // stride + 1) * stride
+        x = r.b.Gather(x, (starts[:, None] + arange(kernel)).reshape(-1), axis=axis)
+    return x
+
+
+def lift_overlap_add(r: Reading) -> ir.Value:
+    """Frames [..., frames, length], each `frame_step` behind the one before, added up.
+
+    The result is [..., (frames - 1) * step + length].
+    """
+    x, step, b = r.input(0), r.attr("frame_step", int, 1), r.b
+    *outer, frames, length = r.static(x)
+    if not 1 <= step <= length:
+        raise MappingError(f"frame_step={step} with frames of {length}", "R110")
+    size, rows = (frames - 1) * step + length, math.prod(outer)
+    places = (arange(frames)[:, None] * step + arange(length)).reshape(-1)
+    zeros = b.const(np.zeros([rows, size], numpy_type(x)))
+    index = b.const(np.broadcast_to(places, [rows, frames * length]))
+    flat = b.Reshape(x, [rows, frames * length])
+    added = b.ScatterElements(zeros, index, flat, axis=1, reduction="add")
+    return b.Reshape(added, [*outer, size])
+
+
+RULES = [
+    op(
+        "Conv",
+        "DepthwiseConv",
+        DEPTHWISE,
+        num_output(0),
+        Window(2),
+        DepthwiseWeights("weights", 1, CONV_2D),
+        Biases(),
+        Always("multiplier", 1),
+        given="1,4,8,8 =4,1,3,3 =4",
+    ),
+    convolution("Convolution", 2, CONV_2D),
+    convolution("Convolution3D", 3, CONV_3D),
+    transposed("ConvTranspose", 2, DECONV_2D),
+    transposed("ConvTranspose3D", 3, DECONV_3D),
+    *(
+        op(
+            f"netconv::{name}2D",
+            name,
+            PlanesWindow(2, shape=False),
+            Planes(),
+            given="1,4,8,8 =4,3,3",
+        )
+        for name in ("Dilation", "Erosion")
+    ),
+    op(
+        "Col2Im",
+        "Col2Im",
+        ImageSizes(),
+        Scalars("strides", keys("stride"), 1),
+        Scalars("dilations", keys("dilation"), 1),
+        Scalars("pads", pad_keys(), 0),
+        VOLUME,
+        given="1,16,9 =[4,4] =[2,2]",
+    ),
+    custom("", "DataStride", lift=lift_data_stride),
+    custom("", "OverlapAdd", lift=lift_overlap_add),
+]

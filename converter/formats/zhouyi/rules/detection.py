@@ -1,0 +1,504 @@
+"""Detection: boxes decoded, grouped by class, fused, suppressed, and cut out of feature maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    DeclaredSize,
+    DeclaredTypes,
+    constant_of,
+    method,
+    word,
+    words,
+)
+from converter.formats.zhouyi.types import dtype_name, numpy_type
+from converter.graph.catalogue.compact import front, take
+from converter.graph.catalogue.ssd import class_of, labels_of, present
+from converter.graph.infer import constant
+from converter.graph.sizes import arange
+from converter.graph.value import Value, with_operators
+from converter.mapping.codecs import Floats, enum
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
+from converter.mapping.rules import custom, op
+
+FLOAT = ir.DataType.FLOAT
+
+# grouped boxes -----------------------------------------------------------------------------------
+
+
+class Anchors(Field):
+    """Anchors [P, 4]: a third input, the constant `weights`, or four constants.
+
+    All constants are written.
+    """
+
+    inputs = (2,)
+    blobs = ("weights", "weight", "ycenter", "xcenter", "ha", "wa")
+
+    def lift(self, r: Reading) -> None:
+        zhouyi = layer_of(r)
+        if r.optional(2) is not None:
+            return
+        if "xcenter" in r.layer.blobs:
+            parts = [zhouyi.blob(k).reshape(-1) for k in self.blobs[2:]]
+            anchors = np.stack(parts, axis=1)
+        else:
+            anchors = zhouyi.blob("weights" if "weights" in r.layer.blobs else "weight")
+        r.node.set_input(2, zhouyi.weights("anchors", anchors.reshape(-1, 4)))
+
+    def lower(self, w: Writing) -> None:
+        anchors = constant_of(w, 2, "the anchors")
+        parts = {name: anchors[:, i] for i, name in enumerate(self.blobs[2:])}
+        w.layer.blobs |= {"weights": anchors, **parts}
+
+
+@dataclass(frozen=True)
+class MostBoxes(Field):
+    """How many boxes there are places for <-> `max_box_num`.
+
+    Axis `axis` of the declared output `output` says it; with `given` the key comes first.
+    """
+
+    output: int
+    axis: int
+    given: bool = False
+    names = ("size",)
+    keys = ("max_box_num",)
+
+    def lift(self, r: Reading) -> None:
+        found = r.layer.attrs.get("max_box_num") if self.given else None
+        size = found or layer_of(r).declared_size(self.output, self.axis)
+        r.node.attrs["size"] = int(size)
+
+    def lower(self, w: Writing) -> None:
+        w.set(max_box_num=int(w.attr("size")))
+
+
+@dataclass(frozen=True)
+class Spelled(Attr):
+    """A key with several spellings: the first that is there is read, `key` is written."""
+
+    others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "keys", (self.key, *self.others))
+
+    def lift(self, r: Reading) -> None:
+        found = [k for k in self.keys if k in r.layer.attrs]
+        r.node.attrs[self.name] = r.attr((found or [self.key])[0], self.kind)
+
+
+class GridKeys(Field):
+    """Keys that repeat the shape of the data: boxes and size of the grid, number of classes."""
+
+    keys = ("box_per_grid", "class_num", "grid_width", "grid_height")
+
+    def lower(self, w: Writing) -> None:
+        _, height, width, boxes, depth = w.static()
+        w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
+
+
+class OwnDivisors(Field):
+    """Divisors, which are read; the layer is written without, for 10, 10, 5, 5."""
+
+    names = ("divisors",)
+    keys = ("std_div",)
+    usual = (10.0, 10.0, 5.0, 5.0)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["divisors"] = r.attr("std_div", Floats, list(self.usual))
+
+    def lower(self, w: Writing) -> None:
+        if tuple(w.attr("divisors", self.usual)) != self.usual:
+            raise MappingError("other divisors than 10, 10, 5, 5 have no counterpart")
+
+
+# suppression -------------------------------------------------------------------------------------
+
+
+class Kept(Field):
+    """The places for boxes (the declared output says it), and the most boxes of a class."""
+
+    names = ("size", "per_class")
+    keys = ("max_output_size",)
+
+    def lift(self, r: Reading) -> None:
+        size = layer_of(r).declared_size(0)
+        r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
+
+    def lower(self, w: Writing) -> None:
+        w.set(max_output_size=int(w.attr("per_class")))
+
+
+class FlatScores(Field):
+    """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
+
+    def lift(self, r: Reading) -> None:
+        batch, n = r.static(r.input(0))[:2]
+        scores = r.b.Reshape(r.input(3), [batch, n])
+        operands = [r.input(0), r.input(1), r.input(2), scores]
+        r.node.inputs = [_as_float(r, v) for v in operands]
+
+
+def _as_float(r: Reading, value: ir.Value) -> ir.Value:
+    return value if value.dtype == FLOAT else r.b.Cast(value, to=FLOAT)
+
+
+NOT_LINEAR = Guard(
+    "method=LINEAR: the document does not say how the scores fall, and the vendor's executor takes "
+    "HARD instead",
+    lift_if=lambda r: r.layer.attrs.get("method") != "LINEAR",
+)
+CORNERS = Guard(
+    "center_point_box=1 with method=GAUSSIAN: the vendor's executor reads corners all the same",
+    lift_if=lambda r: not r.attr("center_point_box", int, 0),
+)
+IMAGE = (Always("image_width", 1), Always("image_height", 1))
+SUPPRESSION = (
+    Kept(),
+    FlatScores(),
+    Attr("iou_threshold", kind=float),
+    Attr("score_threshold", kind=float, default=float("-inf")),
+    *IMAGE,
+    DeclaredTypes(),
+)
+GROUPS = "1,6,4 1,3 1,1 1,6 -> 4"
+
+# pieces of feature maps --------------------------------------------------------------------------
+
+
+def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
+    """[y, x], as a list or as two keys."""
+    for key in keys:
+        if isinstance(r.layer.attrs.get(key), list | int | float):
+            found: list[float] = r.attr(key, Floats)
+            return found * 2 if len(found) == 1 else found
+    return [r.attr(f"{stem}_{axis}", float) for axis in "yx"]
+
+
+def regions(r: Reading, scale: list[float]) -> tuple[ir.Value, ir.Value]:
+    """The images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
+
+    Operand 1 is a table [n, 5] of batch, y1, x1, y2, x2; `scale` is that of y and of x.
+    """
+    rois, b = r.input(1), r.b
+    rois = b.Reshape(rois, [-1, 5]) if len(r.static(rois)) != 2 else rois
+    boxes = b.Gather(rois, np.array([2, 1, 4, 3]), axis=1)
+    dtype = numpy_type(rois)
+    factors = b.const(np.array([scale[1], scale[0]] * 2, dtype))
+    batch = b.Squeeze(b.Slice(rois, [0], [1], [1]), [1])
+    return batch, boxes * factors
+
+
+def exchanged(w: Writing, value: ir.Value, order: list[int]) -> ir.Value:
+    """The columns of a table of boxes in another order."""
+    index = w.const(np.array(order, np.int32))
+    return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
+
+
+class AlignedRegions(Field):
+    """Boxes and their images <-> a table of regions; when reading the scale is a factor."""
+
+    names = ("spatial_scale",)
+    keys = ("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
+        batch, boxes = regions(r, scale)
+        index = r.b.Cast(batch, to=ir.DataType.INT64)
+        r.node.inputs = [r.input(0), boxes, index]
+        r.node.attrs["spatial_scale"] = 1.0
+
+    def lower(self, w: Writing) -> None:
+        boxes, batch = w.input(1), w.input(2)
+        n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
+        swapped = exchanged(w, boxes, [1, 0, 3, 2])
+        found = constant(batch)
+        if found is not None:
+            number = w.const(found.astype(dtype.numpy()).reshape(n, 1))
+        else:
+            how: dict[str, Any] = {"ignore_scale_zp": True, "clip_mode": "TRUNCATION"}
+            to = dtype_name(dtype)
+            cast = w.emit("Cast", batch, dtype=dtype, shape=[n], to_dtype=to, **how)
+            number = w.put(
+                "Reshape", cast, outputs=[w.temporary("batch", dtype, [n, 1])], shape=[n, 1]
+            ).outputs[0]
+        rois = w.emit("Concat", number, swapped, shape=[n, 5], axis=1)
+        w.layer.inputs = [w.input(0), rois]
+        scale = float(w.attr("spatial_scale"))
+        w.layer.attrs["spatial_scale_value"] = [scale, scale]
+
+
+class PooledRegions(Field):
+    """A table of regions; when reading the scale is a factor."""
+
+    names = ("spatial_scale",)
+    keys = ("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
+        table = r.b.Concat(r.b.Unsqueeze(batch, [1]), boxes, axis=1)
+        r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
+
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
+        scale = float(w.attr("spatial_scale"))
+        w.layer.attrs["spatial"] = [scale, scale]
+
+
+@dataclass(frozen=True)
+class PooledShape(Field):
+    """[height, width] of the pieces <-> `pooled_shape`, else the declared output says it."""
+
+    names: tuple[str, ...]
+    keys = ("pooled_shape",)
+
+    def lift(self, r: Reading) -> None:
+        size = r.attr("pooled_shape", list, list((layer_of(r).declared() or ())[-3:-1]))
+        one = len(self.names) == 1
+        r.node.attrs |= {self.names[0]: size} if one else dict(zip(self.names, size, strict=True))
+
+    def lower(self, w: Writing) -> None:
+        values = w.attr(self.names[0]) if len(self.names) == 1 else [w.attr(n) for n in self.names]
+        w.set(pooled_shape=[int(v) for v in values])
+
+
+class Samples(Field):
+    """One number for both axes."""
+
+    names = ("sampling_ratio",)
+    keys = ("sample",)
+
+    def lift(self, r: Reading) -> None:
+        sample = r.attr("sample", list, [0, 0])
+        if len(set(sample)) != 1:
+            message = f"sample={sample}: only the same number both ways has a counterpart"
+            raise MappingError(message)
+        r.node.attrs["sampling_ratio"] = sample[0]
+
+    def lower(self, w: Writing) -> None:
+        w.set(sample=[int(w.attr("sampling_ratio"))] * 2)
+
+
+# undocumented layers -----------------------------------------------------------------------------
+
+
+def floats(r: Reading) -> list[Value]:
+    return [with_operators(_as_float(r, r.input(i))) for i in range(len(r.layer.inputs))]
+
+
+def lift_detection_output(r: Reading) -> list[ir.Value]:
+    """Boxes decoded class by class, those above the score threshold, grouped by class.
+
+    Scores [B, P, 1 + C] (background first), deltas [B, P, C, 4] and proposals [B, P, 4] -> scores,
+    boxes, counts, classes, number of classes.
+
+    Deltas and boxes are y, x, h, w and y1, x1, y2, x2, or with anchor_mode=caffe_detection x first.
+    """
+    b, zhouyi, (scores, deltas, proposals) = r.b, layer_of(r), floats(r)
+    modes = enum({False: "DEFAULT_DETECT", True: "CAFFE_DETECTION"})
+    caffe = r.attr("anchor_mode", modes, False)
+    batch, count, classes, _ = r.static(deltas)
+    boxes = _decoded(r, deltas, proposals, caffe)
+    own = b.Transpose(b.Slice(scores, [1], [classes + 1], [2]), perm=[0, 2, 1])
+    mask = own > r.attr("score_threshold", float)
+    size, width = zhouyi.declared_size(0), zhouyi.declared_size(2)
+    places, real = front(b, b.Reshape(mask, [batch, classes * count]), size)
+    kept = take(b, b.Reshape(boxes, [batch, classes * count, 4]), places, real)
+    values = take(b, b.Reshape(own, [batch, classes * count]), places, real)
+    counts = _within(r, b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0), size)
+    per_class, number = present(b, counts, width)
+    return zhouyi.typed([values, kept, per_class, labels_of(b, counts, width), number])
+
+
+def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
+    """Boxes [B, C, P, 4] within the image."""
+    b = r.b
+    variance = r.attr("variance", Floats, [10.0, 10.0, 5.0, 5.0])
+    moves = [b.Gather(deltas, np.array(i), axis=3) / by for i, by in enumerate(variance)]
+    edges = [b.Gather(proposals, np.array([i]), axis=2) for i in range(4)]
+    low, high = [], []
+    for i, side in enumerate(("width", "height") if caffe else ("height", "width")):
+        limit = r.attr(f"image_{side}", float)
+        size = edges[2 + i] - edges[i]
+        centre = moves[i] * size + (edges[i] + edges[2 + i]) * 0.5
+        half = b.Exp(moves[2 + i]) * size * 0.5
+        low.append(b.Clip(centre - half, 0.0, limit))
+        high.append(b.Clip(centre + half, 0.0, limit))
+    order = (1, 0) if caffe else (0, 1)
+    columns = (b.Unsqueeze(part[i], [3]) for part in (low, high) for i in order)
+    return b.Transpose(b.Concat(*columns, axis=3), perm=[0, 2, 1, 3])
+
+
+def _within(r: Reading, counts: Value, size: int) -> Value:
+    """counts[b, C] cut where all together exceed `size`."""
+    b = r.b
+    room = b.like(counts, size) - b.CumSum(counts, np.array(1), exclusive=1)
+    return b.Min(counts, b.Max(room, b.like(counts, 0)))
+
+
+def lift_filter_boxes(r: Reading) -> list[ir.Value]:
+    """Of grouped boxes those above the score threshold and not smaller than min_size (h, w).
+
+    Classes without boxes vanish.
+    """
+    b, (boxes, scores, counts, labels, number) = r.b, floats(r)
+    n, classes = r.static(scores)[1], r.static(counts)[1]
+    smallest, most = r.attr("min_size", Floats), r.attr("maxnum", int)
+    index, real, _ = class_of(b, counts, None, number, n)
+    y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=2) for i in range(4))
+    mask = real & (scores > r.attr("score_threshold", float))
+    mask = mask & (y2 - y1 >= smallest[0]) & (x2 - x1 >= smallest[1])
+    places, found = front(b, mask, most)
+    every = arange(classes, dtype=np.float32).reshape(classes, 1)
+    member = b.Equal(b.Unsqueeze(index, [1]), every) & b.Unsqueeze(mask, [1])
+    sums = _within(r, b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0), most)
+    per_class, total = present(b, sums, classes)
+    at, there = front(b, sums > 0, classes)
+    kept = [take(b, v, places, found) for v in (boxes, scores)]
+    return layer_of(r).typed([*kept, per_class, take(b, labels, at, there), total])
+
+
+def lift_post_nms(r: Reading) -> list[ir.Value]:
+    """The first `proposal_cnt` boxes that a suppression kept.
+
+    They come in pixels, and as parts of the longer side of the image.
+    """
+    b, (boxes, keep, counts) = r.b, floats(r)
+    (batch, n, _), most = r.static(boxes), r.attr("proposal_cnt", int)
+    every = b.const(np.full([batch, 1], r.static(counts)[1], np.float32))
+    _, real, starts = class_of(b, counts, None, every, r.static(keep)[1])
+    place = keep + b.Where(real, starts, b.like(starts, 0))
+    good = real & (place < n)
+    index = b.Cast(b.Where(good, place, b.like(place, 0)), to=ir.DataType.INT64)
+    chosen = take(b, boxes, index, good)
+    missing = max(0, most - r.static(chosen)[1])
+    chosen = b.Slice(b.Pad(chosen, [0, 0, 0, 0, missing, 0]), [0], [most], [1])
+    longer = max(r.attr(f"image_{side}", float) for side in ("height", "width"))
+    return layer_of(r).typed([chosen, chosen / longer])
+
+
+RULES = [
+    op(
+        "netconv::RefineBoxes",
+        "BoundingBox",
+        Guard(
+            "coordinate_order has no counterpart",
+            lift_if=lambda r: r.layer.attrs.get("coordinate_order") is None,
+        ),
+        ignore("coordinate_order"),
+        OwnDivisors(),
+        given="1,6,4 1,6,4",
+    ),
+    op(
+        "netconv::DecodeBoxes",
+        "DecodeBox",
+        Attr("class_num", kind=int),
+        Attr("threshold", "score_threshold", float),
+        MostBoxes(0, 1),
+        DeclaredSize("classes", 1, 1),
+        Attr("variance", kind=Floats, default=[10.0, 10.0, 5.0, 5.0]),
+        Attr("clip", kind=bool, default=1),
+        Anchors(),
+        *IMAGE,
+        Always("proposal_normalized", True),
+        ignore("feature_map", "firstbox_scale"),
+        DeclaredTypes(),
+        given="1,6,3 1,6,4 =6,4 -> 5",
+    ),
+    op(
+        "netconv::RegionGroups",
+        "Region",
+        MostBoxes(1, 1, given=True),
+        Spelled("threshold", "obj_thresh", float, others=("obj_threshold",)),
+        Attr("anchors", kind=Floats),
+        Attr("compensate", "grid_compensate", bool, default=1),
+        GridKeys(),
+        DeclaredTypes(),
+        given="1,2,2,2,7 -> 5",
+    ),
+    op(
+        "netconv::FuseRegions",
+        "RegionFuse",
+        DeclaredSize("size", 0, 1),
+        DeclaredSize("classes", 3, 1),
+        Attr("classes", "class_num", int, default=None),
+        DeclaredTypes(),
+        given="1,6 1,6 1,6,4 1,6,4 1,3 1,3 1,3 1,3 1,1 1,1 -> 5",
+    ),
+    op(
+        "netconv::GroupedNMS",
+        "NMS",
+        NOT_LINEAR,
+        method("HARD", absent=True),
+        Attr("center_point_box", kind=int, default=0),
+        *SUPPRESSION,
+        Always("soft_nms_sigma", 0.0),
+        given=GROUPS,
+    ),
+    op(
+        "netconv::GroupedSoftNMS",
+        "NMS",
+        NOT_LINEAR,
+        method("GAUSSIAN"),
+        CORNERS,
+        *SUPPRESSION,
+        Attr("sigma", "soft_nms_sigma", float),
+        Always("center_point_box", 0),
+        given=GROUPS,
+    ),
+    op(
+        "netconv::MultiboxDecode",
+        "MultiboxTransformLoc",
+        Spelled("threshold", "score_threshold", float, others=("score_threshold_value",)),
+        Spelled("variances", "variance", Floats, others=("variances",)),
+        ignore("score_threshold_type", "std_div"),
+        DeclaredTypes(),
+        given="1,3,6 1,24 1,6,4 -> 2",
+        before_lower=lambda w: w.layer.attrs.update(variances=w.layer.attrs["variance"]),
+    ),
+    op(
+        "netconv::GetValidCount",
+        "GetValidCount",
+        *attrs(score_threshold=float, score_index=1, id_index=-1),
+        ignore("score_threshold_type"),
+        DeclaredTypes(),
+        given="1,6,6 -> 3",
+    ),
+    op(
+        "RoiAlign",
+        "RoiAlign",
+        AlignedRegions(),
+        PooledShape(("output_height", "output_width")),
+        Samples(),
+        word("mode", "method", words("avg max")),
+        word(
+            "coordinate_transformation_mode",
+            "coordinate_transformation_mode",
+            words("half_pixel output_half_pixel"),
+            default="half_pixel",
+        ),
+        given="1,4,8,8 =[[0.5,1,4,5],[0,0,6,7]] =[0,0]",
+    ),
+    op(
+        "MaxRoiPool",
+        "MaxRoiPool",
+        PooledRegions(),
+        PooledShape(("pooled_shape",)),
+        given="1,4,8,8 =[[0,0,1,4,5],[0,1,1,6,7]]",
+    ),
+    custom("", "DetectionOutput", lift=lift_detection_output),
+    custom("", "FilterBoxes", lift=lift_filter_boxes),
+    custom("", "PostNMS1", lift=lift_post_nms),
+]

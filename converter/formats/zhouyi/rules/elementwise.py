@@ -1,0 +1,438 @@
+"""Element-wise layers: one operand, two operands, activations, truth values, casts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    EQUAL,
+    FLOATS,
+    FRACTIONS,
+    INTEGERS,
+    TWO,
+    constant_of,
+    flat,
+    is_number,
+    is_signed,
+    method,
+    truth,
+    word,
+    words,
+)
+from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
+from converter.formats.zhouyi.values import DType
+from converter.graph.infer import constant
+from converter.graph.sizes import demand_small
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Field,
+    Fixed,
+    FixedInput,
+    Guard,
+    Implied,
+    Only,
+    Weight,
+    attrs,
+    ignore,
+)
+from converter.mapping.rules import custom, op, ops
+
+T = ir.DataType
+_UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
+
+# one operand -------------------------------------------------------------------------------------
+
+
+def truncated(r: Reading, sign: ir.Value) -> ir.Value:
+    return sign * r.b.Floor(r.b.Abs(r.input(0)))
+
+
+def root(r: Reading) -> None:
+    r.node.inputs = [r.b.Sqrt(r.input(0))]
+
+
+def twice(r: Reading) -> None:
+    r.node.inputs = [r.input(0), r.input(0)]
+
+
+UNARY = [
+    *ops(
+        "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cos=Cosine Erf Exp Floor Log Neg=Negative "
+        "Reciprocal Round Sign Sin=Sine Sinh Sqrt Tan IsNaN",
+        given="2,3",
+    ),
+    op("IsInf", "IsInf", *attrs(detect_negative=True, detect_positive=True)),
+    op("Softplus", "BNLL", lift_only=True),
+    op("Reciprocal", "Rsqrt", before_lift=root, lift_only=True),
+    op("Mul", "Square", before_lift=twice, lift_only=True),
+    op("Identity", "Trunc", INTEGERS, lift_only=True, given="i32:2,3"),
+    op("Sign", "Trunc", FRACTIONS, after_lift=truncated, lift_only=True),
+]
+
+# activations -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bound(Const):
+    """A bound of Clip; one that is left out is infinite."""
+
+    kind: Any = float
+    dtype: Any = None
+
+
+class Beta(Field):
+    """x * sigmoid(alpha * x): the operator is the Sigmoid."""
+
+    keys = ("alpha",)
+
+    def lift(self, r: Reading) -> None:
+        alpha = r.b.like(r.input(0), r.attr("alpha", float, 1.0))
+        r.node.inputs = [r.input(0) * alpha]
+
+
+class Slope(Field):
+    """A constant slope <-> `negative_slope` in the shape of the data, with 1 for the batch.
+
+    So the vendor's parser stores it.
+    """
+
+    blobs = ("negative_slope",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        slope, rank = layer_of(r).blob("negative_slope"), len(r.static(r.input(0)))
+        more = max(0, slope.ndim - rank)  # a leading 1 too many
+        slope = slope.reshape(slope.shape[more:])
+        r.node.set_input(1, layer_of(r).weights("negative_slope", slope))
+
+    def lower(self, w: Writing) -> None:
+        slope, shape = constant_of(w, 1, "the slope"), w.static()
+        slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
+        if slope.shape[:1] == (1,):
+            slope = np.broadcast_to(slope, (1, *shape[1:]))
+        w.layer.blobs["negative_slope"] = slope
+
+
+def times_operand(r: Reading, y: ir.Value) -> ir.Value:
+    return r.b.Mul(r.input(0), y)
+
+
+def both_signs(r: Reading) -> None:
+    b, x = r.b, r.input(0)
+    r.node.inputs = [b.Relu(x), b.Relu(-x)]
+
+
+ALPHA = Attr("alpha", kind=float, default=1.0)
+ACTIVATIONS = [
+    *(
+        op(name, "Activation", method(name.upper()), given="2,3")
+        for name in ("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Mish", "HardSwish")
+    ),
+    *(
+        op(name, "Activation", method(name.upper()), ALPHA, given="2,3")
+        for name in ("Elu", "Celu", "ThresholdedRelu")
+    ),
+    op("Selu", "Activation", method("SELU"), *attrs(alpha=float, gamma=float)),
+    op("Shrink", "Activation", method("SHRINK"), *attrs(bias=0.0, lambd=0.5)),
+    op(
+        "Gelu",
+        "Activation",
+        method("GELU"),
+        word("approximate", "approximate", words("none tanh"), default="none"),
+        given="2,3",
+    ),
+    op(
+        "HardSigmoid",
+        "Activation",
+        method("HARDSIGMOID"),
+        *attrs(alpha=float, beta=float),
+        Fixed("clip_min", 0.0, absent=True),
+        Fixed("clip_max", 1.0, absent=True),
+        given="2,3",
+    ),
+    op(
+        "LeakyRelu",
+        "Activation",
+        method("LEAKYRELU"),
+        Attr("alpha", "negative_slope_value", float),
+        Fixed("negative_slope_type", DType.FLOAT32, absent=True),
+        given="2,3",
+    ),
+    op(
+        "Clip",
+        "Activation",
+        method("RELU6"),
+        FLOATS,
+        FixedInput(1, 0.0),
+        FixedInput(2, 6.0),
+        given="2,3 =(0) =(6)",
+    ),
+    op(
+        "Clip",
+        "Activation",
+        method("CLIP"),
+        FLOATS,
+        Bound(1, "clip_min", node_default=-np.inf, default=-np.inf),
+        Bound(2, "clip_max", node_default=np.inf, default=np.inf),
+        given="2,3 = =",
+    ),
+    op("PRelu", "Activation", method("PRELU"), Slope(), given="2,3 =1,3"),
+    op("Sigmoid", "Activation", method("SILU"), after_lift=times_operand, lift_only=True),
+    op("Sigmoid", "Activation", method("SWISH"), Beta(), after_lift=times_operand, lift_only=True),
+    op(
+        "Concat",
+        "Activation",
+        method("CRELU"),
+        Attr("axis", kind=int, default=-1),
+        before_lift=both_signs,
+        lift_only=True,
+    ),
+]
+
+# two operands ------------------------------------------------------------------------------------
+
+
+def floor_rest(r: Reading, rest: ir.Value) -> ir.Value:
+    """The remainder with the sign of the divisor, of that with the sign of the dividend.
+
+    So the vendor's tools compute it (section 4.3 names the dividend for both values of `fmod`).
+    """
+    b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
+    other_sign = (rest < zero) ^ (y < zero)
+    inexact = ~b.Equal(rest, zero)
+    return b.Where(inexact & other_sign, rest + y, rest)
+
+
+def _fits_mod(r: Reading) -> bool:
+    return bool(r.attr("fmod", bool, 0)) or not is_number(r)
+
+
+def power_of_two(r: Reading) -> ir.Value:
+    return r.b.like(r.input(0), 2) ** r.input(1)
+
+
+def shift_left(r: Reading) -> None:
+    r.node.inputs = [r.input(0), power_of_two(r)]
+
+
+def shift_right(r: Reading) -> None:
+    """Rounded down: numbers below zero keep their sign."""
+    x, power = r.input(0), power_of_two(r)
+    r.node.inputs = [x - r.b.Mod(x, power, fmod=0), power]
+
+
+def lift_div_mod(r: Reading) -> list[ir.Value]:
+    """Quotient, rounded down (FLOOR) or towards 0 (TRUNC), and remainder; 0 for a divisor of 0."""
+    b, floor = r.b, r.attr("mode", enum({True: "FLOOR", False: "TRUNC"}), True)
+    x, y = (b.Cast(r.input(i), to=T.INT32) for i in (0, 1))
+    nought = b.Equal(y, b.like(y, 0))
+    divisor = b.Where(nought, b.like(y, 1), y)
+    rest = b.Mod(x, divisor, fmod=0 if floor else 1)
+    quotient = (x - rest) / divisor
+    to = int(r.input(0).dtype or T.INT32)
+    found = (b.Where(nought, b.like(v, 0), v) for v in (quotient, rest))
+    return [b.Cast(v, to=to) for v in found]
+
+
+SIGNED = Guard("of signed integers only", lift_if=is_signed)
+UNSIGNED = Guard(
+    "bits of signed integers have no counterpart",
+    lambda w: w.input(0).dtype in _UNSIGNED,
+    lambda r: not is_signed(r),
+)
+BINARY = [
+    *(
+        op(name, "Eltwise", method(name.upper()), TWO, EQUAL, given="2,3 2,3")
+        for name in ("Add", "Sub", "Mul", "Max", "Min")
+    ),
+    *(op(n, n, Fixed("method", n.upper(), True), lift_only=True) for n in ("Add", "Sub", "Mul")),
+    *ops("Add Sub Mul", given="2,3 3"),
+    op("Add", "BiasAdd", Weight("biases", 1, shape=flat("biases")), lift_only=True, given="2,3 =3"),
+    op("Div", "Div", FLOATS, ignore("mode"), given="2,3 2,3"),
+    op("Pow", "Pow", given="2,3 2,3"),
+    op(
+        "Mod",
+        "Mod",
+        Guard("of numbers with a fraction with fmod=true only", lift_if=_fits_mod),
+        Attr("fmod", kind=bool, default=0),
+        given="2,3 2,3",
+    ),
+    op(
+        "Mod",
+        "Mod",
+        FRACTIONS,
+        Fixed("fmod", 0, True, bool),
+        Only("fmod", 1),
+        after_lift=floor_rest,
+        lift_only=True,
+    ),
+    custom("", "DivMod", lift=lift_div_mod),
+    op("BitShift", "BitShift", UNSIGNED, word("direction", "direction", words("LEFT RIGHT"))),
+    op(
+        "Mul",
+        "BitShift",
+        SIGNED,
+        Fixed("direction", "LEFT"),
+        before_lift=shift_left,
+        lift_only=True,
+    ),
+    op(
+        "Div",
+        "BitShift",
+        SIGNED,
+        Fixed("direction", "RIGHT"),
+        before_lift=shift_right,
+        lift_only=True,
+    ),
+    *(
+        op(f"Bitwise{name}", "Bitwise", method(name.upper()))
+        for name in ("And", "Or", "Xor", "Not")
+    ),
+    op("Sub", "SquaredDifference", after_lift=lambda r, d: d * d, lift_only=True),
+]
+
+
+# truth values ------------------------------------------------------------------------------------
+
+COMPARISONS = {
+    "Equal": "EQUAL",
+    "Greater": "GREATER",
+    "GreaterOrEqual": "GREATER_EQUAL",
+    "Less": "LESS",
+    "LessOrEqual": "LESS_EQUAL",
+}
+LOGIC = [
+    *(op(name, "Logical", method(word), EQUAL) for name, word in COMPARISONS.items()),
+    *(op(n, "Logical", method(n.upper()), EQUAL, truth(0, 1)) for n in ("And", "Or", "Xor")),
+    op("Not", "Logical", method("NOT"), truth(0)),
+    op("Equal", "Logical", method("NOT_EQUAL"), after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Where", "Where", EQUAL, truth(0)),
+]
+
+# casts -------------------------------------------------------------------------------------------
+
+
+def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
+    """The types of the operand and the result as the format keeps them."""
+    x, y = w.input(0).dtype, w.node.outputs[0].dtype
+    if x is None or y is None:
+        raise MappingError("the types of a Cast must be known")
+    return NARROW.get(x, x), NARROW.get(y, y)
+
+
+class Conversion(Field):
+    """`to` <-> `to_dtype` and `clip_mode`.
+
+    SATURATION (meant when left out) clamps to the range of the type, TRUNCATION keeps the low bits;
+    both drop a fraction. What is written never clamps, as ONNX does not.
+    """
+
+    names = ("to", "saturate")
+    keys = ("to_dtype", "clip_mode", "ignore_scale_zp")
+
+    def lift(self, r: Reading) -> None:
+        target, x = r.layer.attrs.get("to_dtype"), r.input(0)
+        if target is None:
+            raise MappingError("required attribute 'to_dtype' is absent", "R110")
+        if not isinstance(target, DType):
+            raise MappingError(f"to_dtype={target!r} is not a data type", "R110")
+        to = ir_dtype(target)
+        modes = enum({True: "SATURATION", False: "TRUNCATION"})
+        saturate = r.attr("clip_mode", modes, True)
+        declared = r.layer.outputs[0].dtype if r.layer.outputs else None
+        kept = declared is not None and NARROW.get(declared) == to
+        r.node.attrs["to"] = int(declared if declared is not None and kept else to)
+        own = x.dtype
+        if own is None or not to.is_integer() or own == T.BOOL:
+            return
+        if saturate:
+            r.node.inputs = [clamped(r, x, to)]
+        elif own.is_floating_point() and to.itemsize < 4:
+            r.node.inputs = [r.b.Cast(x, to=T.INT32)]
+
+    def lower(self, w: Writing) -> None:
+        to = w.node.outputs[0].dtype
+        small = to is not None and to.itemsize < 2 and to.is_floating_point()
+        if small and not w.attr("saturate"):
+            raise MappingError("saturate=0 cannot be expressed")
+        w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
+
+
+def clamped(r: Reading, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """`x` within the range of another type."""
+    assert x.dtype is not None
+    low, high = np.iinfo(dtype.numpy()).min, np.iinfo(dtype.numpy()).max
+    own = x.dtype.numpy()
+    if x.dtype.is_integer():
+        inner = np.iinfo(own)
+        if inner.min >= low and inner.max <= high:
+            return x
+        least, most = max(low, inner.min), min(high, inner.max)
+        return r.b.Clip(x, r.b.const(np.array(least, own)), r.b.const(np.array(most, own)))
+    # the nearest float below 2**31 that casts without overflow
+    top = np.nextafter(np.float32(high), np.float32(0)) if high > 1 << 24 else np.float32(high)
+    return r.b.Clip(x, r.b.const(np.array(low, own)), r.b.const(np.array(top, own)))
+
+
+def to_truth(w: Writing) -> None:
+    """What is not 0."""
+    x, shape = w.input(0), w.static()
+    demand_small(*shape)
+    assert x.dtype is not None
+    w.layer.inputs = [x, w.const(np.zeros(shape, x.dtype.numpy()), "zeros")]
+
+
+def lower_cast(w: Writing) -> None:
+    """Between two types that the format keeps as one: nothing."""
+    if w.node.outputs[0].dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
+        raise not_meant("the types are not kept as one")
+    lower_same(w)
+
+
+def lower_same(w: Writing) -> None:
+    """One tensor with two names."""
+    w.put(SAME, w.input(0))
+
+
+def lower_dropout(w: Writing) -> None:
+    if len(w.node.outputs) > 1:
+        raise MappingError("the mask of a Dropout has no counterpart")
+    training = w.optional(2)
+    if training is not None and constant(training) != np.array(False):
+        raise MappingError("a Dropout in training mode drops elements by chance")
+    lower_same(w)
+
+
+SAME = "="  # no layer: the result is another name of the operand
+CASTS = [
+    custom("Identity", "", lower=lower_same),
+    custom("Dropout", "", lower=lower_dropout),
+    custom("Cast", "", lower=lower_cast),
+    op(
+        "Cast",
+        "Logical",
+        Guard("truth values stay what they are", lambda w: w.input(0).dtype != T.BOOL),
+        method("NOT_EQUAL"),
+        Only("to", int(T.BOOL)),
+        Implied(("saturate",)),
+        before_lower=to_truth,
+        lower_only=True,
+    ),
+    op(
+        "Cast",
+        "Cast",
+        Guard("a truth value is a comparison", lambda w: w.attr("to") != T.BOOL),
+        Conversion(),
+    ),
+]
+
+RULES = [*UNARY, *ACTIVATIONS, *BINARY, *LOGIC, *CASTS]

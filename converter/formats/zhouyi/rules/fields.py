@@ -1,0 +1,321 @@
+"""Field kinds of the rows: windows in named keys (kernel_x, ...), axes, words, lacking types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.graph.infer import constant, shape_of
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType
+from converter.mapping.node import Layer, Node
+
+T = ir.DataType
+
+# values ------------------------------------------------------------------------------------------
+
+
+def word(name: str, key: str, table: Mapping[Any, str], **options: Any) -> Attr:
+    """A canonical value <-> a word of the format; all words come in upper case when reading."""
+    return Attr(name, key, enum(table), **options)
+
+
+def words(names: str) -> dict[str, str]:
+    """Canonical words <-> the same in upper case."""
+    return {name: name.upper() for name in names.split()}
+
+
+def method(value: str, absent: bool = False) -> Fixed:
+    """The method tells a layer from others of its type; with `absent` it is also meant without."""
+    return Fixed("method", value, absent)
+
+
+def reads(*keys: str, blobs: tuple[str, ...] = ()) -> Group:
+    """Keys and constants of the layer that the hook of the row reads."""
+    return Group((), keys, blobs=blobs)
+
+
+def flat(name: str) -> Callable[[Reading], Sequence[int]]:
+    """The shape of the constant `name` as one axis."""
+    return lambda r: [np.asarray(r.layer.blobs[name]).size]
+
+
+# conditions --------------------------------------------------------------------------------------
+
+
+def of(what: str, holds: Callable[[Reading | Writing], bool]) -> Guard:
+    """The row is for layers and operators for which `holds`."""
+    return Guard(what, holds, holds)
+
+
+def _first_type(context: Reading | Writing) -> ir.DataType | None:
+    value = context.optional(0)
+    return None if value is None else value.dtype
+
+
+def is_number(context: Reading | Writing) -> bool:
+    """Whether the first operand has a fraction, as far as is known."""
+    dtype = _first_type(context)
+    return dtype is None or not dtype.is_integer()
+
+
+def is_signed(context: Reading | Writing) -> bool:
+    dtype = _first_type(context)
+    return dtype is not None and dtype.is_integer() and dtype.is_signed()
+
+
+def same_shapes(w: Writing) -> bool:
+    shapes = {shape_of(v) for v in w.node.inputs if v is not None}
+    return len(shapes) == 1 and None not in shapes
+
+
+FLOATS = Guard("integers have no counterpart", is_number)
+FRACTIONS = of("of numbers with a fraction only", is_number)
+INTEGERS = of("of integers only", lambda c: not is_number(c))
+EQUAL = Guard("operands of unequal shapes have no counterpart", same_shapes)
+TWO = Guard("the layer takes two operands", lambda w: len(w.node.inputs) == 2)
+FOUR_AXES = Guard("only 4-D data have a counterpart", lambda w: w.rank() == 4)
+
+# operands ----------------------------------------------------------------------------------------
+
+
+def truth(*positions: int) -> InputType:
+    """Truth values, which the format keeps as uint8."""
+    return InputType(positions, T.BOOL)
+
+
+def int64(*positions: int) -> InputType:
+    """Indices that the operator takes as int64, which the format keeps as int32."""
+    return InputType(positions, T.INT64)
+
+
+@dataclass(frozen=True)
+class Indices(Field):
+    """Indices at `position` of a type that look-ups take."""
+
+    position: int
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(self.position, layer_of(r).indices(self.position))
+
+
+class DeclaredTypes(Field):
+    """Results in the types that the file declares: integers in some files, floats in others."""
+
+    def lift(self, r: Reading) -> None:
+        r.then(layer_of(r).typed)
+
+
+@dataclass(frozen=True)
+class DeclaredSize(Field):
+    """An attribute of the operator that is axis `axis` of the declared shape of output `output`."""
+
+    name: str
+    output: int = 0
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs[self.name] = layer_of(r).declared_size(self.output, self.axis)
+
+
+def constant_of(w: Writing, index: int, what: str) -> Any:
+    """The array of a constant input; refused where it is computed or left out."""
+    array = constant(w.optional(index))
+    if array is None:
+        raise MappingError(f"{what} must be constant: the target stores {what} with the layer")
+    return np.asarray(array)
+
+
+# windows -----------------------------------------------------------------------------------------
+
+
+def keys(stem: str, rank: int = 2) -> tuple[str, ...]:
+    """`kernel` for rank 2 -> kernel_y, kernel_x: in the order of spatial axes (section 4.3)."""
+    return tuple(f"{stem}_{axis}" for axis in "zyx"[3 - rank :])
+
+
+def pad_keys(rank: int = 2) -> tuple[str, ...]:
+    """The keys in the order of ONNX `pads`: all begins, then all ends."""
+    if rank == 2:
+        return ("pad_top", "pad_left", "pad_bottom", "pad_right")
+    return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])
+
+
+@dataclass(frozen=True)
+class Scalars(Field):
+    """A list of integers <-> one key for each; `default` is meant by keys that are left out."""
+
+    name: str
+    keys: tuple[str, ...]
+    default: Any = MISSING
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        default = () if self.default is MISSING else (self.default,)
+        r.node.attrs[self.name] = [r.attr(k, int, *default) for k in self.keys]
+
+    def lower(self, w: Writing) -> None:
+        none = [] if self.default is MISSING else [self.default] * len(self.keys)
+        values = w.attr(self.name, none) or none
+        w.set(**{k: int(v) for k, v in zip(self.keys, values, strict=True)})
+
+
+class Window(Field):
+    """kernel_*, stride_*, pad_*, dilation_* <-> kernel_shape, strides, pads, dilations.
+
+    `rank` is 2 or 3; `shape`: the operator has the attribute kernel_shape. All keys are written. A
+    window without pads is refused: section 4.3 leaves open what is meant then, and the vendor's
+    reader fails.
+    """
+
+    names: tuple[str, ...] = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+
+    def __init__(self, rank: int = 2, shape: bool = True) -> None:
+        self.rank, self.shape = rank, shape
+        self.parts = (
+            Scalars("kernel_shape", keys("kernel", rank)),
+            Scalars("strides", keys("stride", rank), 1),
+            Scalars("pads", pad_keys(rank)),
+            Scalars("dilations", keys("dilation", rank), 1),
+        )
+        self.keys = tuple(k for part in self.parts for k in part.keys)
+
+    def lift(self, r: Reading) -> None:
+        for part in self.parts:
+            part.lift(r)
+        if not self.shape:
+            del r.node.attrs["kernel_shape"]
+
+    def lower(self, w: Writing) -> None:
+        kernel, ones = self.kernel(w), [1] * self.rank
+        if len(kernel) != self.rank:
+            raise MappingError(f"a window over {len(kernel)} axes has no counterpart")
+        if w.attr("auto_pad", "NOTSET") != "NOTSET":
+            raise MappingError("automatic padding must be made explicit first")
+        pads = pads_of(w.node, self.rank)
+        if min(pads) < 0:
+            raise MappingError("negative padding has no counterpart")
+        strides, dilations = (w.attr(name, None) or ones for name in ("strides", "dilations"))
+        self.write(w, kernel, strides, pads, dilations)
+
+    def kernel(self, w: Writing) -> list[int]:
+        return kernel_of(w.node)
+
+    def write(self, w: Writing, *values: Sequence[int]) -> None:
+        """Kernel, strides, pads and dilations as keys."""
+        for part, numbers in zip(self.parts, values, strict=True):
+            w.set(**dict(zip(part.keys, map(int, numbers), strict=True)))
+
+
+def kernel_of(node: Node) -> list[int]:
+    """The kernel size: an attribute, or that of the weights (input 1: O, I, spatial...)."""
+    given = node.attrs.get("kernel_shape")
+    if given:
+        return [int(k) for k in given]
+    weights = node.input(1)
+    shape = shape_of(weights) if weights is not None else None
+    if shape is None or len(shape) < 3:
+        raise MappingError("the size of the kernel is not known")
+    return list(shape[2:])
+
+
+def pads_of(node: Node, rank: int) -> list[int]:
+    """All begins, then all ends."""
+    return [int(p) for p in node.attrs.get("pads") or [0] * (2 * rank)]
+
+
+# axes --------------------------------------------------------------------------------------------
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """`axis` counted from the front."""
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(layer: Layer) -> list[int]:
+    """`axis` as a list; a scalar is a list of one."""
+    found = layer.attrs.get("axis")
+    found = [found] if isinstance(found, int) else found
+    if found is None:
+        raise MappingError("required attribute 'axis' is absent", "R110")
+    if not isinstance(found, list) or not all(isinstance(a, int) for a in found):
+        raise MappingError(f"axis={found!r} is not a list of axes", "R110")
+    return [int(a) for a in found]
+
+
+@dataclass(frozen=True)
+class Axis(Field):
+    """The attribute `name` <-> `axis`, a number or a list of one; written counted from the front.
+
+    `default` as in Attr; `of`: the output or input whose rank counts.
+    """
+
+    name: str = "axis"
+    default: Any = MISSING
+    of: Callable[[Writing], int] = lambda w: w.rank()
+    keys = ("axis",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", (self.name,))
+
+    def lift(self, r: Reading) -> None:
+        if "axis" in r.layer.attrs or self.default is MISSING:
+            r.node.attrs[self.name] = one_axis(r)
+        elif self.default is not None:
+            r.node.attrs[self.name] = self.default
+
+    def lower(self, w: Writing) -> None:
+        if (axis := w.attr(self.name, None)) is not None:
+            w.set(axis=axis_of(int(axis), self.of(w)))
+
+
+def one_axis(r: Reading) -> int:
+    """`axis`, which may be a list of one."""
+    axes = axes_of(r.layer)
+    if len(axes) != 1:
+        raise MappingError(f"axis={axes}: only one axis has a counterpart")
+    return axes[0]
+
+
+class AxisInput(Field):
+    """An axis: a constant input, no list <-> `axis`."""
+
+    keys = ("axis",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        rank = r.rank(r.input(0))
+        r.node.inputs = [r.input(0), r.b.const(axis_of(one_axis(r), rank), "axis")]
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=axis_of(int(constant_of(w, 1, "the axis").reshape(-1)[0]), w.rank()))
+
+
+class Axes(Field):
+    """A list of axes: a constant input <-> `axis`; the input left out or empty means all axes."""
+
+    keys = ("axis",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, r.b.const(axes_of(r.layer), "axes"))
+
+    def lower(self, w: Writing) -> None:
+        rank, source = w.rank(), w.optional(1)
+        array = constant(source)
+        if source is not None and array is None:
+            raise MappingError("the axes must be constant")
+        chosen = [] if array is None else np.asarray(array).reshape(-1).tolist()
+        w.set(axis=sorted(axis_of(int(a), rank) for a in chosen) or list(range(rank)))

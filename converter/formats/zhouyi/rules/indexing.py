@@ -1,0 +1,284 @@
+"""Look-ups and selections: gathered and scattered elements, classes, segments, embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    Axis,
+    DeclaredSize,
+    DeclaredTypes,
+    Indices,
+    axis_of,
+    constant_of,
+    int64,
+    method,
+    truth,
+    word,
+    words,
+)
+from converter.formats.zhouyi.types import numpy_type
+from converter.graph.infer import constant, shape_of
+from converter.graph.sizes import arange, demand_small
+from converter.mapping.codecs import Floats
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.fields import Attr, Field, Fixed, Guard
+from converter.mapping.rules import custom, op
+
+T = ir.DataType
+
+# gathered ----------------------------------------------------------------------------------------
+
+
+class BatchedAxis(Field):
+    """One axis behind the batch axes, for each batch its own indices.
+
+    The axis comes first behind the batch axes, GatherND does the rest, and what stood between goes
+    back to its place.
+    """
+
+    names = ("batch_dims",)
+    keys = ("axis", "batch_dims")
+
+    def lift(self, r: Reading) -> None:
+        b, x, indices = r.b, r.input(0), layer_of(r).indices(1)
+        rank, batch = len(r.static(x)), r.attr("batch_dims", int)
+        axis = axis_of(r.attr("axis", int, 0), rank)
+        between = axis - batch
+        if between < 0:
+            raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
+        if between:
+            perm = [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)]
+            x = b.Transpose(x, perm=perm)
+            count = len(r.static(indices)) - batch
+            last = batch + count + between
+            order = [*range(batch), *range(batch + count, last), *range(batch, batch + count)]
+            order += range(last, rank - 1 + count)
+            r.then(lambda results: [b.Transpose(results[0], perm=order)])
+        r.node.inputs = [x, b.Unsqueeze(r.cast(indices, T.INT64), [-1])]
+        r.node.attrs["batch_dims"] = batch
+
+    def lower(self, w: Writing) -> None:
+        """Only as many batch axes as there are axes in front of the one of the indices."""
+        indices = w.input(1)
+        w.layer.inputs[1] = w.emit(
+            "Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype
+        )
+        batch = int(w.attr("batch_dims"))
+        w.set(axis=batch, batch_dims=batch)
+
+
+def _is_batched(r: Reading) -> bool:
+    return bool(r.attr("batch_dims", int, 0))
+
+
+# one of several classes --------------------------------------------------------------------------
+
+
+class Classes(Field):
+    """Depth and values, off and on: constant inputs <-> keys. A Where of an Equal when reading.
+
+    An index out of range, a negative one too, is off everywhere; in ONNX those below zero count
+    from behind.
+    """
+
+    folds = True
+    names = ("axis",)
+    keys = ("depth", "values", "axis")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        b, x, values = r.b, r.input(0), r.layer.attrs.get("values")
+        depth, axis = r.attr("depth", int), r.attr("axis", int, -1)
+        if values is None:
+            raise MappingError("required attribute 'values' is absent", "R110")
+        if not isinstance(values, list) or len(values) != 2:
+            raise MappingError(f"values={values!r} are not two numbers", "R110")
+        declared = r.layer.outputs[0].dtype if r.layer.outputs else None
+        dtype = np.dtype(np.float32) if declared is None else declared.numpy()
+        rank = len(r.static(x)) + 1
+        demand_small(depth)
+        shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
+        classes = b.const(arange(depth).reshape(shape), "classes")
+        wide = b.Cast(b.Unsqueeze(x, [axis]), to=T.INT64)
+        off, on = (b.const(np.array(v, dtype)) for v in values)
+        r.node.op, r.node.inputs = "Where", [b.Equal(wide, classes), on, off]
+
+    def lower(self, w: Writing) -> None:
+        x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
+        values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
+        if known is None and (x.dtype is None or x.dtype.is_signed()):
+            message = "indices below zero, which count from behind, have no counterpart"
+            raise MappingError(message)
+        if known is not None:
+            wrapped = np.where(known < 0, known + depth, known)
+            w.layer.inputs = [w.const(wrapped.astype(np.int32), "indices")]
+        w.set(depth=depth, values=Floats(values.tolist()))
+        w.set(axis=axis_of(int(w.attr("axis")), len(static(w.node.outputs[0]))))
+
+
+# selected ----------------------------------------------------------------------------------------
+
+
+class Selector(Field):
+    """The selector is the operator's first and the layer's last input; `num` counts the others."""
+
+    keys = ("num",)
+
+    def lift(self, r: Reading) -> None:
+        *data, selector = [r.input(i) for i in range(len(r.layer.inputs))]
+        if (num := r.attr("num", int, len(data))) != len(data):
+            message = f"num={num}, but {len(data)} tensors are selected from"
+            raise MappingError(message, "R105")
+        r.node.inputs, r.outputs = [selector, *data], len(data) + 1
+
+    def lower(self, w: Writing) -> None:
+        selector, *data = w.layer.inputs
+        w.layer.inputs = [*data, selector]
+        w.set(num=len(data))
+
+
+class NoNorm(Field):
+    """`max_norm`, which has no counterpart."""
+
+    keys = ("max_norm",)
+
+    def lift(self, r: Reading) -> None:
+        if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
+            raise MappingError("max_norm has no counterpart")
+
+    def lower(self, w: Writing) -> None:
+        w.set(max_norm="NONE")
+
+
+# views and slots ---------------------------------------------------------------------------------
+
+
+def lift_slot_update(r: Reading) -> ir.Value:
+    """x[B, views, L, D]: the rows of each view are added at the places that its indices name."""
+    b, x, declared = r.b, r.input(0), shape_of(r.layer.outputs[0])
+    batch, views, _, size = r.static(x)
+    if declared is None or len(r.layer.inputs) - 1 != views:
+        message = f"{views} views need as many lists of indices, and layer_top_shape"
+        raise MappingError(message, "R105")
+    y: ir.Value = b.const(np.zeros(declared, numpy_type(x)))
+    for i in range(views):
+        index = r.cast(r.input(1 + i), T.INT64)
+        count = r.static(index)[0]
+        shape = [batch, count, size]
+        rows = b.Reshape(b.Slice(x, [i, 0], [i + 1, count], [1, 2]), shape)
+        spread = b.Expand(b.Reshape(index, [1, count, 1]), shape)
+        y = b.ScatterElements(y, spread, rows, axis=1, reduction="add")
+    return y
+
+
+def lift_query_rebatch(r: Reading) -> ir.Value:
+    """The rows of x[B, Q, D] that each list of indices names, filled up with zeros.
+
+    The result is [B, lists, longest list, D].
+    """
+    b, x = r.b, r.input(0)
+    lists = [r.cast(r.input(i), T.INT64) for i in range(1, len(r.layer.inputs))]
+    longest = max(r.static(v)[0] for v in lists)
+    parts = []
+    for v in lists:
+        rows = b.Gather(x, v, axis=1)
+        missing = longest - r.static(v)[0]
+        rows = b.Pad(rows, [0, 0, 0, 0, missing, 0]) if missing else rows
+        parts.append(b.Unsqueeze(rows, [1]))
+    return b.Concat(*parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def lift_ctc(r: Reading) -> list[ir.Value]:
+    """Batch-major logits and the lengths of the sequences; the last class is the blank.
+
+    The labels are filled up with -1.
+    """
+    b, x, zhouyi = r.b, r.input(0), layer_of(r)
+    batch, time, _ = r.static(x)
+    steps = b.const(arange(time, dtype=np.float32).reshape(time, 1))
+    lengths = b.Cast(b.Reshape(r.input(1), [1, batch]), to=T.FLOAT)
+    mask = b.Cast(steps < lengths, to=T.FLOAT)
+    merged = r.attr("merge_repeated", bool, 1)
+    turned = b.Transpose(x, perm=[1, 0, 2])
+    found = b.CTCGreedyDecoder(turned, mask, ctc_merge_repeated=merged)
+    missing = zhouyi.declared_size(0) - time
+    return zhouyi.typed([b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))])
+
+
+BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)
+REDUCTION = word("reduction", "reduction", words("none add mul max min"), default="none")
+KNOWN = Guard(
+    "reduction='max' and 'min' have no counterpart: the format knows NONE, ADD and MUL",
+    lambda w: w.attr("reduction") in ("none", "add", "mul"),
+)
+KEPT = Guard(
+    "one place of the last axis leaves no axis there, which executors expect",
+    lambda w: not 0 < len(static(w.node.outputs[0])) <= w.attr("axis") % len(w.static()),
+)
+RULES = [
+    op(
+        "Gather",
+        "Gather",
+        KEPT,
+        Axis(default=0),
+        Fixed("batch_dims", 0, True, int),
+        Indices(1),
+        given="4,3 i64:2",
+    ),
+    op("GatherND", "Gather", BATCHED, BatchedAxis(), lift_only=True, given="5,5 i64:5,2,1"),
+    op("GatherND", "GatherND", int64(1), Attr("batch_dims", kind=int, default=0)),
+    op("GatherElements", "GatherElements", Axis(default=0), Indices(1), given="2,3 2,3"),
+    op("ScatterElements", "ScatterElements", KNOWN, Axis(), Indices(1), REDUCTION),
+    op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
+    op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
+    op("NonZero", "NonZero", lift_only=True),
+    op(
+        "Compress",
+        "Compress",
+        Guard(
+            "without an axis the data are flattened first",
+            lambda w: w.attr("axis", None) is not None,
+        ),
+        truth(1),
+        Axis(default=None),
+    ),
+    op(
+        "netconv::FilterSlices",
+        "Filter",
+        Selector(),
+        Axis(default=0),
+        DeclaredTypes(),
+        given="b:3 3,3 -> 2",
+    ),
+    op(
+        "netconv::EmbeddingLookupSparse",
+        "EmbeddingLookupSparse",
+        Indices(1),
+        Indices(2),
+        DeclaredSize("count"),
+        word("combiner", "combiner", words("MEAN SUM SQRTN"), default="MEAN"),
+        NoNorm(),
+        given="4,3 i32:3 i32:3 3",
+    ),
+    op(
+        "netconv::SegmentSum",
+        "SegmentReduce",
+        method("SUM"),
+        DeclaredSize("rows"),
+        given="4,3 i32:4",
+    ),
+    op(
+        "netconv::AccidentalHits",
+        "AccidentalHits",
+        DeclaredSize("size"),
+        DeclaredTypes(),
+        given="i32:2,2 i32:3 -> 3",
+    ),
+    custom("", "SlotUpdate", lift=lift_slot_update),
+    custom("", "QueryRebatch", lift=lift_query_rebatch),
+    custom("", "CTCGreedyDecoder", lift=lift_ctc),
+]

@@ -1,0 +1,251 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import FLOATS
+from converter.graph.infer import Array, constant, shape_of
+from converter.graph.sizes import arange
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.rules import custom, op
+
+# a product with constant weights -----------------------------------------------------------------
+
+
+def weights_of(w: Writing) -> Array | None:
+    """The weights of a product, where a layer can hold them."""
+    weights = constant(w.input(1))
+    return weights if weights is not None and weights.dtype.kind == "f" else None
+
+
+class FullWeights(Field):
+    """Weights [in, out] and what is added <-> weights [out, in] and biases.
+
+    The factors of a Gemm are folded in.
+    """
+
+    folds = True
+    names = ("alpha", "beta", "transA", "transB")
+    keys = ("num_output",)
+    blobs = ("weights", "biases")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        zhouyi, bias = layer_of(r), layer_of(r).bias()
+        weights = r.layer.blobs.get("weights")
+        if not isinstance(weights, ir.Value):
+            rows = zhouyi.blob("weights")
+            weights = zhouyi.weights("weights", rows.reshape(rows.shape[0], -1).T)
+        r.node.inputs = [r.input(0), weights]
+        if r.node.op == "Gemm":
+            r.node.set_input(2, bias)
+        elif bias is not None:
+            r.then(lambda results: [results[0] + bias])
+
+    def lower(self, w: Writing) -> None:
+        weights, bias, a = weights_of(w), constant(w.optional(2)), w.node.attrs
+        if weights is None:
+            raise MappingError("the weights must be constant")
+        alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
+        rows = weights if a.get("transB", 0) else weights.T
+        outputs = rows.shape[0]
+        added = np.zeros(outputs, rows.dtype)
+        if bias is not None:
+            factor = np.asarray(beta, bias.dtype)
+            added = np.broadcast_to(bias.reshape(-1) * factor, (outputs,))
+        scaled = rows if alpha == 1.0 else rows * np.asarray(alpha, rows.dtype)
+        w.layer.blobs |= {"weights": scaled, "biases": added}
+        w.set(num_output=outputs)
+
+
+def _is_full(w: Writing) -> bool:
+    """Constant weights, and a constant for each output or one for all."""
+    bias, outputs = constant(w.optional(2)), w.node.outputs[0]
+    if weights_of(w) is None or w.attr("transA") or (w.optional(2) is not None and bias is None):
+        return False
+    count = (shape_of(outputs) or (0, 0))[1]
+    return bias is None or (
+        bias.size in (1, count)
+        and bias.shape[-1:] in ((), (1,), (count,))
+        and (bias.ndim < 2 or bias.shape[0] == 1)
+    )
+
+
+def _is_full_product(w: Writing) -> bool:
+    weights = weights_of(w)
+    return weights is not None and weights.ndim == 2 and w.rank() == 2
+
+
+def _two_axes(r: Reading) -> bool:
+    return len(r.static(r.input(0))) == 2
+
+
+# a product of two activations --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Transposed(Field):
+    """Operand `position` with its last two axes exchanged, if one of `keys` says so.
+
+    The first of them is written, as false.
+    """
+
+    position: int
+    keys: tuple[str, ...]
+
+    def lift(self, r: Reading) -> None:
+        if any(r.layer.attrs.get(k, False) for k in self.keys):
+            x = r.input(self.position)
+            n = len(r.static(x))
+            turned = r.b.Transpose(x, perm=[*range(n - 2), n - 1, n - 2])
+            r.node.inputs[self.position] = turned
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs[self.keys[0]] = False
+
+
+class Factor(Field):
+    """`fused_multiplier`: a factor behind the product; never written."""
+
+    keys = ("fused_multiplier",)
+
+    def lift(self, r: Reading) -> None:
+        factor = r.attr("fused_multiplier", float, 1.0)
+        if factor != 1.0:
+            r.then(lambda y: [y[0] * factor])
+
+
+@dataclass(frozen=True)
+class ZeroPoint(Field):
+    """A zero point: a constant <-> a key, 0 when left out; of the type of input `operand`."""
+
+    index: int
+    key: str
+    operand: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", (self.key,))
+        object.__setattr__(self, "inputs", (self.index,))
+
+    def lift(self, r: Reading) -> None:
+        stored = r.node.input(self.operand)
+        dtype = np.uint8 if stored is None or stored.dtype is None else stored.dtype.numpy()
+        zero = np.array(r.attr(self.key, int, 0), dtype)
+        r.node.set_input(self.index, r.b.const(zero))
+
+    def lower(self, w: Writing) -> None:
+        zero = constant(w.optional(self.index))
+        if w.optional(self.index) is not None and (zero is None or zero.size != 1):
+            raise MappingError("the zero point must be one constant")
+        w.set(**{self.key: 0 if zero is None else int(zero.reshape(-1)[0])})
+
+
+ONE_RANK = Guard(
+    "operands with unequally many axes have no counterpart",
+    lambda w: len(w.static(0)) == len(w.static(1)) > 1,
+)
+ONE_BATCH = Guard(
+    "batches of unequal shapes have no counterpart", lambda w: w.static(0)[:-2] == w.static(1)[:-2]
+)
+
+# rotated embeddings ------------------------------------------------------------------------------
+
+
+def lift_rotary(r: Reading) -> ir.Value:
+    """Rotary position embedding of x[B, heads, S, D] or [B, S, heads * D].
+
+    The caches of cosines and sines are [P, D / 2] or [B, P, D / 2]; the positions are the fourth
+    operand [B, S], else 0, 1, ...
+    """
+    b, x, shape = r.b, r.input(0), r.static(r.input(0))
+    if len(shape) == 3:
+        heads = r.attr("num_heads", int)
+        split = b.Reshape(x, [shape[0], shape[1], heads, shape[2] // heads])
+        x = b.Transpose(split, perm=[0, 2, 1, 3])
+    batch, heads, steps, size = r.static(x)
+    wide = r.attr("rotary_embedding_dim", int, size)
+    wide = size if wide < 1 else wide
+    cos, sin = (_positions(r, r.input(i), batch, steps, wide // 2) for i in (1, 2))
+    turned = b.Slice(x, [0], [wide], [3])
+    between = bool(r.attr("interleaved", bool, 0))
+    if between:
+        pairs = b.Reshape(turned, [batch, heads, steps, wide // 2, 2])
+        halves = b.Split(pairs, [1, 1], outputs=2, axis=4)
+        first, second = (b.Squeeze(v, [4]) for v in halves)
+    else:
+        first, second = b.Split(turned, [wide // 2] * 2, outputs=2, axis=3)
+    real = cos * first - sin * second
+    other = sin * first + cos * second
+    if between:
+        both = b.Concat(b.Unsqueeze(real, [4]), b.Unsqueeze(other, [4]), axis=4)
+        y = b.Reshape(both, [batch, heads, steps, wide])
+    else:
+        y = b.Concat(real, other, axis=3)
+    if wide < size:
+        y = b.Concat(y, b.Slice(x, [wide], [size], [3]), axis=3)
+    if len(shape) == 4:
+        return y
+    return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), list(shape))
+
+
+def _positions(r: Reading, cache: ir.Value, batch: int, steps: int, half: int) -> ir.Value:
+    """[B, 1, S, half]: the rows of the cache at the positions."""
+    b, given = r.b, r.optional(3)
+    first = b.const(np.broadcast_to(arange(steps), [batch, steps]))
+    ids = first if given is None else r.cast(given, ir.DataType.INT64)
+    cache = b.Slice(cache, [0], [half], [-1])
+    if len(r.static(cache)) == 2:
+        return b.Unsqueeze(b.Gather(cache, ids, axis=0), [1])
+    rows = b.GatherND(cache, b.Unsqueeze(ids, [-1]), batch_dims=1)
+    return b.Unsqueeze(rows, [1])
+
+
+FULL = Guard("the weights are not stored with the layer", _is_full, _two_axes)
+FULL_PRODUCT = Guard("the weights are not stored with the layer", _is_full_product)
+MANY_AXES = Guard("two axes are a Gemm", lambda w: w.rank() > 2, lambda r: not _two_axes(r))
+ADDED = Guard("a Gemm without its third operand is a MatMul", lambda w: w.optional(2) is not None)
+RULES = [
+    op("Gemm", "FullyConnected", FULL, FullWeights(), given="2,3 =3,4 =4"),
+    op("MatMul", "FullyConnected", FULL_PRODUCT, FullWeights(), lower_only=True, given="2,3 =3,4"),
+    op("MatMul", "FullyConnected", MANY_AXES, FullWeights(), lift_only=True, given="2,2,3 =3,4"),
+    op(
+        "Gemm",
+        "Gemm",
+        FLOATS,
+        ADDED,
+        Attr("transA", "trans_a", bool, default=0),
+        Attr("transB", "trans_b", bool, default=0),
+        Attr("alpha", kind=float, default=1.0),
+        Attr("beta", kind=float, default=1.0),
+        given="2,3 3,4 4",
+    ),
+    op(
+        "MatMul",
+        "MatMul",
+        ONE_RANK,
+        ONE_BATCH,
+        # the keys have several spellings in section 4.3
+        Transposed(0, ("trans_a", "adj_x")),
+        Transposed(1, ("trans_b", "tans_b", "adj_y")),
+        Factor(),
+        given="2,2,3 2,3,4",
+    ),
+    op(
+        "MatMulInteger",
+        "MatMulInteger",
+        Transposed(0, ("trans_a",)),
+        Transposed(1, ("trans_b",)),
+        ZeroPoint(2, "a_zero_point", 0),
+        ZeroPoint(3, "b_zero_point", 1),
+        lift_only=True,
+        given="u8:2,3 u8:3,4 =u8: =u8:",
+    ),
+    custom("", "RotaryEmbedding", lift=lift_rotary),
+]

@@ -1,0 +1,279 @@
+"""Normalisation: folded batch statistics, statistics over any axes, moments, softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    Axes,
+    Axis,
+    axes_of,
+    axis_of,
+    constant_of,
+    flat,
+    method,
+    reads,
+)
+from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
+from converter.mapping.rules import custom, op, ops
+
+EPSILON = Attr("epsilon", kind=float, default=1e-5)
+SCALE = Weight("weights", 1, shape=flat("weights"))
+SHIFT = Weight("biases", 2, shape=flat("biases"))
+NO_STATISTICS = Guard(
+    "mean and deviation are not outputs", lower_if=lambda w: len(w.node.outputs) == 1
+)
+
+# statistics of the training ----------------------------------------------------------------------
+
+
+class FoldedStatistics(Field):
+    """Scale, shift, mean and variance, folded into weights and biases along `axis`.
+
+    The epsilon that is read says nothing any more. Along other axes than the second and the last of
+    an image the layer is read as a product and a sum.
+    """
+
+    folds = True
+    names = ("epsilon", "momentum", "training_mode")
+    keys = ("axis", "epsilon")
+    blobs = ("weights", "biases")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        zhouyi, x, node = layer_of(r), r.input(0), r.node
+        rank, (scale, shift) = len(r.static(x)), (zhouyi.blob(n).reshape(-1) for n in self.blobs)
+        axis = axis_of(r.attr("axis", int, -1), rank)
+        if rank >= 3 and axis in (1, rank - 1):
+            mean = r.b.const(np.zeros_like(scale), "mean")
+            variance = r.b.const(np.ones_like(scale), "variance")
+            folded = (zhouyi.weights("weights", scale), zhouyi.weights("biases", shift))
+            node.inputs, node.last = [x, *folded, mean, variance], axis == rank - 1
+            node.attrs["epsilon"] = 0.0
+            return
+        shape = [-1 if i == axis else 1 for i in range(rank)]
+        node.op, node.inputs = "Mul", [x, r.b.const(scale.reshape(shape))]
+        node.last = False
+        r.then(lambda results: [results[0] + r.b.const(shift.reshape(shape))])
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("training_mode") or len(w.node.outputs) > 1:
+            raise MappingError("statistics of the batch have no counterpart")
+        parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
+        scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
+        epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
+        # a variance below 0 gives what the operator gives
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = scale / np.sqrt(variance + epsilon)
+        w.layer.blobs["weights"] = weights.astype(dtype)
+        w.layer.blobs["biases"] = (shift - mean * weights).astype(dtype)
+        w.set(axis=rank - 1 if rank >= 3 else 1, epsilon=epsilon)
+
+
+# statistics of the data --------------------------------------------------------------------------
+
+
+class ChannelAxis(Field):
+    """`axis` is that of the channels: the second or the last; when written the last."""
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        rank = len(r.static(r.input(0)))
+        given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
+        axis = axis_of(given[0], rank) if len(given) == 1 else 0
+        if axis not in (1, rank - 1) or rank < 3:
+            message = f"axis={given} is neither the second nor the last axis"
+            raise MappingError(message, "R110")
+        r.node.last = axis == rank - 1
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=w.rank() - 1)
+
+
+class LastAxes(Field):
+    """The first of the last axes <-> `axis`, all of them."""
+
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        axes, rank = axes_of(r.layer), r.rank(r.input(0))
+        found = sorted(axis_of(a, rank) for a in axes)
+        if found != list(range(found[0], rank)):
+            raise MappingError(f"axis={axes} are not the last axes", "R110")
+        r.node.attrs["axis"] = found[0]
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
+
+
+def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Mean, the data less their mean, and variance over `axis`, which stays as 1."""
+    b, x, axes = r.b, r.input(0), axes_of(r.layer)
+    mean = b.ReduceMean(x, axes)
+    d = x - mean
+    return mean, d, b.ReduceMean(d * d, axes)
+
+
+def plus_epsilon(r: Reading, x: ir.Value) -> ir.Value:
+    return r.b.Add(x, r.b.like(x, r.attr("epsilon", float, 1e-5)))
+
+
+def standardise(r: Reading) -> None:
+    _, d, variance = moments(r)
+    r.node.inputs = [d, r.b.Sqrt(plus_epsilon(r, variance))]
+
+
+def by_root_mean_square(r: Reading) -> None:
+    x, b = r.input(0), r.b
+    axes = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
+    square = b.ReduceMean(x * x, axes)
+    r.node.inputs = [x, b.Sqrt(plus_epsilon(r, square))]
+
+
+def weighted(r: Reading, y: ir.Value) -> ir.Value:
+    return (y * layer_of(r).weights("weights")) if r.layer.blobs else y
+
+
+def least(r: Reading, size: ir.Value) -> ir.Value:
+    """`epsilon` is the least sum that counts."""
+    return r.b.Max(size, r.b.like(size, r.attr("epsilon", float, 1e-12)))
+
+
+def by_sum(r: Reading) -> None:
+    x = r.input(0)
+    r.node.inputs = [x, least(r, r.b.ReduceL1(x, axes_of(r.layer)))]
+
+
+def by_length(r: Reading) -> None:
+    x, b = r.input(0), r.b
+    squares = b.ReduceSum(x * x, axes_of(r.layer))
+    r.node.inputs = [x, b.Sqrt(least(r, squares))]
+
+
+def within_channel(r: Reading) -> None:
+    """By the mean of the squares of size * size neighbours of the same channel."""
+    x, size, b = r.input(0), r.attr("size", int), r.b
+    wanted = {"alpha": 1.0, "beta": 0.5, "bias": 1.0}
+    alpha, beta, bias = (b.like(x, r.attr(k, float, v)) for k, v in wanted.items())
+    attrs: dict[str, Any] = {"kernel_shape": [size, size], "strides": [1, 1]}
+    attrs["pads"] = [(size - 1) // 2] * 2 + [size // 2] * 2
+    square = x * x
+    mean = b.AveragePool(square, domain=CHANNELS_LAST_DOMAIN, count_include_pad=1, **attrs)
+    base = mean * alpha + bias
+    r.node.inputs = [x, base**beta]
+
+
+def mean_and_variance(r: Reading) -> None:
+    _, _, variance = moments(r)
+    axes, kept, r.outputs = axes_of(r.layer), r.attr("keepdims", bool, 1), 1
+
+    def behind(results: Results) -> Results:
+        found = [*results, variance]
+        return found if kept else [r.b.Squeeze(v, axes) for v in found]
+
+    r.then(behind)
+
+
+def lift_normalized_moments(r: Reading) -> list[ir.Value]:
+    """From sums of x - shift and of its square to mean and variance."""
+    b, total, squares, shift = r.b, *(r.input(i) for i in range(3))
+    count = b.like(total, r.attr("counts", float))
+    mean, square = total / count, squares / count
+    return [mean + shift, square - (mean * mean)]
+
+
+def lift_sufficient_statistics(r: Reading) -> list[ir.Value]:
+    axes, d = axes_of(r.layer), r.input(0) - r.input(1)
+    return [r.b.ReduceSum(v, axes) for v in (d, d * d)]
+
+
+RULES = [
+    op("BatchNormalization", "BatchNorm", FoldedStatistics()),
+    op(
+        "InstanceNormalization",
+        "InstanceNorm",
+        Attr("epsilon", kind=float),
+        Weight("weights", 1),
+        Weight("biases", 2),
+        ignore("non_channel_axes"),
+        given="1,4,8,8 =4 =4",
+    ),
+    op(
+        "GroupNormalization",
+        "GroupNorm",
+        ChannelAxis(),
+        Attr("num_groups", "group", int, default=32),
+        EPSILON,
+        SCALE,
+        SHIFT,
+        Only("stash_type", 1),
+        given="1,4,8,8 =4 =4",
+    ),
+    op(
+        "LayerNormalization",
+        "LayerNorm",
+        LastAxes(),
+        EPSILON,
+        Weight("weights", 1),
+        Weight("biases", 2),
+        Only("stash_type", 1),
+        NO_STATISTICS,
+        given="2,3,4 =4 =4",
+    ),
+    op(
+        "LRN",
+        "LRN",
+        method("ACROSS_CHANNELS"),
+        *attrs(alpha=1.0, beta=0.5, bias=1.0, size=int),
+        given="1,4,8,8",
+    ),
+    op(
+        "Div",
+        "LRN",
+        method("WITHIN_CHANNEL"),
+        reads("alpha", "beta", "bias", "size"),
+        before_lift=within_channel,
+        lift_only=True,
+    ),
+    *ops("Softmax LogSoftmax", Axis(default=-1), given="2,3"),
+    op("Div", "MVN", reads("axis", "epsilon"), before_lift=standardise, lift_only=True),
+    op(
+        "Div",
+        "RMSNorm",
+        reads("axis", "epsilon", blobs=("weights",)),
+        before_lift=by_root_mean_square,
+        after_lift=weighted,
+        lift_only=True,
+    ),
+    *(
+        op(
+            "Div",
+            "Normalization",
+            method(name),
+            reads("axis", "epsilon"),
+            before_lift=divisor,
+            lift_only=True,
+        )
+        for name, divisor in (("L1", by_sum), ("L2", by_length))
+    ),
+    op(
+        "ReduceMean",
+        "Moments",
+        Axes(),
+        reads("keepdims"),
+        before_lift=mean_and_variance,
+        lift_only=True,
+    ),
+    custom("", "NormalizedMoments", lift=lift_normalized_moments),
+    custom("", "SufficientStatistics", lift=lift_sufficient_statistics),
+]

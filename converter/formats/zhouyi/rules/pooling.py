@@ -1,0 +1,211 @@
+"""Pooling: windows over the end, whole images, indices of maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import Window, method, words
+from converter.formats.zhouyi.types import numpy_type
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
+from converter.graph.value import Value, with_operators
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Always, Attr, Field, Guard, Only, ignore
+from converter.mapping.node import Layer
+from converter.mapping.rules import Rule, custom, op
+
+# windows over the end ----------------------------------------------------------------------------
+
+
+def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list[int]:
+    """How far the last windows reach over the padded data, for each spatial axis.
+
+    The declared output decides, as in the vendor's reader; else `ceil_mode`.
+    """
+    declared = shape_of(layer.outputs[0]) if layer.outputs else None
+    rank, result = len(size), []
+    windows = zip(size, attrs["kernel_shape"], attrs["strides"], attrs["dilations"], strict=True)
+    for i, (n, k, s, d) in enumerate(windows):
+        room = n + attrs["pads"][i] + attrs["pads"][i + rank] - (k - 1) * d - 1
+        if room < 0 or s < 1:
+            message = f"a window of {(k - 1) * d + 1} does not fit into {n} with its padding"
+            raise MappingError(message, "R105")
+        down, up = room // s + 1, -(-room // s) + 1
+        count = up if layer.attrs.get("ceil_mode") else down
+        if declared is not None and len(declared) == rank + 2:
+            count = declared[i + 1]
+        if count not in (down, up):
+            raise MappingError(f"layer_top_shape says {count} windows, {down} fit", "R105")
+        result.append(max(0, (count - 1) * s - room))
+    return result
+
+
+class Rounding(Field):
+    """`ceil_mode`, which is read where the last windows reach over the end, and written as false.
+
+    An average that counts its padding divides by the whole window there: a Pad in front instead.
+    """
+
+    names = ("ceil_mode",)
+    keys = ("ceil_mode",)
+
+    def lift(self, r: Reading) -> None:
+        a, x = r.node.attrs, r.input(0)
+        over = overhang(r.layer, list(r.static(x)[1:-1]), a)
+        if not any(over):
+            return
+        if not a.get("count_include_pad"):
+            a["ceil_mode"] = 1
+            return
+        p, rank = a["pads"], len(over)
+        ends = [pad + o for pad, o in zip(p[rank:], over, strict=True)]
+        r.node.inputs = [r.b.Pad(x, [0, *p[:rank], 0, 0, *ends, 0])]
+        a["pads"] = [0] * (2 * rank)
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("ceil_mode"):
+            raise MappingError("ceil_mode=1 cannot be expressed (only 0)")
+        w.set(ceil_mode=False)
+
+
+PADDING = Attr("count_include_pad", kind=bool, default=1)
+UNCOUNTED = ignore("count_include_pad")
+ONE_OUTPUT = Guard("the indices are another layer", lambda w: len(w.node.outputs) == 1)
+
+
+def pooling(kind: str, rank: int) -> list[Rule]:
+    shape, both = ("1,4,8,8" if rank == 2 else "1,4,8,8,8"), (Window(rank), Rounding())
+    average = op("AveragePool", kind, method("AVG"), Window(rank), PADDING, Rounding(), given=shape)
+    storage = Only("storage_order", 0)
+    maximum = op("MaxPool", kind, method("MAX"), ONE_OUTPUT, *both, storage, UNCOUNTED, given=shape)
+    norms = (
+        op(
+            "LpPool",
+            kind,
+            method(f"L{p}"),
+            *both,
+            Only("p", p),
+            UNCOUNTED,
+            given=shape,
+            lift_only=rank > 2,  # the vendor's executor pools volumes by AVG and MAX alone
+        )
+        for p in (1, 2)
+    )
+    whole = (
+        op(name, kind, method(word), WholeImage(rank), *more, lower_only=True, given=shape)
+        for name, word, more in (
+            ("GlobalAveragePool", "AVG", (Always("count_include_pad", True),)),
+            ("GlobalMaxPool", "MAX", ()),
+        )
+    )
+    return [average, maximum, *norms, *whole]
+
+
+class WholeImage(Window):
+    """The window of a global pool, which is the whole image."""
+
+    names = ()
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.keys += ("ceil_mode",)
+
+    def lower(self, w: Writing) -> None:
+        shape, ones = w.static(), [1] * self.rank
+        size = shape[1:-1] if w.node.last else shape[2:]
+        if len(size) != self.rank:
+            raise MappingError(f"pooling over {len(size)} axes has no counterpart")
+        self.write(w, size, ones, [0] * (2 * self.rank), ones)
+        w.set(ceil_mode=False)
+
+
+# indices of maxima -------------------------------------------------------------------------------
+
+ORDERS = enum(words("NHWC HWC HW NCHW"))
+
+
+class FlatIndices(Field):
+    """The second result: indices over N, C, H, W <-> over the axes that `flatten_dim` names."""
+
+    names = ("storage_order",)
+    keys = ("flatten_dim", "storage_order")
+
+    def lift(self, r: Reading) -> None:
+        order = r.attr("flatten_dim", ORDERS, "HWC")
+        if r.attr("storage_order", int, 0):
+            raise MappingError("storage_order=1 has no counterpart")
+        shape, r.outputs = r.static(r.input(0)), 2
+        r.then(lambda results: [results[0], flatten_as(with_operators(results[1]), shape, order)])
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("storage_order"):
+            raise MappingError("indices of other than plain 2-D pooling have no counterpart")
+        w.set(flatten_dim="NCHW", storage_order=0)
+
+
+def flatten_as(index: Value, shape: Sequence[int], order: str) -> Value:
+    """Indices over N, C, H, W of data of the shape N, H, W, C -> over the axes in `order`."""
+    if order == "NCHW":
+        return index
+    _, h, w, c = shape
+    at, plane = index % (h * w), index / (h * w)
+    if order == "HW":
+        return at
+    within = at * c + plane % c
+    return within if order == "HWC" else within + plane / c * (h * w * c)
+
+
+def lift_unpool(r: Reading) -> ir.Value:
+    """Zeros, with the data at their indices; channels-last."""
+    b, x = r.b, r.input(0)
+    index = b.Cast(r.input(1), to=ir.DataType.INT64)
+    declared = list(layer_of(r).declared() or ())
+    shape = r.attr("output_shape", list, r.attr("shape", list, declared))
+    if len(shape) != 4 or r.attr("storage_order", int, 0):
+        raise MappingError("only 4-D data in row-major order have a counterpart")
+    order, (n, h, w, c) = r.attr("flatten_dim", ORDERS, "HWC"), shape
+    flat = flatten_as(index, shape, "NHWC") if order == "NCHW" else index
+    if order == "HW":
+        flat = flat * c + arange(c)
+    if order in ("HW", "HWC"):
+        flat = flat + arange(n).reshape(n, 1, 1, 1) * (h * w * c)
+    zeros = b.const(np.zeros(int(np.prod(shape)), numpy_type(x)), "zeros")
+    flat, values = (b.Reshape(v, [-1]) for v in (flat, x))
+    return b.Reshape(b.ScatterElements(zeros, flat, values, axis=0), shape)
+
+
+def lift_adaptive(r: Reading) -> ir.Value:
+    """Bins floor(i * size / n) .. ceil((i + 1) * size / n) of each axis."""
+    x, sizes, b = r.input(0), r.attr("output_size", list), r.b
+    reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
+    if len(sizes) != 2:
+        raise MappingError(f"output_size={sizes} are not two sizes", "R110")
+    for axis, n in ((1, sizes[0]), (2, sizes[1])):
+        size = r.static(x)[axis]
+        bins = [([i * size // n], [-(-(i + 1) * size // n)]) for i in range(n)]
+        parts = [b.op(reduce, b.Slice(x, low, high, [axis]), [axis]) for low, high in bins]
+        x = b.Concat(*parts, axis=axis) if n > 1 else parts[0]
+    return x
+
+
+RULES = [
+    *pooling("Pooling", 2),
+    *pooling("Pooling3D", 3),
+    op(
+        "MaxPool",
+        "MaxPoolingWithArgMax",
+        Guard("without indices", lambda w: len(w.node.outputs) == 2),
+        Window(2),
+        Rounding(),
+        FlatIndices(),
+        given="1,4,8,8 -> 2",
+    ),
+    custom("", "AdaptivePool", lift=lift_adaptive),
+    custom("", "MaxUnpool UpsampleByIndex", lift=lift_unpool),
+]

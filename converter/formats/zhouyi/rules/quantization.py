@@ -1,0 +1,58 @@
+"""Stored integers: scales and zero points in constants of the layer, products of integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
+from converter.formats.zhouyi.rules.fields import Window
+from converter.formats.zhouyi.rules.matmul import ZeroPoint
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field, Weight, ignore
+from converter.mapping.rules import custom, op
+
+
+class Added(Field):
+    """`biases`, which are sums of 32 bits, behind the product."""
+
+    blobs = ("biases",)
+
+    def lift(self, r: Reading) -> None:
+        array = r.layer.blobs.get("biases")
+        if array is not None and np.asarray(array).any():
+            bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))
+            r.then(lambda results: [results[0] + bias])
+
+
+def lift_quantize(r: Reading) -> ir.Value:
+    """In ONNX's sense: x / scale + zero point, and back."""
+    zhouyi, x, kind = layer_of(r), r.input(0), r.layer.kind
+    scale, zero = (zhouyi.blob(f"quantize_{part}") for part in ("scale", "zp"))
+    dtype = r.layer.outputs[0].dtype if kind == "Quantize" and r.layer.outputs else x.dtype
+    if dtype is None or not dtype.is_integer():
+        raise MappingError("the stored type is not an integer", "R105")
+    flat = scale.astype(np.float32).reshape(() if scale.size == 1 else -1)
+    zeros = r.b.const(zero.astype(dtype.numpy()).reshape(flat.shape))
+    op = "QuantizeLinear" if kind == "Quantize" else "DequantizeLinear"
+    return r.b.op(op, x, r.b.const(flat), zeros, axis=r.attr("axis", int, 1))
+
+
+RULES = [
+    op(
+        "ConvInteger",
+        "ConvInteger",
+        Window(2),
+        GROUP,
+        Weight("weights", 1, CONV_2D),
+        ZeroPoint(2, "x_zero_point", 0),
+        ZeroPoint(3, "w_zero_point", 1),
+        Added(),
+        ignore("num_output"),
+        lift_only=True,
+        given="u8:1,4,8,8 =u8:6,4,3,3 =u8: =u8:",
+    ),
+    custom("", "Quantize DeQuantize", lift=lift_quantize),
+]

@@ -1,0 +1,158 @@
+"""Layers along axes: reductions, indices of extremes, running sums, the best k, histograms."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.fields import (
+    Axes,
+    Axis,
+    AxisInput,
+    DeclaredTypes,
+    constant_of,
+    method,
+    truth,
+)
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Only, attrs
+from converter.mapping.rules import op, ops
+
+T = ir.DataType
+
+
+class Kept(Field):
+    """`keepdims`, which is read; when written the reduced axes always stay as 1."""
+
+    names = ("keepdims",)
+    keys = ("keepdims",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
+
+    def lower(self, w: Writing) -> None:
+        if not w.attr("keepdims"):
+            raise MappingError("the layer keeps the reduced axes")
+
+
+class Best(Field):
+    """k: a constant input <-> a key. Among equals the first comes first.
+
+    The format's own default of `select_index`, last, says nothing about float networks that the
+    tools write.
+    """
+
+    inputs = (1,)
+    keys = ("k", "select_index")
+
+    def lift(self, r: Reading) -> None:
+        if r.layer.attrs.get("k") is None:
+            raise MappingError("a computed k has no counterpart")
+        r.node.inputs, r.outputs = [r.input(0), r.b.const([r.attr("k", int)], "k")], 2
+
+    def lower(self, w: Writing) -> None:
+        w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
+
+
+def as_numbers(r: Reading) -> None:
+    r.node.inputs[0] = r.b.Cast(r.node.inputs[0], to=T.INT32)
+
+
+def as_truth(r: Reading, y: ir.Value) -> ir.Value:
+    return r.b.Cast(y, to=T.BOOL)
+
+
+def squares(r: Reading) -> None:
+    """The squares of what the data differ from their mean."""
+    x, axes = r.input(0), r.node.inputs[1]
+    d = x - r.b.ReduceMean(x, axes)
+    r.node.inputs[0] = d * d
+
+
+def unbiased(r: Reading, total: ir.Value) -> ir.Value:
+    axes, shape = r.known(r.node.inputs[1], "the axes"), r.static(r.input(0))
+    count = int(np.prod([shape[int(a)] for a in axes]))
+    return r.b.Div(total, r.b.like(total, count - 1))
+
+
+def zeros(r: Reading) -> None:
+    x = r.input(0)
+    zero = r.b.Equal(x, r.b.like(x, 0))
+    r.node.inputs = [r.b.Cast(zero, to=T.FLOAT)]
+
+
+def two_axes(r: Reading) -> None:
+    """Batches side by side."""
+    x, shape = r.input(0), r.static(r.input(0))
+    r.node.inputs = [x if len(shape) == 2 else r.b.Reshape(x, [shape[0], -1])]
+
+
+EMPTY = Only("noop_with_empty_axes", 0)
+RUNNING = attrs(exclusive=False, reverse=False)
+RULES = [
+    *(
+        op(f"Reduce{name}", "Reduce", method(name.upper()), Axes(), Kept(), EMPTY, given="2,3,4 =1")
+        for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
+    ),
+    *(
+        op(
+            name,
+            "Reduce",
+            method(word),
+            truth(0),
+            Axes(),
+            Kept(),
+            before_lift=as_numbers,
+            after_lift=as_truth,
+            lift_only=True,
+        )
+        for name, word in (("ReduceMin", "ALL"), ("ReduceMax", "ANY"))
+    ),
+    op(
+        "ReduceMean",
+        "Reduce",
+        method("VARIANCE"),
+        Axes(),
+        Kept(),
+        before_lift=squares,
+        lift_only=True,
+    ),
+    op(
+        "ReduceSum",
+        "Reduce",
+        method("UNBIASED_VARIANCE"),
+        Axes(),
+        Kept(),
+        before_lift=squares,
+        after_lift=unbiased,
+        lift_only=True,
+    ),
+    *(
+        op(
+            f"Arg{word.title()}",
+            "ArgMinMax",
+            method(word),
+            Axis(default=-1),
+            Kept(),
+            Attr("select_last_index", kind=bool, default=0),
+            given="2,3",
+        )
+        for word in ("MAX", "MIN")
+    ),
+    op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, given="2,3 ="),
+    op("netconv::CumProd", "Cumulate", method("PROD"), Axis(), *RUNNING),
+    op("TopK", "TopK", Best(), Axis(), *attrs(largest=True, sorted=True), given="2,3 =[2]"),
+    *ops("netconv::InTopK", Attr("k", kind=int), given="2,3 i32:2"),
+    op("ReduceMean", "ZeroFraction", Only("keepdims", 0), before_lift=zeros, lift_only=True),
+    op(
+        "netconv::Histogram",
+        "Count",
+        Attr("nbins", kind=int),
+        Attr("low", "min", float),
+        Attr("high", "max", float),
+        Attr("closed", "discrete", bool, default=1),
+        DeclaredTypes(),
+        before_lift=two_axes,
+    ),
+]

@@ -1,0 +1,247 @@
+"""Resampling and colour: resize, grids, crops."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    FOUR_AXES,
+    DeclaredSize,
+    DeclaredTypes,
+    constant_of,
+    word,
+    words,
+)
+from converter.mapping.codecs import Floats, enum
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.fields import Attr, Field, Guard, InputType
+from converter.mapping.rules import op
+
+METHODS = {"linear": "BILINEAR", "nearest": "NEAREST", "cubic": "CUBIC"}
+MODES = words(
+    "half_pixel align_corners asymmetric pytorch_half_pixel tf_half_pixel_for_nn "
+    "half_pixel_symmetric"
+)
+NEAREST = words("round_prefer_floor round_prefer_ceil floor ceil")
+_FLAGS = ("antialias", "exclude_outside")
+
+
+class Target(Field):
+    """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
+
+    Reading, the size is the declared one; the ratios count where they make that size, as they tell
+    apart what sizes cannot. Writing, scales become ratios and sizes a size.
+    """
+
+    inputs = (1, 2, 3)
+    keys = ("size", "ratio_z", "ratio_y", "ratio_x")
+
+    def lift(self, r: Reading) -> None:
+        x, shape = r.input(0), r.static(r.input(0))
+        size, ratios, source = self.size(r), self.ratios(r), shape[1:-1]
+        r.node.inputs = [x, None, None, r.b.const([shape[0], shape[-1], *size], "size")]
+        if "size" in r.layer.attrs or not ratios:
+            return
+        if r.layer.attrs.get("mode") == "TF_HALF_PIXEL_FOR_NN":
+            return
+        if _scaled(source, [float(np.float32(v)) for v in ratios]) == size:
+            r.node.inputs = [x, None, r.b.const([1.0, 1.0, *ratios], "scales")]
+
+    def size(self, r: Reading) -> list[int]:
+        declared, ratios = layer_of(r).declared(), self.ratios(r)
+        source = r.static(r.input(0))
+        rank, given = len(source), r.layer.attrs.get("size")
+        if isinstance(given, list) and len(given) in (rank, rank - 2):
+            return [int(v) for v in (given[1:-1] if len(given) == rank else given)]
+        if declared is not None and len(declared) == rank:
+            return list(declared[1:-1])
+        if ratios is None:
+            raise MappingError("neither the size nor the ratios are given", "R110")
+        return _scaled(source[1:-1], ratios)
+
+    def ratios(self, r: Reading) -> list[float] | None:
+        rank = len(r.static(r.input(0))) - 2
+        found = [r.layer.attrs.get(f"ratio_{a}") for a in "zyx"[3 - rank :]]
+        known = [float(v) for v in found if isinstance(v, int | float)]
+        return known if len(known) == rank else None
+
+    def lower(self, w: Writing) -> None:
+        source, out, scales = list(w.static()), list(static(w.node.outputs[0])), w.optional(2)
+        if not w.node.last:
+            source, out = ([v[0], *v[2:], v[1]] for v in (source, out))
+        if len(source) != 4 or source[0] != out[0] or source[-1] != out[-1]:
+            raise MappingError("only the spatial axes of 4-D data are resized")
+        mode = MODES.get(w.attr("coordinate_transformation_mode"), "")
+        if mode == "HALF_PIXEL_SYMMETRIC" or (mode == "ALIGN_CORNERS" and 1 in out[1:-1]):
+            message = f"{mode} to {out[1:-1]} is not what the vendor's executor computes"
+            raise MappingError(message)
+        factors = [t / s for s, t in zip(source[1:-1], out[1:-1], strict=True)]
+        if scales is not None and static(scales) != (0,):
+            factors = [float(v) for v in constant_of(w, 2, "the scales")[2:]]
+        else:
+            w.set(size=out)
+        w.layer.attrs |= {"ratio_y": factors[0], "ratio_x": factors[1]}
+
+
+def _scaled(size: tuple[int, ...], ratios: list[float]) -> list[int]:
+    return [int(np.floor(s * v)) for s, v in zip(size, ratios, strict=True)]
+
+
+class Nearest(Field):
+    """`nearest_mode`, of that method only. SIMPLE is ceil when shrinking, floor when growing.
+
+    TF_HALF_PIXEL_FOR_NN with FLOOR, (i + 0.5) * scale rounded down without the half taken off
+    again, is half_pixel rounded half up.
+    """
+
+    folds = True  # it means nothing for other methods
+    names = ("nearest_mode",)
+    keys = ("nearest_mode",)
+
+    def lift(self, r: Reading) -> None:
+        a, nearest = r.node.attrs, "round_prefer_floor"
+        if a["mode"] == "nearest":
+            nearest = r.attr("nearest_mode", enum(NEAREST | {"": "SIMPLE"}), nearest)
+            source = r.static(r.input(0))[1:-1]
+            shrinks = all(t <= s for t, s in zip(Target().size(r), source, strict=True))
+            a["nearest_mode"] = nearest or ("ceil" if shrinks else "floor")
+        if a["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
+            if a.get("nearest_mode") != "floor":
+                message = "TF_HALF_PIXEL_FOR_NN has a counterpart only with nearest_mode=FLOOR"
+                raise MappingError(message)
+            a["coordinate_transformation_mode"] = "half_pixel"
+            a["nearest_mode"] = "round_prefer_ceil"
+
+    def lower(self, w: Writing) -> None:
+        coordinates = w.attr("coordinate_transformation_mode")
+        mode, nearest = w.attr("mode"), w.attr("nearest_mode")
+        if coordinates == "tf_half_pixel_for_nn" and (mode, nearest) != ("nearest", "floor"):
+            raise MappingError(f"coordinate_transformation_mode={coordinates!r} has no counterpart")
+        if mode == "nearest":
+            w.set(nearest_mode=NEAREST[w.attr("nearest_mode")])
+
+
+class Plain(Field):
+    """Flags that are read, and always written as false."""
+
+    names = ("antialias", "exclude_outside", "axes", "keep_aspect_ratio_policy")
+    keys = _FLAGS
+
+    def lift(self, r: Reading) -> None:
+        if any(r.layer.attrs.get(k) for k in _FLAGS):
+            r.node.attrs |= {k: r.attr(k, bool, 0) for k in _FLAGS}
+
+    def lower(self, w: Writing) -> None:
+        policy = w.attr("keep_aspect_ratio_policy")
+        if any(w.attr(k, 0) for k in (*_FLAGS, "axes")) or policy != "stretch":
+            message = (
+                "antialias, exclude_outside, axes and keep_aspect_ratio_policy have no counterpart"
+            )
+            raise MappingError(message)
+        w.set(antialias=False, exclude_outside=False)
+
+
+class Coefficients(Field):
+    """`cubic_coeff_a` and `extrapolation_value` of methods that are not written."""
+
+    names = ("cubic_coeff_a", "extrapolation_value")
+    keys = ("cubic_coeff_a", "extrapolation_value")
+
+
+def _is_run(w: Writing) -> bool:
+    method, border = w.attr("mode"), w.attr("padding_mode")
+    return method in ("linear", "bilinear", "nearest") and border != "reflection"
+
+
+class GridSize(Field):
+    """[N, C, H, W]: a constant input <-> `size`, else the declared output N, H, W, 2 says it."""
+
+    inputs = (1,)
+    keys = ("size",)
+
+    def lift(self, r: Reading) -> None:
+        declared = layer_of(r).declared()
+        default = () if declared is None else ([declared[0], 1, *declared[1:-1]],)
+        r.node.inputs = [r.input(0), r.b.const(r.attr("size", list, *default), "size")]
+
+    def lower(self, w: Writing) -> None:
+        w.set(size=w.ints(1, "the size"))
+
+
+class Coefficient(Field):
+    """15 numbers, written as they are, with what says that they are one's own."""
+
+    names = ("coefficient", "shift")
+    keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")
+
+    def lift(self, r: Reading) -> None:
+        values, shift = r.attr("coefficient", Floats), r.layer.attrs.get("coefficient_shift", 0)
+        if len(values) != 15 or not isinstance(shift, int):
+            raise MappingError(f"coefficient has {len(values)} numbers, 15 are needed", "R110")
+        r.node.attrs |= {"coefficient": values, "shift": int(shift)}
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["coefficient"] = [float(v) for v in w.attr("coefficient")]
+        w.set(bits=8, conversion="SELF", coefficient_shift=int(w.attr("shift")))
+        w.set(shape=list(static(w.node.outputs[0])))
+
+
+FORMAT = word("format", "format", words("I420 YV12 NV12 NV21"), default="I420")
+COLOUR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, DeclaredTypes())
+KNOWN = Guard(
+    "mode='cubic' has no counterpart: the format knows BILINEAR and NEAREST",
+    lambda w: w.attr("mode") != "cubic",
+)
+RUN = Guard(
+    "BICUBIC or REFLECTION: the vendor's executor silently takes bilinear and zeros instead",
+    _is_run,
+)
+GRID_METHODS = {"linear": "BILINEAR", "nearest": "NEAREST", "cubic": "BICUBIC"}
+BORDERS = words("zeros border reflection")
+ALIGNED = Attr("align_corners", kind=bool, default=0)
+
+RULES = [
+    op(
+        "Resize",
+        "Resize",
+        KNOWN,
+        Plain(),
+        word("mode", "method", METHODS),
+        word("coordinate_transformation_mode", "mode", MODES, default="half_pixel"),
+        Nearest(),
+        Target(),
+        Coefficients(),
+        given="1,4,8,8 ? =[1,1,2,0.5]",
+    ),
+    op(
+        "GridSample",
+        "GridSample",
+        FOUR_AXES,
+        RUN,
+        word("mode", "method", GRID_METHODS, default="linear"),
+        word("padding_mode", "padding_mode", BORDERS, default="zeros"),
+        ALIGNED,
+        given="1,2,4,4 1,3,3,2",
+    ),
+    op("AffineGrid", "AffineGrid", GridSize(), ALIGNED, lift_only=True, given="2,2,3 =[2,1,4,5]"),
+    op(
+        "netconv::CropAndResize",
+        "CropAndResize",
+        word("method", "method", words("BILINEAR NEAREST")),
+        Attr("crop_size", kind=list),
+        Attr("extrapolation_value", kind=float, default=0.0),
+        given="1,4,8,8 2,4 i32:2",
+    ),
+    op("netconv::RgbToYuv", "RgbToYuv", *COLOUR, given="1,4,4,3"),
+    op(
+        "netconv::YuvToRgb",
+        "YuvToRgb",
+        *COLOUR,
+        DeclaredSize("height", axis=1),
+        DeclaredSize("width", axis=2),
+        given="1,24",
+    ),
+]

@@ -1,0 +1,474 @@
+"""Layers that only move data: shapes, axes, pieces, padding, blocks of space and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.fields import (
+    Axis,
+    Scalars,
+    axis_of,
+    constant_of,
+    int64,
+    pad_keys,
+    reads,
+    word,
+    words,
+)
+from converter.graph.infer import constant
+from converter.graph.sizes import arange
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.fields import Attr, Const, Field, Guard, attrs
+from converter.mapping.rules import custom, op, ops
+
+# shapes and axes ---------------------------------------------------------------------------------
+
+
+class NewShape(Field):
+    """The shape of the result: `shape`, else the declared one, since other tools write no more."""
+
+    names = ("allowzero", "axis", "perm")
+    keys = ("shape",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        declared = layer_of(r).declared()
+        default = () if declared is None else (list(declared),)
+        shape = r.attr("shape", list, *default)
+        r.node.inputs = [r.input(0), r.b.const(shape, "shape")]
+        if declared is not None and 0 in declared:
+            r.node.attrs["allowzero"] = 1
+
+    def lower(self, w: Writing) -> None:
+        w.set(shape=list(static(w.node.outputs[0])))
+
+
+class Permutation(Field):
+    """`perm`, reversed where the operator has none."""
+
+    names = ("perm",)
+    keys = ("perm",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["perm"] = r.attr("perm", list)
+
+    def lower(self, w: Writing) -> None:
+        w.set(perm=permutation(w))
+
+
+def permutation(w: Writing) -> list[int]:
+    return [int(p) for p in w.attr("perm", None) or reversed(range(w.rank()))]
+
+
+def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
+    """Whether only axes of 1 change places: the data stay as they are."""
+    moved = [p for p in perm if shape[p] != 1]
+    return moved == sorted(moved)
+
+
+def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -> None:
+    """A Transpose in front or behind; a Reshape where that says the same."""
+    shape = static(value)
+    if keeps_order(shape, perm):
+        w.put("Reshape", value, outputs=[out], shape=[shape[p] for p in perm])
+    else:
+        w.put("Transpose", value, outputs=[out], perm=list(perm))
+
+
+# pieces ------------------------------------------------------------------------------------------
+
+
+class Bounds(Field):
+    """Begin, end and stride for every axis; an end below zero counts from behind.
+
+    Beyond both ends bounds are cut off as in ONNX; what is written is explicit.
+    """
+
+    folds = True  # into explicit bounds
+    inputs = (1, 2, 3, 4)
+    keys = ("begin", "end", "strides", "axis")
+
+    def lift(self, r: Reading) -> None:
+        begin = r.attr("begin", list)
+        bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
+        bounds.append(r.attr("strides", list, [1] * len(begin)))
+        if len({len(v) for v in bounds}) > 1:
+            raise MappingError("begin, end and strides are not equally long", "R110")
+        r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
+
+    def lower(self, w: Writing) -> None:
+        shape = w.static()
+        starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
+        axes, steps = list(range(len(shape))), [1] * len(starts)
+        if w.optional(3) is not None:
+            axes = [axis_of(int(a), len(shape)) for a in constant_of(w, 3, "the axes")]
+        if w.optional(4) is not None:
+            steps = constant_of(w, 4, "the steps").tolist()
+        begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
+        for a, start, stop, step in zip(axes, starts, ends, steps, strict=False):
+            begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
+        w.set(begin=begin, end=end, strides=strides)
+
+
+def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]:
+    """Explicit bounds; the end of a walk backwards past the first element is -size - 1."""
+    first, last, step = slice(start, stop, step).indices(size)
+    return first, (last if step > 0 or last >= 0 else -size - 1), step
+
+
+def pairs_of(r: Reading, key: str) -> list[list[int]]:
+    """A list of pairs, which may also stand one behind the other."""
+    found: Any = r.layer.attrs.get(key)
+    if found is None:
+        raise MappingError(f"required attribute {key!r} is absent", "R110")
+    pairs = found
+    if isinstance(found, list) and found and all(isinstance(v, int) for v in found):
+        pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
+    if not isinstance(pairs, list) or not all(_is_pair(p) for p in pairs):
+        raise MappingError(f"{key}={found!r} is not a list of pairs", "R110")
+    return pairs
+
+
+def _is_pair(p: Any) -> bool:
+    return isinstance(p, list) and len(p) == 2 and all(isinstance(v, int) for v in p)
+
+
+def cropped(r: Reading) -> None:
+    """Begin and end for every axis."""
+    starts, ends = np.array(pairs_of(r, "crops"), np.int64).T
+    r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
+
+
+class Pieces(Field):
+    """The sizes of the results: a constant input, or equal ones <-> `splits`."""
+
+    names = ("num_outputs",)
+    inputs = (1,)
+    keys = ("splits",)
+
+    def lift(self, r: Reading) -> None:
+        splits = r.attr("splits", list)
+        r.node.inputs = [r.input(0), r.b.const(splits, "splits")]
+        r.outputs = len(splits)
+
+    def lower(self, w: Writing) -> None:
+        axis = axis_of(int(w.attr("axis")), w.rank())
+        w.set(splits=[static(v)[axis] for v in w.node.outputs])
+
+
+def repeated(r: Reading) -> None:
+    """How often each element occurs must be known; without an axis the data are flattened."""
+    x, repeats = r.input(0), constant(r.input(1))
+    if repeats is None:
+        raise MappingError("computed repeats make a shape that is not known", "X203")
+    axis = r.node.attrs.setdefault("axis", 0)
+    if "axis" not in r.layer.attrs:
+        x = r.b.Reshape(x, [-1])
+    counts = np.broadcast_to(repeats.reshape(-1), (r.static(x)[axis],))
+    r.node.inputs = [x, r.b.const(np.repeat(arange(len(counts)), counts))]
+
+
+# padding -----------------------------------------------------------------------------------------
+
+PAD_MODES = words("constant reflect edge wrap")
+WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UINT32)
+
+
+def checked_pairs(r: Reading) -> list[list[int]]:
+    pairs, rank = pairs_of(r, "pads"), len(r.static(r.input(0)))
+    if len(pairs) != rank:
+        raise MappingError(f"pads has {len(pairs)} pairs, the data have {rank} axes", "R105")
+    return pairs
+
+
+class Amounts(Field):
+    """Amounts, value and axes: constant inputs <-> a pair for every axis, and `constant_value`."""
+
+    folds = True
+    inputs = (1, 2, 3)
+    keys = ("pads", "constant_value")
+
+    def lift(self, r: Reading) -> None:
+        pairs = checked_pairs(r)
+        amounts = np.array(pairs, np.int64).T.reshape(-1)
+        r.node.inputs = [r.input(0), r.b.const(amounts, "pads")]
+        if r.layer.attrs.get("mode", "CONSTANT") == "CONSTANT":
+            value = r.attr("constant_value", float, 0.0)
+            r.node.inputs.append(r.b.like(r.input(0), value))
+
+    def lower(self, w: Writing) -> None:
+        x, rank = w.input(0), len(w.static())
+        amounts = constant_of(w, 1, "the amounts").tolist()
+        axes = list(range(rank))
+        if w.optional(3) is not None:
+            axes = [axis_of(int(a), rank) for a in constant_of(w, 3, "the axes")]
+        pads = [[0, 0] for _ in range(rank)]
+        for i, a in enumerate(axes):
+            pads[a] = [amounts[i], amounts[i + len(axes)]]
+        if min(min(p) for p in pads) < 0 and w.attr("mode") != "constant":
+            raise MappingError("negative amounts have a counterpart only for constants")
+        value = 0.0
+        if w.optional(2) is not None:
+            value = float(constant_of(w, 2, "the value").reshape(-1)[0])
+        if x.dtype in WIDE and abs(value) > 1 << 24:
+            raise MappingError(f"the value {value:.0f} has too many digits", "X204")
+        w.layer.attrs["pads"] = pads
+        w.set(constant_value=float(bool(value)) if x.dtype == ir.DataType.BOOL else value)
+
+
+def mirrored(r: Reading) -> None:
+    """Mirrored at the edge, the edge included."""
+    x = r.input(0)
+    for axis, (begin, end) in enumerate(checked_pairs(r)):
+        if begin or end:
+            index = np.pad(arange(r.static(x)[axis]), (begin, end), mode="symmetric")
+            x = r.b.Gather(x, index, axis=axis)
+    r.node.inputs = [x]
+
+
+def _run_mode(w: Writing) -> bool:
+    return w.attr("mode") in ("constant", "reflect")
+
+
+# the others are read, but the vendor's executor does not know them
+RUN_MODES = Guard("the mode is neither constant nor reflect", _run_mode)
+SYMMETRIC = Guard(
+    "mode is not SYMMETRIC", lift_if=lambda r: r.layer.attrs.get("mode") == "SYMMETRIC"
+)
+
+# blocks of space, batch and channels -------------------------------------------------------------
+
+BLOCK = ("block_size_y", "block_size_x")
+
+
+class SquareBlock(Field):
+    """One size for both axes."""
+
+    names = ("blocksize",)
+    keys = BLOCK
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["blocksize"] = block_of(r)[0]
+
+    def lower(self, w: Writing) -> None:
+        w.set(**dict.fromkeys(BLOCK, int(w.attr("blocksize"))))
+
+
+def block_of(r: Reading) -> tuple[int, int]:
+    y, x = (r.attr(k, int) for k in BLOCK)
+    return y, x
+
+
+def _is_square(r: Reading) -> bool:
+    y, x = block_of(r)
+    return y == x
+
+
+def space_of_depth(r: Reading) -> None:
+    """Channel order block y, block x, C (DCR) or C, block y, block x (CRD)."""
+    x, (by, bx), b = r.input(0), block_of(r), r.b
+    n, h, w, c = r.static(x)
+    rest = c // (by * bx)
+    modes = {
+        "DCR": ([by, bx, rest], [0, 1, 3, 2, 4, 5]),
+        "CRD": ([rest, by, bx], [0, 1, 4, 2, 5, 3]),
+    }
+    inner, perm = modes[r.attr("mode", enum(words("DCR CRD")), "DCR")]
+    moved = b.Transpose(b.Reshape(x, [n, h, w, *inner]), perm=perm)
+    r.node.inputs = [moved, b.const([n, h * by, w * bx, rest])]
+
+
+def depth_of_space(r: Reading) -> None:
+    x, (by, bx), b = r.input(0), block_of(r), r.b
+    n, h, w, c = r.static(x)
+    split = b.Reshape(x, [n, h // by, by, w // bx, bx, c])
+    moved = b.Transpose(split, perm=[0, 1, 3, 2, 4, 5])
+    r.node.inputs = [moved, b.const([n, h // by, w // bx, by * bx * c])]
+
+
+class Crops(Field):
+    """What is cut off the result: a Slice behind when reading, nothing when written."""
+
+    keys = ("crop_top", "crop_left", "crop_bottom", "crop_right")
+
+    def lift(self, r: Reading) -> None:
+        top, left, bottom, right = (r.attr(k, int) for k in self.keys)
+
+        def behind(results: list[ir.Value]) -> list[ir.Value]:
+            _, h, w, _ = r.static(results[0])
+            ends = [h - bottom, w - right]
+            return [r.b.Slice(results[0], [top, left], ends, [1, 2])]
+
+        if any((top, left, bottom, right)):
+            r.then(behind)
+
+    def lower(self, w: Writing) -> None:
+        w.set(**dict.fromkeys(self.keys, 0))
+
+
+class Shares(Field):
+    """`splits`: the result in that many pieces along the channels; written as one."""
+
+    keys = ("splits",)
+
+    def lift(self, r: Reading) -> None:
+        parts, r.outputs = r.attr("splits", int, 1), 1
+
+        def behind(results: list[ir.Value]) -> list[ir.Value]:
+            sizes = [r.static(results[0])[-1] // parts] * parts
+            return list(r.b.ops("Split", results[0], sizes, axis=-1, outputs=parts))
+
+        if parts != 1:
+            r.then(behind)
+
+    def lower(self, w: Writing) -> None:
+        w.set(splits=1)
+
+
+def lift_batch_to_space_nd(r: Reading) -> ir.Value:
+    b, x, block = r.b, r.input(0), r.attr("block_size", list)
+    crops = r.layer.attrs.get("crops", [[0, 0]] * len(block))
+    shape, m = list(r.static(x)), len(block)
+    n = shape[0] // int(np.prod(block))
+    split = b.Reshape(x, [*block, n, *shape[1:]])
+    inner = [a for i in range(m) for a in (m + 1 + i, i)]
+    turned = b.Transpose(split, perm=[m, *inner, *range(2 * m + 1, m + len(shape))])
+    size = [s * k for s, k in zip(shape[1:], block, strict=False)]
+    whole = b.Reshape(turned, [n, *size, *shape[1 + m :]])
+    starts, ends = [c[0] for c in crops], [size[i] - crops[i][1] for i in range(m)]
+    return b.Slice(whole, starts, ends, list(range(1, m + 1)))
+
+
+# new tensors -------------------------------------------------------------------------------------
+
+
+def filled_with(r: Reading) -> None:
+    """One value in a computed shape, in the declared type."""
+    declared = r.layer.outputs[0].dtype if r.layer.outputs else None
+    value = r.layer.attrs.get("value", 0.0)
+    value = value[0] if isinstance(value, list) and value else value
+    array = np.array(value, np.float32 if declared is None else declared.numpy())
+    r.node.inputs = [r.b.const(array), r.cast(r.input(0), ir.DataType.INT64)]
+
+
+def lift_dummy(r: Reading) -> list[ir.Value]:
+    """Nothing happens."""
+    return [r.b.Identity(r.input(i)) for i in range(len(r.layer.inputs))]
+
+
+def lift_meshgrid(r: Reading) -> list[ir.Value]:
+    """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
+    values = [r.input(i) for i in range(len(r.layer.inputs))]
+    sizes, count = [r.static(v)[0] for v in values], len(values)
+    xy = r.attr("indexing", enum({True: "XY", False: "IJ"}), True) and count > 1
+    axes = [1, 0, *range(2, count)] if xy else list(range(count))
+    full, sparse = [sizes[a] for a in axes], r.attr("sparse", bool, 0)
+    result: list[ir.Value] = []
+    for i, v in enumerate(values):
+        thin = [sizes[i] if a == axes[i] else 1 for a in range(count)]
+        shaped = r.b.Reshape(v, thin)
+        result.append(shaped if sparse else r.b.Expand(shaped, full))
+    return result
+
+
+SQUARE = Guard("blocks that are not square", lift_if=_is_square)
+OBLONG = Guard("blocks that are square", lift_if=lambda r: not _is_square(r))
+MODE = word("mode", "mode", words("DCR CRD"), default="DCR")
+NEW_SHAPE = NewShape()
+IN_ORDER = Guard("axes change places", lambda w: keeps_order(w.static(), permutation(w)))
+
+RULES = [
+    op("Reshape", "Reshape", NEW_SHAPE),
+    *ops("Flatten=Reshape Squeeze=Reshape Unsqueeze=Reshape", NEW_SHAPE, lower_only=True),
+    op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, given="1,3"),
+    op("Transpose", "Transpose", Permutation()),
+    op("Slice", "Slice", Bounds()),
+    op("Slice", "Crop", reads("crops"), before_lift=cropped, lift_only=True),
+    op("Pad", "Pad", RUN_MODES, word("mode", "mode", PAD_MODES, default="constant"), Amounts()),
+    op(
+        "Identity",
+        "Pad",
+        SYMMETRIC,
+        reads("pads", "mode", "constant_value"),
+        before_lift=mirrored,
+        lift_only=True,
+    ),
+    op("Concat", "Concat", Axis(), given="2,3 2,3"),
+    op("Split", "Split", Axis(), Pieces(), given="4,6 =[3,3] -> 2"),
+    op("Tile", "Tile", Const(1, "repeats", list), given="2,3 =2"),
+    op(
+        "Gather",
+        "Repeat",
+        Attr("axis", kind=int, default=None),
+        before_lift=repeated,
+        lift_only=True,
+    ),
+    op("DepthToSpace", "DepthToSpace", SQUARE, SquareBlock(), MODE, given="1,8,2,2"),
+    op(
+        "Reshape",
+        "DepthToSpace",
+        OBLONG,
+        reads(*BLOCK, "mode"),
+        before_lift=space_of_depth,
+        lift_only=True,
+    ),
+    op("SpaceToDepth", "SpaceToDepth", SQUARE, SquareBlock(), given="1,2,4,4"),
+    op(
+        "Reshape", "SpaceToDepth", OBLONG, reads(*BLOCK), before_lift=depth_of_space, lift_only=True
+    ),
+    op(
+        "netconv::SpaceToBatch",
+        "SpaceToBatch",
+        Scalars("block_size", BLOCK),
+        Scalars("pads", pad_keys()),
+        given="1,4,6,6",
+    ),
+    op(
+        "netconv::BatchToSpace",
+        "BatchToSpace",
+        Scalars("block_size", BLOCK),
+        Crops(),
+        given="4,2,3,3",
+    ),
+    custom("", "BatchToSpaceND", lift=lift_batch_to_space_nd),
+    op(
+        "netconv::ShuffleChannels",
+        "ChannelShuffle",
+        Guard("the layer takes data of four axes", lambda w: w.rank() == 4),
+        Attr("group", kind=int),
+        Shares(),
+        given="1,4,8,8",
+    ),
+    op(
+        "ReverseSequence",
+        "ReverseSequence",
+        int64(1),
+        *attrs(batch_axis=1, time_axis=0),
+        given="3,2 2",
+    ),
+    op(
+        "Shape",
+        "Shape",
+        Attr("start", kind=int, default=None),
+        Attr("end", kind=int, default=None),
+        lift_only=True,
+    ),
+    op(
+        "Trilu",
+        "Trilu",
+        Const(1, "k", int, default=0),
+        Attr("upper", kind=bool, default=1),
+        lift_only=True,
+        given="3,3 =(1)",
+    ),
+    op("Expand", "ConstantOfShape", reads("value"), before_lift=filled_with, lift_only=True),
+    custom("", "Dummy", lift=lift_dummy),
+    custom("", "Meshgrid", lift=lift_meshgrid),
+]

@@ -1,0 +1,243 @@
+"""Single steps of recurrent networks as Android computes them, and its pool of squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
+from converter.graph.extensions import extension
+from converter.graph.infer import shape_of
+
+# by the names that operators have for them; "" is none
+ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
+    "": lambda b, x: x,
+    "Relu": lambda b, x: b.Relu(x),
+    "Relu1": lambda b, x: b.Clip(x, b.like(x, -1), b.like(x, 1)),
+    "Relu6": lambda b, x: b.Clip(x, b.like(x, 0), b.like(x, 6)),
+    "Tanh": lambda b, x: b.Tanh(x),
+    "Sigmoid": lambda b, x: b.Sigmoid(x),
+}
+Activation = Callable[[Value], Value]
+
+
+def dense(b: Builder, x: Value, weights: Value) -> Value:
+    """x [batch, in] times weights [out, in]."""
+    return b.MatMul(x, b.Transpose(weights, perm=[1, 0]))
+
+
+def total(b: Builder, *terms: Value | None) -> Value:
+    """The sum of the terms that are there."""
+    first, *more = [t for t in terms if t is not None]
+    for term in more:
+        first = b.Add(first, term)
+    return first
+
+
+def rnn_step(
+    b: Builder, x: Value, h: Value, weights: Value, recurrent: Value, bias: Value, *more: Value
+) -> Value:
+    """weights x + recurrent h + bias; `more` are an auxiliary input and its weights."""
+    products = [dense(b, x, weights), dense(b, h, recurrent), bias]
+    return total(b, *products, *([dense(b, *more)] if more else []))
+
+
+@dataclass
+class Gate:
+    """The weights of one gate.
+
+    Those of the input [units, inputs], of the output of the step before [units, outputs], the bias
+    [units], and where they are there those of the cell state [units], of a layer normalisation
+    [units] and of an auxiliary input [units, inputs].
+    """
+
+    x: Value | None
+    h: Value | None
+    bias: Value | None
+    cell: Value | None = None
+    norm: Value | None = None
+    aux: Value | None = None
+
+    def __call__(
+        self, b: Builder, x: Value, h: Value, cell: Value | None, aux: Value | None
+    ) -> Value:
+        """The gate before its activation: products, peephole, then (layer norm) and bias."""
+        if self.x is None or self.h is None:
+            raise MappingError("the weights of a gate are left out", "R131")
+        y = total(b, dense(b, x, self.x), dense(b, h, self.h))
+        if aux is not None and self.aux is not None:
+            y = b.Add(y, dense(b, aux, self.aux))
+        if self.cell is not None and cell is not None:
+            y = b.Add(y, b.Mul(cell, self.cell))
+        if self.norm is not None:
+            y = b.Mul(normalised(b, y), self.norm)
+        return total(b, y, self.bias)
+
+
+@dataclass
+class Cell:
+    """A long short-term memory.
+
+    An absent input gate is coupled to the forget gate (CIFG). The cell state is clipped (ONNX clips
+    gates before their activation), the output may be projected. A clip of 0 is none.
+    """
+
+    input: Gate
+    forget: Gate
+    cell: Gate
+    output: Gate
+    projection: Value | None
+    projection_bias: Value | None
+    activation: str
+    cell_clip: float
+    proj_clip: float
+
+    def __call__(
+        self, b: Builder, x: Value, h: Value, c: Value, aux: Value | None = None
+    ) -> tuple[Value, Value]:
+        """The output and the cell state after one step."""
+        act = partial(ACTIVATIONS[self.activation], b)
+        forget = b.Sigmoid(self.forget(b, x, h, c, aux))
+        own = None if self.input.x is None else self.input(b, x, h, c, aux)
+        enter = b.Sub(b.like(forget, 1), forget) if own is None else b.Sigmoid(own)
+        candidate = act(self.cell(b, x, h, None, aux))
+        cell = b.Add(b.Mul(forget, c), b.Mul(enter, candidate))
+        cell = clipped(b, cell, self.cell_clip)
+        out = b.Mul(b.Sigmoid(self.output(b, x, h, cell, aux)), act(cell))
+        if self.projection is not None:
+            out = total(b, dense(b, out, self.projection), self.projection_bias)
+            out = clipped(b, out, self.proj_clip)
+        return out, cell
+
+
+def clipped(b: Builder, x: Value, limit: float) -> Value:
+    """Between -limit and limit; 0 is no limit."""
+    return b.Clip(x, b.like(x, -limit), b.like(x, limit)) if limit > 0 else x
+
+
+def normalised(b: Builder, x: Value) -> Value:
+    """(x - mean) / sqrt(variance + 1e-8) over the last axis."""
+    centred = b.Sub(x, b.ReduceMean(x, [-1], keepdims=1))
+    variance = b.ReduceMean(b.Mul(centred, centred), [-1], keepdims=1)
+    return b.Div(centred, b.Sqrt(b.Add(variance, b.like(x, 1e-8))))
+
+
+@extension
+def LSTMCell(
+    b: Builder,
+    x: Value,
+    wi: Value | None,
+    wf: Value,
+    wc: Value,
+    wo: Value,
+    ri: Value | None,
+    rf: Value,
+    rc: Value,
+    ro: Value,
+    pi: Value | None,
+    pf: Value | None,
+    po: Value | None,
+    bi: Value | None,
+    bf: Value,
+    bc: Value,
+    bo: Value,
+    projection: Value | None,
+    projection_bias: Value | None,
+    h: Value,
+    c: Value,
+    ni: Value | None = None,
+    nf: Value | None = None,
+    nc: Value | None = None,
+    no: Value | None = None,
+    *,
+    activation: str,
+    cell_clip: float,
+    proj_clip: float,
+) -> tuple[Value, Value, Value, Value]:
+    """One step of a long short-term memory: `Cell`, with weights w of the input, r of the output, p
+    of the cell state, n of the layer normalisation, and biases b of the gates i, f, c, o.
+
+    Results: zeros [batch, 3 or 4 times the units], output state, cell state, output. Source: NNAPI,
+    LSTM.
+    """
+    gates = Gate(wi, ri, bi, pi, ni), Gate(wf, rf, bf, pf, nf), Gate(wc, rc, bc, None, nc)
+    output = Gate(wo, ro, bo, po, no)
+    cell = Cell(*gates, output, projection, projection_bias, activation, cell_clip, proj_clip)
+    y, state = cell(b, x, h, c)
+    zeros = b.Mul(state, b.like(state, 0))
+    scratch = b.Concat(*[zeros] * (3 if wi is None else 4), axis=1)
+    return scratch, y, state, b.Identity(y)
+
+
+@extension
+def RNNCell(
+    b: Builder, x: Value, w: Value, r: Value, bias: Value, h: Value, *, activation: str
+) -> tuple[Value, Value]:
+    """One step of a recurrent network: activation(w x + r h + bias), as state and as output.
+
+    Source: NNAPI, RNN.
+    """
+    y = ACTIVATIONS[activation](b, rnn_step(b, x, h, w, r, bias))
+    return y, b.Identity(y)
+
+
+@extension
+def SVDF(
+    b: Builder,
+    x: Value,
+    feature: Value,
+    time: Value,
+    bias: Value | None,
+    state: Value,
+    *,
+    rank: int,
+    activation: str,
+) -> tuple[Value, Value]:
+    """One step of a layer whose filters are products of one in features [filters, inputs] and one
+    in time [filters, memory]; `rank` filters make one unit. Results: state, output.
+
+    The state is [batch, filters * memory]. Each filter's memory is shifted and the newest feature
+    enters it at the end. The output is taken before the shift that leaves the last column 0 in the
+    state, as AOSP has it. Source: NNAPI, SVDF.
+    """
+    shape = shape_of(time)
+    if shape is None:
+        raise MappingError("the shape of weights_time must be static", "X203")
+    filters, memory = shape
+    features = b.Reshape(dense(b, x, feature), [-1, filters, 1])
+    stored = b.Reshape(state, [-1, filters, memory])
+    current = b.Concat(b.Slice(stored, [0], [memory - 1], [2]), features, axis=2)
+    products = b.ReduceSum(b.Mul(current, time), [2], keepdims=0)
+    units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
+    y = ACTIVATIONS[activation](b, total(b, units, bias))
+    nothing = b.Mul(features, b.like(features, 0))
+    shifted = b.Concat(b.Slice(current, [1], [np.iinfo(np.int64).max], [2]), nothing, axis=2)
+    return b.Reshape(shifted, [-1, memory * filters]), y
+
+
+@extension
+def L2Pool(
+    b: Builder,
+    x: Value,
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int] = (),
+) -> Value:
+    """The square root of the mean of squares over each window; padding does not count.
+
+    ONNX's LpPool has the sum in place of the mean. Source: NNAPI, L2_POOL_2D.
+    """
+    mean = b.AveragePool(
+        x * x,
+        kernel_shape=list(kernel_shape),
+        strides=list(strides),
+        pads=list(pads),
+        dilations=list(dilations) or None,
+    )
+    return b.Sqrt(mean)

@@ -1,0 +1,148 @@
+"""Selections of fixed size: what a mask lets through comes to the front, the rest is filled up."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value, writing
+from converter.graph.extensions import extension
+from converter.graph.infer import shape_of
+from converter.graph.sizes import arange
+
+FLOAT, INT64 = int(ir.DataType.FLOAT), int(ir.DataType.INT64)
+
+
+def static(value: ir.Value) -> tuple[int, ...]:
+    shape = shape_of(value)
+    if shape is None:
+        raise MappingError("the shapes must be static", "X203")
+    return shape
+
+
+@writing
+def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
+    """For a bool mask[b, n]: the places of its first `count` trues in order, int64 [b, count], and
+    which of these places are real.
+    """
+    n = static(mask)[1]
+    key = b.Cast(mask, to=FLOAT) * b.const(arange(n, 0, -1, dtype=np.float32))
+    if count > n:
+        key = b.Pad(key, [0, 0, 0, count - n])
+    top, places = b.TopK(key, [count], axis=1, outputs=2)
+    return b.Where(top > 0.0, places, b.const(np.array(0, np.int64))), top > 0.0
+
+
+@writing
+def take(b: Builder, data: Value, places: Value, real: Value, fill: float = 0.0) -> Value:
+    """data[b, n] or data[b, n, d] at `places`, `fill` where these are not real."""
+    shape = static(data)
+    if len(shape) == 3:
+        index = b.Expand(b.Unsqueeze(places, [2]), [shape[0], static(places)[1], shape[2]])
+        return b.Where(
+            b.Unsqueeze(real, [2]), b.GatherElements(data, index, axis=1), b.like(data, fill)
+        )
+    return b.Where(real, b.GatherElements(data, places, axis=1), b.like(data, fill))
+
+
+@writing
+def total(b: Builder, mask: Value, most: int, *, keepdims: int = 0) -> Value:
+    """How many of mask[b, n] are true, int64, at most `most`."""
+    count = b.ReduceSum(b.Cast(mask, to=INT64), [1], keepdims=keepdims)
+    return b.Min(count, b.like(count, most))
+
+
+@extension
+def GetValidCount(
+    b: Builder, x: Value, *, score_threshold: float, score_index: int = 1, id_index: int = -1
+) -> tuple[Value, Value, Value]:
+    """Rows of x[b, n, d] whose score is above the threshold (and whose id is not negative) come
+    first, -1 behind them.
+
+    Results: how many [b] int64, the rows [b, n, d], their numbers [b, n] int64.
+    """
+    n = static(x)[1]
+    mask = b.Gather(x, np.array(score_index), axis=2) > score_threshold
+    if id_index >= 0:
+        mask = mask & (b.Gather(x, np.array(id_index), axis=2) >= 0)
+    places, real = front(b, mask, n)
+    return (
+        total(b, mask, n),
+        take(b, x, places, real, -1.0),
+        b.Where(real, places, b.const(np.array(-1, np.int64))),
+    )
+
+
+@extension
+def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[Value, ...]:
+    """Slices along `axis` of each of `data` where selector[n] is not 0 come first, zeros behind;
+    last result: how many, int64 scalar.
+    """
+    n = static(selector)[0]
+    mask = ~b.Equal(b.Reshape(selector, [1, n]), b.like(selector, 0))
+    places, real = front(b, mask, n)
+    flat = b.Reshape(places, [n])
+    results = []
+    for x in data:
+        rank = len(static(x))
+        kept = b.Reshape(real, [n if i == axis % rank else 1 for i in range(rank)])
+        results.append(b.Where(kept, b.Gather(x, flat, axis=axis), b.like(x, 0)))
+    return (*results, b.Reshape(total(b, mask, n), []))
+
+
+@extension
+def AccidentalHits(
+    b: Builder, true_classes: Value, sampled: Value, *, size: int
+) -> tuple[Value, Value, Value]:
+    """Where sampled[s] equals true_classes[r, t]: rows r and places in `sampled`, row by row,
+    filled with 0 up to `size`; and how many [1]. int64.
+    """
+    rows, trues = static(true_classes)
+    samples = static(sampled)[0]
+    hits = b.Equal(b.Unsqueeze(true_classes, [2]), b.Reshape(sampled, [1, 1, samples]))
+    mask = b.Reshape(hits, [1, rows * trues * samples])
+    places, real = front(b, mask, size)
+    zero = b.const(np.array(0, np.int64))
+    row = b.Where(real, places / (trues * samples), zero)
+    column = b.Where(real, places % samples, zero)
+    return b.Reshape(row, [size]), b.Reshape(column, [size]), total(b, mask, size)
+
+
+@extension
+def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
+    """Whether predictions[i, targets[i]] is among the k largest of row i (equals of the last
+    count): bool [n].
+
+    predictions[n, c], targets[n] integers. Source: TensorFlow, InTopKV2.
+    """
+    n, classes = static(predictions)
+    best = b.TopK(predictions, [min(k, classes)], axis=1, outputs=2)[0]
+    least = b.ReduceMin(best, [1], keepdims=1)
+    own = b.GatherElements(predictions, b.Cast(b.Reshape(targets, [n, 1]), to=INT64), axis=1)
+    return b.Reshape(own >= least, [n])
+
+
+@extension
+def Histogram(
+    b: Builder, x: Value, *, nbins: int, low: float, high: float, closed: int = 1
+) -> Value:
+    """How many values of each row of x[b, n] fall into `nbins` equal bins of low..high, float [b,
+    nbins].
+
+    What lies outside does not count; `closed`: the last bin takes in `high` itself. low > high
+    counts from the other end.
+    """
+    rows, n = static(x)
+    first, last = min(low, high), max(low, high)
+    edges = np.linspace(first, last, nbins + 1)
+    wide = b.Reshape(b.Cast(x, to=FLOAT), [rows, n, 1])
+    if closed:
+        place = b.Floor((wide - first) * (nbins / (last - first)))
+        place = b.Where(b.Equal(wide, last), b.like(place, nbins - 1), place)
+        hit = b.Equal(place, b.const(arange(nbins, dtype=np.float32)))
+    else:
+        lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))
+        hit = (wide >= lower) & (wide < upper)
+    counts = b.ReduceSum(b.Cast(hit, to=FLOAT), [1], keepdims=0)
+    return b.Gather(counts, arange(nbins)[::-1].copy(), axis=1) if low > high else counts

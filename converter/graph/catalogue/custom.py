@@ -1,0 +1,29 @@
+"""Layers of which only the name is known: no definition, so they are carried and not computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph.extensions import opaque
+
+Types = list[tuple[ir.DataType, list[Any] | None]]
+
+
+@opaque
+def CustomLayer(
+    b: Any,
+    *xs: ir.Value,
+    class_name: str,
+    description: str = "",
+    parameters: str = "{}",
+    weights: int = 0,
+) -> Types:
+    """A layer that an application implements in a class; the last `weights` inputs are its weights,
+    `parameters` is JSON.
+
+    class_name and description are the application's own text. Types and shapes of the results are
+    not known. Source: Core ML, CustomLayerParams.
+    """
+    return [(ir.DataType.FLOAT, None)] * 64

@@ -1,0 +1,61 @@
+"""Embeddings gathered in bags: rows of a table, summed or averaged."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.sequences import EmbeddingSegments
+from converter.graph.extensions import extension
+from converter.graph.infer import rank_of
+
+INT64 = int(ir.DataType.INT64)
+
+
+@extension
+def EmbeddingBagPacked(
+    b: Builder,
+    table: Value,
+    indices: Value,
+    weights: Value | None = None,
+    *,
+    reduction: str = "sum",
+) -> Value:
+    """Every row of indices[B, N] is a bag: table[indices] times weights[B, N], summed or averaged
+    over N.
+
+    table[E, ...] -> [B, ...]; `reduction` "sum" or "mean". Source: OpenVINO, EmbeddingBagPacked-15.
+    """
+    rows = b.Gather(table, b.Cast(indices, to=INT64), axis=0)
+    if weights is not None:
+        rows = rows * b.Unsqueeze(weights, list(range(2, (rank_of(table) or 2) + 1)))
+    return b.operator("ReduceSum" if reduction == "sum" else "ReduceMean")(rows, [1], keepdims=0)
+
+
+@extension
+def EmbeddingBagOffsets(
+    b: Builder,
+    table: Value,
+    indices: Value,
+    offsets: Value,
+    default: Value | None = None,
+    weights: Value | None = None,
+    *,
+    reduction: str = "sum",
+) -> Value:
+    """offsets[B] say where in indices[N] each bag begins.
+
+    An empty bag is row `default` of the table, or zero (as EmbeddingSegments). table[E, ...],
+    default a scalar, weights[N] -> [B, ...]; `reduction` "sum" or "mean". Source: OpenVINO,
+    EmbeddingBagOffsets-15.
+    """
+    starts = b.Cast(offsets, to=INT64)
+    count = b.Squeeze(b.Shape(indices), [0])
+    numbers = b.Unsqueeze(b.Range(b.const(np.int64(0)), count, b.const(np.int64(1))), [1])
+    begun = b.Cast(numbers >= b.Unsqueeze(starts, [0]), to=INT64)
+    segments = b.Sub(b.ReduceSum(begun, [1], keepdims=0), [1])
+    result: Value = EmbeddingSegments(
+        b, table, indices, segments, b.Shape(offsets), default, weights, reduction=reduction
+    )
+    return result

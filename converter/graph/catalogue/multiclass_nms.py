@@ -1,0 +1,271 @@
+"""Suppression of boxes in several classes at once, and the best rows of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.overlaps import (
+    FLOAT,
+    INT64,
+    NOTHING,
+    apart,
+    corner_overlap,
+    fullest,
+    greedy,
+    length,
+    numbers,
+    product,
+    ranked,
+    sides,
+)
+from converter.graph.extensions import extension
+
+
+def _capped(b: Builder, count: Value, most: int) -> Value:
+    """count, at most `most` when that is not negative."""
+    return count if most < 0 else b.Min(count, [most])
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The rows that a suppression of several classes gives."""
+
+    sort: str
+    across: bool
+    most: int
+    rank_classes: bool  # sorting by class also orders within an image
+
+    def rows(
+        self, b: Builder, kept: Value, flat: Value, shared: bool
+    ) -> tuple[Value, Value, Value]:
+        """Rows [class, score, box], their indices [S, 1] and their number per image of kept[B, C,
+        N] (-inf: not selected); flat[.., 4]: all boxes.
+        """
+        classes, count = length(b, kept, 1), length(b, kept, 2)
+        together = b.Reshape(kept, b.Concat([0], classes * count, axis=0))
+        values, places = b.TopK(
+            together, _capped(b, length(b, together, 1), self.most), outputs=2, axis=1
+        )
+        real = values > NOTHING
+        found = b.ReduceSum(b.Cast(real, to=INT64), [1], keepdims=0)
+        image = b.Expand(b.Unsqueeze(numbers(b, length(b, kept, 0)), [1]), b.Shape(places))
+        columns = [image, places / count, places % count, values]
+        chosen = b.Reshape(real, [-1])
+        image, label, box, value = (b.Compress(b.Reshape(v, [-1]), chosen, axis=0) for v in columns)
+        if (order := self._order(b, image, label, value, classes)) is not None:
+            image, label, box, value = (b.Gather(v, order) for v in (image, label, box, value))
+        row = (image if shared else label) * count + box
+        index = row if shared else box * classes + label
+        head = [b.Unsqueeze(v, [1]) for v in (b.Cast(label, to=FLOAT), value)]
+        return (b.Concat(*head, b.Gather(flat, row), axis=1), b.Unsqueeze(index, [1]), found)
+
+    def _order(
+        self, b: Builder, image: Value, label: Value, value: Value, classes: Value
+    ) -> Value | None:
+        """Sorting of the rows, which come image by image and falling by score; TopK leaves equals
+        in their order.
+        """
+        count = b.Shape(value)
+        if self.sort == "score" and self.across:
+            return b.TopK(value, count, outputs=2, axis=0)[1]
+        if self.sort == "classid" and (self.across or self.rank_classes):
+            key = label if self.across else image * classes + label
+            return b.TopK(key, count, outputs=2, axis=0, largest=0)[1]
+        return None
+
+
+def _strongest(
+    b: Builder, scores: Value, usable: Value, background: int, most: int
+) -> tuple[Value, Value]:
+    """The `most` best usable scores[B, C, N] of each class, falling, and their places: as many as
+    the fullest class has, -inf in the others.
+
+    The background is left out.
+    """
+    if background >= 0:
+        label = b.Unsqueeze(numbers(b, length(b, scores, 1)), [1])
+        usable = usable & ~b.Equal(label, background)
+    found = b.TopK(
+        b.Where(usable, scores, NOTHING), _capped(b, fullest(b, usable), most), outputs=2, axis=2
+    )
+    return found[0], found[1]
+
+
+def _back(b: Builder, scores: Value, places: Value, values: Value) -> Value:
+    """values[B, C, K] at their places in [B, C, N], -inf elsewhere."""
+    nothing = b.Expand(b.const(np.float32(NOTHING)), b.Shape(scores))
+    return b.ScatterElements(nothing, places, values, axis=2)
+
+
+@extension
+def MulticlassNms(
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    roisnum: Value | None = None,
+    *,
+    sort_result_type: str = "none",
+    sort_result_across_batch: int = 0,
+    iou_threshold: float = 0.0,
+    score_threshold: float = 0.0,
+    nms_top_k: int = -1,
+    keep_top_k: int = -1,
+    background_class: int = -1,
+    normalized: int = 1,
+    nms_eta: float = 1.0,
+) -> tuple[Value, Value, Value]:
+    """Suppression within each class, then the best of all classes: rows [class, score, x1, y1, x2,
+    y2], indices int64 [S, 1], numbers int64 [B].
+
+    boxes[B, N, 4] and scores[B, C, N]; or boxes[C, M, 4] and scores[C, M] of all images one behind
+    the other, whose numbers roisnum[B] tells. Indices count all boxes of the batch: image*N + box,
+    with roisnum box*C + class. nms_top_k bounds the candidates of a class, keep_top_k the rows of
+    an image (-1: no bound); not normalized boxes include their last pixel. sort_result_type: none
+    and score go by score, classid by class and score, within each image or across the batch.
+    Source: OpenVINO, MulticlassNonMaxSuppression-9, and for an overlap that equals the threshold,
+    which suppresses, its reference and runtime.
+    """
+    boxes = ranked(b, boxes, 3)
+    flat, shared = b.Reshape(boxes, [-1, 4]), roisnum is None
+    scores = ranked(b, scores, 3 if shared else 2)
+    each = scores if roisnum is None else _by_image(b, scores, roisnum)
+    values, places = _strongest(b, each, each >= score_threshold, background_class, nms_top_k)
+    owner = b.Unsqueeze(numbers(b, length(b, boxes, 0)), [1, 2] if shared else [1])
+    sorted_boxes = b.Gather(flat, owner * length(b, boxes, 1) + places)
+    groups = length(b, places, 0) * length(b, places, 1)
+    group = b.Reshape(
+        sorted_boxes, b.Concat(groups, length(b, places, 2), [4], axis=0), allowzero=1
+    )
+    usable = b.Reshape(
+        values > NOTHING, b.Concat(groups, length(b, places, 2), axis=0), allowzero=1
+    )
+    stays = greedy(
+        b,
+        group,
+        usable,
+        corner_overlap(0.0 if normalized else 1.0),
+        iou_threshold,
+        eta=nms_eta,
+        reached=True,
+    )
+    kept = b.Where(b.Reshape(stays, b.Shape(places), allowzero=1), values, NOTHING)
+    selection = _Selection(
+        sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=True
+    )
+    return selection.rows(b, _back(b, each, places, kept), flat, shared)
+
+
+def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
+    """scores[C, M] as [B, C, M], -inf where a box belongs to another image."""
+    count = b.Max(b.Cast(roisnum, to=INT64), 0)
+    end = b.CumSum(count, b.const(np.array(0)))
+    start, end = (b.Unsqueeze(v, [1, 2]) for v in (end - count, end))
+    box = numbers(b, length(b, scores, 1))
+    return b.Where((box >= start) & (box < end), b.Unsqueeze(scores, [0]), NOTHING)
+
+
+@extension
+def MatrixNms(
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    *,
+    sort_result_type: str = "none",
+    sort_result_across_batch: int = 0,
+    score_threshold: float = 0.0,
+    nms_top_k: int = -1,
+    keep_top_k: int = -1,
+    background_class: int = -1,
+    decay_function: str = "linear",
+    gaussian_sigma: float = 2.0,
+    post_threshold: float = 0.0,
+    normalized: int = 1,
+) -> tuple[Value, Value, Value]:
+    """Matrix NMS (Wang et al., 2020): scores decay by the overlaps with better boxes of their
+    class; results as of MulticlassNms.
+
+    boxes[B, N, 4] (x1, y1, x2, y2), scores[B, C, N]. Candidates exceed score_threshold, their
+    decayed scores post_threshold. An image's rows go by score; only across the batch they go by
+    class too. Source: OpenVINO, MatrixNonMaxSuppression-8, and its reference for the order.
+    """
+    if decay_function not in ("linear", "gaussian"):
+        raise MappingError(f"decay_function={decay_function!r} is not known", "R110")
+    boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
+    flat = b.Reshape(boxes, [-1, 4])
+    values, places = _strongest(b, scores, scores > score_threshold, background_class, nms_top_k)
+    owner = b.Unsqueeze(numbers(b, length(b, boxes, 0)), [1, 2]) * length(b, boxes, 1)
+    chosen = b.Gather(flat, owner + places)  # [B, C, K, 4]
+    groups = b.Concat(
+        length(b, places, 0) * length(b, places, 1), length(b, places, 2), [4], axis=0
+    )
+    factor = _decay(
+        b,
+        b.Reshape(chosen, groups, allowzero=1),
+        decay_function,
+        gaussian_sigma,
+        0.0 if normalized else 1.0,
+    )
+    # -inf times a factor of 0 is no number, which no comparison lets through
+    decayed = b.Reshape(factor, b.Shape(places), allowzero=1) * values
+    kept = b.Where(decayed > max(post_threshold, float(np.finfo(np.float32).min)), decayed, NOTHING)
+    selection = _Selection(
+        sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=False
+    )
+    return selection.rows(b, _back(b, scores, places, kept), flat, shared=True)
+
+
+def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:
+    """Factors [G, K] for the scores of boxes[G, K, 4], which fall by score: box by box, so that no
+    more than one row of overlaps is there.
+    """
+    rank = numbers(b, length(b, boxes, 1))
+    ones = b.Expand(b.const(np.float32(1)), b.Shape(boxes, end=2))
+    with b.body("box") as inner:
+        i = inner.input("i", ir.DataType.INT64, [])
+        inner.input("go", ir.DataType.BOOL, [])
+        worst, factor = (
+            inner.input(name, ir.DataType.FLOAT, list(ones.shape or []))
+            for name in ("worst", "factor")
+        )
+        place = inner.Reshape(i, [1])
+        earlier, here = rank < place, inner.Equal(rank, place)
+        shared = inner.Where(
+            earlier, _overlap(inner, inner.Gather(boxes, place, axis=1), boxes, edge), 0.0
+        )
+        if function == "gaussian":
+            power = worst * worst - shared * shared
+            decay = inner.Exp(power * sigma)
+        else:
+            decay = (1.0 - shared) / (1.0 - worst + 1e-10)
+        own = inner.Min(inner.ReduceMin(inner.Where(earlier, decay, 1.0), [1], keepdims=1), 1.0)
+        most = inner.ReduceMax(shared, [1], keepdims=1)
+        inner.output(
+            inner.const(True, "again"),
+            inner.Where(here, most, worst),
+            inner.Where(here, own, factor),
+        )
+    rounds = b.Squeeze(length(b, boxes, 1), [0])
+    return b.Loop(rounds, True, ones * 0.0, ones, body=inner.graph, outputs=2)[1]
+
+
+def _overlap(b: Builder, one: Value, many: Value, edge: float) -> Value:
+    """Intersection over union as Matrix NMS takes it: 0 where the boxes lie apart, and no area for
+    those turned inside out.
+    """
+    (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
+    size = b.Min(high1, high2) - b.Max(low1, low2)
+    common = product(b, size + edge if edge else size)
+    whole = _upright(b, low1, high1, area1) + _upright(b, low2, high2, area2) - common
+    beyond = apart(b, low1, high2) | apart(b, low2, high1)
+    real = ~(beyond | b.Equal(whole, 0.0))
+    return b.Where(real, common / whole, 0.0)
+
+
+def _upright(b: Builder, low: Value, high: Value, area: Value) -> Value:
+    """The area, 0 for a box turned inside out."""
+    return b.Where(apart(b, low, high), 0.0, area)

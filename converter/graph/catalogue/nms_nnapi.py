@@ -1,0 +1,388 @@
+"""Extension operators that keep the best boxes, class by class, as Android's neural networks API
+has them (NeuralNetworksTypes.h).
+
+Boxes are x1, y1, x2, y2; the overlap of two is the area they share over the area they cover.
+Results are as long as what is kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import static
+from converter.graph.catalogue.keypoints import columns
+from converter.graph.extensions import extension
+from converter.graph.infer import Array
+from converter.graph.sizes import arange
+
+FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))
+LOWEST = float(np.finfo(np.float32).min)
+Picked = tuple[Value, Value, Value, Value]
+
+
+def overlaps(b: Builder, boxes: Value, others: Value) -> Value:
+    """boxes [..., n, 4] and others [..., m, 4] -> [..., n, m]; nothing shared is 0."""
+    rank = len(static(boxes))
+    mine = columns(b, boxes)
+    theirs = [
+        b.Transpose(v, perm=[*range(rank - 2), rank - 1, rank - 2]) for v in columns(b, others)
+    ]
+    sides = []
+    for low, high in ((0, 2), (1, 3)):
+        shared = b.Min(mine[high], theirs[high]) - b.Max(mine[low], theirs[low])
+        sides.append(b.Relu(shared))
+    common = b.Mul(*sides)
+    areas = [(v[2] - v[0]) * (v[3] - v[1]) for v in (mine, theirs)]
+    union = b.Add(*areas) - common
+    return b.Where(common > 0.0, common / union, 0.0)
+
+
+@extension
+def ClassNMS(
+    b: Builder,
+    scores: Value,
+    rois: Value,
+    index: Value,
+    *,
+    score_threshold: float,
+    limit: int,
+    kernel: int = 0,
+    iou_threshold: float = 0.0,
+    sigma: float = 1.0,
+    nms_score_threshold: float = 0.0,
+) -> tuple[Value, Value, Value, Value]:
+    """The best of each class of each image: scores [n, c], rois [n, 4c], index [n] -> scores [m],
+    rois [m, 4], classes [m], index [m] (int32).
+
+    Class 0 is the background. A kept box lowers the scores of those it overlaps: to 0 from
+    `iou_threshold` on (kernel 0), by 1 - overlap from it on (1), by exp(-overlap^2 / sigma) (2);
+    boxes that fall below `nms_score_threshold` are out. `limit` for each image, negative: none.
+    Results go by image, class and falling score.
+    """
+    n, c = static(scores)
+    wide = [v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT) for v in (scores, rois)]
+    each = b.Transpose(b.Slice(wide[0], [1], [c], [1]), perm=[1, 0])  # [c - 1, n]
+    boxes = b.Transpose(b.Slice(b.Reshape(wide[1], [n, c, 4]), [1], [c], [1]), perm=[1, 0, 2])
+    column = b.Unsqueeze(index, [1])
+    together = b.Equal(column, b.Transpose(column, perm=[1, 0]))
+    shared = b.Where(together, overlaps(b, boxes, boxes), 0.0)
+    kept = _factors(b, shared, kernel, iou_threshold, sigma)
+    pending = b.Where(each > float(score_threshold), each, LOWEST)
+    picks, values = _rounds(b, pending, kept, n, nms_score_threshold if kernel else LOWEST)
+    return _results(b, picks, values, boxes, index, (scores, rois), limit)
+
+
+def _factors(b: Builder, shared: Value, kernel: int, iou_threshold: float, sigma: float) -> Value:
+    """What the scores of others are multiplied by."""
+    if kernel == 2:
+        return b.Exp(shared * shared * (-1.0 / sigma))
+    other = 1.0 - shared if kernel == 1 else b.const(np.float32(0))
+    return b.Where(shared < float(iou_threshold), 1.0, other)
+
+
+def _rounds(
+    b: Builder, pending: Value, kept: Value, count: int, least: float
+) -> tuple[Value, Value]:
+    """As often as there are boxes, the best of each class is taken: its number and score [rounds,
+    classes]; LOWEST is no box.
+    """
+    classes = static(pending)[0]
+    with b.body("round") as body:
+        body.input("i", ir.DataType.INT64, [])
+        body.input("go", ir.DataType.BOOL, [])
+        state = body.input("pending", ir.DataType.FLOAT, [classes, count])
+        pick = body.ArgMax(state, axis=1, keepdims=1)
+        best = body.GatherElements(state, pick, axis=1)
+        place = body.Expand(body.Unsqueeze(pick, [2]), [classes, 1, count])
+        lowered = state * body.Squeeze(body.GatherElements(kept, place, axis=1), [1])
+        gone = body.Equal(body.const(arange(count)[None]), pick) | (
+            lowered <= float(max(least, 0.0))
+        )
+        new = body.Where(gone | body.Equal(state, LOWEST), LOWEST, lowered)
+        body.output(body.const(True), new, body.Squeeze(pick, [1]), body.Squeeze(best, [1]))
+    found = b.Loop(b.const(np.int64(count)), b.const(True), pending, body=body.graph, outputs=3)
+    return found[1], found[2]
+
+
+def _results(
+    b: Builder,
+    picks: Value,
+    values: Value,
+    boxes: Value,
+    index: Value,
+    like: tuple[Value, Value],
+    limit: int,
+) -> Picked:
+    """What was taken, class after class, without the empty rounds, at most `limit` for each image,
+    image after image.
+    """
+    classes, count, _ = static(boxes)
+    flat = [b.Reshape(b.Transpose(v, perm=[1, 0]), [-1]) for v in (picks, values)]
+    number = b.Reshape(b.Expand(arange(1, classes + 1)[:, None], [classes, count]), [-1])
+    image = b.Cast(b.Gather(index, flat[0], axis=0), to=FLOAT)
+    real = flat[1] > LOWEST
+    if limit >= 0:
+        real = real & (_rank(b, flat[1], image, classes * count) < limit)
+    chosen = b.Reshape(b.NonZero(real), [-1])
+    order = b.TopK(b.Gather(image, chosen, axis=0), b.Shape(chosen), axis=0, largest=0, outputs=2)[
+        1
+    ]
+    chosen = b.Gather(chosen, order, axis=0)
+    pick, score, category = (b.Gather(v, chosen, axis=0) for v in (flat[0], flat[1], number))
+    place = (category - 1) * count + pick
+    box = b.Gather(b.Reshape(boxes, [classes * count, 4]), place, axis=0)
+    entry = b.Cast(b.Gather(index, pick, axis=0), to=INT32)
+    return (b.CastLike(score, like[0]), b.CastLike(box, like[1]), b.Cast(category, to=INT32), entry)
+
+
+def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
+    """How many of the same image come before each, by falling score."""
+    by_score = b.TopK(values, [count], axis=0, outputs=2)[1]
+    by_image = b.TopK(b.Gather(image, by_score, axis=0), [count], axis=0, largest=0, outputs=2)[
+        1
+    ]  # stable
+    order = b.Gather(by_score, by_image, axis=0)
+    images = b.Gather(image, order, axis=0)
+    starts = ~b.Equal(images, b.Concat([-1.0], b.Slice(images, [0], [count - 1], [0]), axis=0))
+    lengths = (
+        b.CumSum(b.Cast(starts, to=FLOAT), np.array(0)) - 1.0
+    )  # the number of the group of each place
+    group = b.Cast(lengths, to=INT64)
+    first = b.ScatterElements(
+        np.full(count, count, np.int64), group, arange(count), axis=0, reduction="min"
+    )
+    rank = b.const(arange(count)) - b.Gather(first, group, axis=0)
+    return b.ScatterElements(np.zeros(count, np.int64), order, rank, axis=0)
+
+
+@extension
+def GridProposals(
+    b: Builder,
+    scores: Value,
+    deltas: Value,
+    anchors: Value,
+    image: Value,
+    *,
+    ratio: list[float],
+    before: int,
+    after: int,
+    iou_threshold: float,
+    min_size: float,
+) -> tuple[Value, Value, Value]:
+    """Regions of an image from the anchors [a, 4] at each place of a map: scores [n, a, h, w],
+    deltas [n, 4a, h, w], image [n, 2] (height, width).
+
+    The map's element i lies at i * ratio (height, width). Of the `before` best (0: all) those stay
+    that have at least `min_size` (and 1) on both sides and their middle in the image; of these the
+    `after` best (0: all) without an overlap from `iou_threshold` on. Results, image by image:
+    scores [m], regions [m, 4], index [m] (int32).
+    """
+    n, a, h, w = static(scores)
+    total = a * h * w
+    wide = [
+        v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
+        for v in (scores, deltas, anchors, image)
+    ]
+    flat = b.Reshape(b.Transpose(wide[0], perm=[0, 2, 3, 1]), [n, total])
+    moved = b.Reshape(
+        b.Transpose(b.Reshape(wide[1], [n, a, 4, h, w]), perm=[0, 3, 4, 1, 2]), [n * total, 4]
+    )
+    placed = b.Reshape(b.Unsqueeze(wide[2], [0]) + _shifts(h, w, ratio), [1, total, 4])
+    placed = b.Reshape(b.Expand(placed, [n, total, 4]), [n * total, 4])
+    entry = np.repeat(arange(n, dtype=np.int32), total)
+    boxes = b.Reshape(b.TransformBoxes(placed, moved, entry, wide[3]), [n, total, 4])
+    usable = _usable(b, boxes, wide[3], max(float(min_size), 1.0))
+    if 0 < before < total:
+        best = b.TopK(flat, [before], axis=1, outputs=2)[1]
+        among = b.ScatterElements(
+            np.zeros((n, total), np.float32), best, np.ones((n, before), np.float32), axis=1
+        )
+        usable = usable & (among > 0.5)
+    ranked = b.Unsqueeze(b.Where(usable, flat, float("-inf")), [1])
+    chosen = b.NonMaxSuppression(
+        boxes,
+        ranked,
+        np.array([after if after > 0 else total]),
+        _from(iou_threshold),
+        np.array([LOWEST], np.float32),
+    )
+    index = b.Gather(chosen, np.array([0, 2]), axis=1)
+    score, box = b.GatherND(flat, index), b.GatherND(boxes, index)
+    return (
+        b.CastLike(score, scores),
+        b.CastLike(box, image),
+        b.Cast(b.Gather(chosen, np.array(0), axis=1), to=INT32),
+    )
+
+
+def _shifts(h: int, w: int, ratio: list[float]) -> Array:
+    """[h * w, 1, 4]: where each element of a map lies in the image, x and y twice."""
+    ys, xs = np.meshgrid(
+        arange(h, dtype=np.float32) * ratio[0],
+        arange(w, dtype=np.float32) * ratio[1],
+        indexing="ij",
+    )
+    return np.stack([xs, ys, xs, ys], -1).reshape(h * w, 1, 4).astype(np.float32)
+
+
+def _from(threshold: float) -> Array:
+    """The number below: NonMaxSuppression drops what lies above its threshold, here what is equal
+    goes as well.
+    """
+    return np.array([np.nextafter(np.float32(threshold), np.float32(-1))])
+
+
+def _usable(b: Builder, boxes: Value, image: Value, least: float) -> Value:
+    """Which boxes [n, m, 4] are large enough and lie in their image with the middle: [n, m]."""
+    x1, y1, x2, y2 = columns(b, boxes)
+    height, width = (b.Unsqueeze(v, [1]) for v in columns(b, image, 2))
+    found = None
+    for low, high, limit in ((x1, x2, width), (y1, y2, height)):
+        middle = (low + high) * 0.5
+        good = (high - low >= least) & (middle < limit)
+        found = good if found is None else found & good
+    assert found is not None
+    return b.Squeeze(found, [2])
+
+
+@extension
+def AnchorDetections(
+    b: Builder,
+    scores: Value,
+    deltas: Value,
+    anchors: Value,
+    *,
+    scales: list[float],
+    per_class: int = 0,
+    limit: int,
+    classes_each: int = 1,
+    limit_each: int = 0,
+    score_threshold: float,
+    iou_threshold: float,
+    background: int = 0,
+) -> tuple[Value, Value, Value, Value]:
+    """Boxes of anchors [p, 4] (y, x, height, width of the middle) moved by deltas [n, p, 4+] over
+    `scales` (y, x, height, width), then suppressed.
+
+    scores [n, p, c], class 0 is the background; it is counted in the labels when `background`.
+    `per_class`: each class keeps `limit_each` boxes, of all of them the best `limit`. Otherwise a
+    box stands for its best class, `limit` are kept and each is told with `classes_each` of its
+    classes. Results [n, m] scores, [n, m, 4] boxes (y1, x1, y2, x2), [n, m] labels (int32), zeros
+    at the end; [n] how many (int32).
+    """
+    _n, _p, c = static(scores)
+    wide = [
+        v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
+        for v in (scores, deltas, anchors)
+    ]
+    boxes = _decoded(b, wide[1], wide[2], scales)
+    real = b.Slice(wide[0], [1], [c], [2])  # without the background
+    picked = (
+        _per_class(b, boxes, real, limit, limit_each, score_threshold, iou_threshold)
+        if per_class
+        else _one_class(b, boxes, real, limit, classes_each, score_threshold, iou_threshold)
+    )
+    values, place, label, valid = picked
+    box = b.GatherND(boxes, b.Unsqueeze(place, [2]), batch_dims=1)
+    count = b.Cast(b.ReduceSum(b.Cast(valid, to=INT32), [1], keepdims=0), to=INT32)
+    named = label if not background else label + 1
+    zeros = [
+        b.Where(valid, values, 0.0),
+        b.Where(b.Unsqueeze(valid, [2]), box, 0.0),
+        b.Where(valid, named, b.const(np.int64(0))),
+    ]
+    return (
+        b.CastLike(zeros[0], scores),
+        b.CastLike(zeros[1], scores),
+        b.Cast(zeros[2], to=INT32),
+        count,
+    )
+
+
+def _decoded(b: Builder, deltas: Value, anchors: Value, scales: list[float]) -> Value:
+    """[n, p, 4]: y1, x1, y2, x2."""
+    scaled = b.Slice(deltas, [0], [4], [2]) / np.array(scales, np.float32)
+    middle, size = (b.Slice(anchors, [i], [i + 2], [1]) for i in (0, 2))
+    moved = b.Slice(scaled, [0], [2], [2]) * size + middle
+    half = b.Exp(b.Slice(scaled, [2], [4], [2])) * size * 0.5
+    return b.Concat(moved - half, moved + half, axis=2)
+
+
+def _suppressed(
+    b: Builder,
+    boxes: Value,
+    scores: Value,
+    limit: int,
+    score_threshold: float,
+    iou_threshold: float,
+) -> Value:
+    """scores [n, k, p] without those that are too low, suppressed or beyond the limit of their
+    class: these are LOWEST.
+    """
+    n, k, p = static(scores)
+    chosen = b.NonMaxSuppression(
+        boxes,
+        scores,
+        np.array([limit]),
+        _from(iou_threshold),
+        np.array([score_threshold], np.float32),
+    )
+    ones = b.Expand(b.const(np.float32(1)), b.Shape(chosen, end=1))
+    kept = b.ScatterND(np.zeros((n, k, p), np.float32), chosen, ones)
+    return b.Where(kept > 0.5, scores, LOWEST)
+
+
+def _per_class(
+    b: Builder,
+    boxes: Value,
+    real: Value,
+    limit: int,
+    limit_each: int,
+    score_threshold: float,
+    iou_threshold: float,
+) -> Picked:
+    n, p, k = static(real)
+    kept = _suppressed(
+        b,
+        boxes,
+        b.Transpose(real, perm=[0, 2, 1]),
+        min(limit_each, p) if limit_each > 0 else p,
+        score_threshold,
+        iou_threshold,
+    )
+    values, place = _best(b, b.Reshape(kept, [n, k * p]), limit)
+    return (values, place % p, place / p, values > LOWEST)
+
+
+def _one_class(
+    b: Builder,
+    boxes: Value,
+    real: Value,
+    limit: int,
+    each: int,
+    score_threshold: float,
+    iou_threshold: float,
+) -> Picked:
+    n, p, k = static(real)
+    each = min(each, k)
+    best = b.ReduceMax(real, [2], keepdims=0)
+    kept = _suppressed(
+        b, boxes, b.Unsqueeze(best, [1]), min(limit, p), score_threshold, iou_threshold
+    )
+    found, place = _best(b, b.Squeeze(kept, [1]), limit)
+    of_box = b.GatherND(real, b.Unsqueeze(place, [2]), batch_dims=1)  # [n, limit, k]
+    values, labels = b.TopK(of_box, [each], axis=2, outputs=2)
+    valid = b.Expand(b.Unsqueeze(found > LOWEST, [2]), [n, limit, each])
+    places = b.Expand(b.Unsqueeze(place, [2]), [n, limit, each])
+    return tuple(b.Reshape(v, [n, limit * each]) for v in (values, places, labels, valid))  # type: ignore[return-value]
+
+
+def _best(b: Builder, scores: Value, limit: int) -> tuple[Value, Value]:
+    """The largest `limit` of each row, LOWEST where there are not as many, and their places."""
+    _, count = static(scores)
+    if limit > count:
+        scores = b.Pad(scores, [0, 0, 0, limit - count], LOWEST)
+    values, place = b.TopK(scores, [limit], axis=1, outputs=2)
+    return values, b.Min(place, b.const(np.int64(count - 1)))

@@ -1,0 +1,67 @@
+"""Operators on groups of rows whose number is only known at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.extensions import extension
+from converter.graph.infer import rank_of
+
+INT64 = int(ir.DataType.INT64)
+
+
+def _count(b: Builder, size: Value) -> Value:
+    """0, 1, .., size - 1 of a scalar int64 size."""
+    return b.Range(b.const(np.int64(0)), size, b.const(np.int64(1)))
+
+
+@extension
+def FillEmptyRows(
+    b: Builder, values: Value, shape: Value, indices: Value, default: Value
+) -> tuple[Value, Value, Value]:
+    """A sparse matrix of `shape` (rows, columns) as values[n] at indices[n, 2]; each row without an
+    entry gets `default` in column 0.
+
+    Gives the indices by row and column, their values, and which of the rows were empty
+    (bool[rows]).
+    """
+    size = b.Cast(shape, to=INT64)
+    where = b.Cast(indices, to=INT64)
+    row, column = (b.Gather(where, b.const(np.int64(i)), axis=1) for i in (0, 1))
+    rows = _count(b, b.Gather(size, b.const(np.int64(0)), axis=0))
+    owned = b.Cast(b.Equal(b.Unsqueeze(rows, [1]), b.Unsqueeze(row, [0])), to=INT64)
+    empty = b.Equal(b.ReduceSum(owned, [1], keepdims=0), b.const(np.int64(0)))
+    added = b.Reshape(b.NonZero(b.Cast(empty, to=INT64)), [-1])
+    every_row = b.Concat(row, added, axis=0)
+    every_column = b.Concat(column, added * 0, axis=0)
+    filled = b.Concat(values, b.Expand(b.Reshape(default, [1]), b.Shape(added)), axis=0)
+    width = b.Gather(size, b.const(np.int64(1)), axis=0)
+    key = every_row * width + every_column
+    order = b.TopK(key, b.Shape(key), axis=0, largest=0, sorted=1, outputs=2)[1]
+    pairs = b.Concat(b.Unsqueeze(every_row, [1]), b.Unsqueeze(every_column, [1]), axis=1)
+    return (
+        b.CastLike(b.Gather(pairs, order, axis=0), indices),
+        b.Gather(filled, order, axis=0),
+        empty,
+    )
+
+
+@extension
+def GroupedMatMul(b: Builder, x: Value, w: Value, ends: Value | None = None) -> Value:
+    """x[G, M, K] with w[G, N, K]: a product for each group, [G, M, N].
+
+    x[T, K]: row t belongs to the first group whose end[G] lies behind it, [T, N].
+
+    Rows behind the last end are 0. ends[G]: integers that ascend.
+    """
+    turned = b.Transpose(w, perm=[0, 2, 1])
+    if rank_of(x) == 3 or ends is None:
+        return x @ turned
+    rows = b.Unsqueeze(_count(b, b.Squeeze(b.Shape(x, start=0, end=1), [0])), [0])
+    last = b.Unsqueeze(b.Cast(ends, to=INT64), [1])
+    begun = b.Pad(b.Slice(last, [0], [-1], [0]), [1, 0, 0, 0])
+    mine = (rows >= begun) & (rows < last)  # [G, T]
+    alone = b.Where(b.Unsqueeze(mine, [2]), b.Unsqueeze(x, [0]), b.like(x, 0))
+    return b.ReduceSum(alone @ turned, [0], keepdims=0)

@@ -1,0 +1,65 @@
+"""Sums over segments of rows, and weighted look-ups of an embedding table."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import FLOAT, INT64, static
+from converter.graph.extensions import extension
+from converter.graph.sizes import arange
+
+
+def _members(b: Builder, ids: Value, rows: int) -> Value:
+    """[rows, n]: 1 where ids[n] names the row."""
+    n = int(np.prod(static(ids)))
+    return b.Cast(
+        b.Equal(b.Cast(b.Reshape(ids, [1, n]), to=INT64), b.const(arange(rows).reshape(rows, 1))),
+        to=FLOAT,
+    )
+
+
+@extension
+def SegmentSum(b: Builder, x: Value, ids: Value, *, rows: int) -> Value:
+    """y[r, ...] = sum of x[i, ...] with ids[i] == r, for `rows` rows.
+
+    x[n, ...], ids[n] integers in any order -> [rows, ...], 0 for a row without members.
+    """
+    shape = static(x)
+    flat = b.Cast(b.Reshape(x, [shape[0], int(np.prod(shape[1:]))]), to=FLOAT)
+    y = b.Reshape(_members(b, ids, rows) @ flat, [rows, *shape[1:]])
+    return y if x.dtype in (None, ir.DataType.FLOAT) else b.Cast(y, to=int(x.dtype))
+
+
+@extension
+def EmbeddingLookupSparse(
+    b: Builder,
+    params: Value,
+    rows: Value,
+    ids: Value,
+    weights: Value,
+    *,
+    count: int,
+    combiner: str = "MEAN",
+) -> Value:
+    """Rows params[ids[i]] * weights[i], summed into row rows[i] (SUM), divided by the sum of
+    weights (MEAN) or the root of that of their squares (SQRTN).
+
+    `rows` is [n] or [n, d], its first column counts. `count` rows come out; one without members is
+    0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
+    embedding_lookup_sparse.
+    """
+    n, shape = int(np.prod(static(ids))), static(params)
+    if len(static(rows)) > 1:
+        rows = b.Gather(rows, np.array(0), axis=1)
+    members = _members(b, rows, count)
+    w = b.Reshape(weights, [n, 1])
+    found = b.Gather(b.Reshape(params, [shape[0], int(np.prod(shape[1:]))]), b.Reshape(ids, [n]))
+    y = members @ (found * w)
+    if combiner != "SUM":
+        norm = members @ (w if combiner == "MEAN" else w * w)
+        norm = norm if combiner == "MEAN" else b.Sqrt(norm)
+        empty = b.Equal(norm, b.like(norm, 0))
+        y = b.Where(empty, b.like(y, 0), y / b.Where(empty, b.like(norm, 1), norm))
+    return b.Reshape(y, [count, *shape[1:]])

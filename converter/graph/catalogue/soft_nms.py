@@ -1,0 +1,164 @@
+"""Soft suppression of grouped boxes: a box that is kept takes from the scores of its neighbours by
+how much it overlaps them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import FLOAT, INT64, static
+from converter.graph.catalogue.ssd import class_of
+from converter.graph.extensions import extension
+from converter.graph.sizes import arange
+
+BOOL = int(ir.DataType.BOOL)
+DEAD = -1e38  # candidates that are out have the score -inf
+
+
+@extension
+def GroupedSoftNMS(
+    b: Builder,
+    boxes: Value,
+    counts: Value,
+    number: Value,
+    scores: Value,
+    *,
+    size: int,
+    per_class: int,
+    iou_threshold: float,
+    score_threshold: float,
+    sigma: float,
+) -> tuple[Value, Value, Value, Value]:
+    """Gaussian suppression within each class of a group (see GroupedNMS), boxes as y1, x1, y2, x2.
+
+    From the best score down a box is kept unless it overlaps a kept one by `iou_threshold` or more;
+    the scores of those that remain are multiplied by exp(-iou ** 2 / (2 * sigma)). What falls to
+    `score_threshold` is out. Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers
+    within the class[b, size]; float, filled with 0.
+    """
+    batch, n = static(scores)
+    c = static(counts)[1]
+    label, real, starts = class_of(b, counts, None, number, n)
+    member = b.Equal(b.Unsqueeze(label, [1]), b.const(arange(c, dtype=np.float32).reshape(1, c, 1)))
+    member = member & b.Unsqueeze(real, [1])
+    first = b.Reshape(
+        b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf)), [batch * c, n]
+    )
+    shared, close = _overlaps(b, boxes, iou_threshold)
+    pairs = [
+        b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, c, n, n]), [batch * c, n, n])
+        for v in (shared, close)
+    ]
+    zeros, none = (
+        b.const(np.zeros([batch * c, n], np.float32)),
+        b.const(np.zeros([batch * c, 1], np.float32)),
+    )
+    body = _turn(b, pairs, batch * c, n, (per_class, score_threshold, sigma))
+    found = b.Loop(
+        b.const(np.array(n)),
+        b.const(np.array(True)),
+        first,
+        zeros,
+        zeros,
+        zeros,
+        none,
+        outputs=5,
+        body=body,
+    )
+    kept, order, values = (b.Reshape(v, [batch, c, n]) for v in found[1:4])
+    return _packed(b, boxes, (kept, order, values), b.Reshape(found[4], [batch, c]), starts, size)
+
+
+def _overlaps(b: Builder, boxes: Value, threshold: float) -> tuple[Value, Value]:
+    """Of all pairs of boxes [b, n, 4]: the shared part of their union, and whether it reaches the
+    threshold (as floats).
+    """
+    y1, x1, y2, x2 = (b.Gather(boxes, np.array([i]), axis=2) for i in range(4))
+    low, high = ([b.Min(y1, y2), b.Min(x1, x2)], [b.Max(y1, y2), b.Max(x1, x2)])
+    sides = []
+    for a, e in zip(low, high, strict=True):
+        across = [b.Transpose(v, perm=[0, 2, 1]) for v in (a, e)]
+        sides.append(b.Max(b.Min(e, across[1]) - b.Max(a, across[0]), b.like(boxes, 0)))
+    inter = sides[0] * sides[1]
+    area = b.Abs((y2 - y1) * (x2 - x1))
+    union = area + b.Transpose(area, perm=[0, 2, 1]) - inter
+    empty = b.Equal(union, b.like(union, 0))
+    ratio = b.Where(empty, b.like(union, 0), inter / b.Where(empty, b.like(union, 1), union))
+    return ratio, b.Cast(inter >= union * threshold, to=FLOAT)
+
+
+def _turn(
+    b: Builder, pairs: list[Value], groups: int, n: int, limits: tuple[int, float, float]
+) -> ir.Graph:
+    """One candidate of each group is looked at: states scores, kept, order, values [groups, n] and
+    how many are kept [groups, 1].
+    """
+    per_class, least, sigma = limits
+    with b.body("suppression") as t:
+        t.input("turn", ir.DataType.INT64, [])
+        go = t.input("go", ir.DataType.BOOL, [])
+        scores, kept, order, values = (
+            t.input(name, ir.DataType.FLOAT, [groups, n])
+            for name in ("scores", "kept", "order", "values")
+        )
+        count = t.input("count", ir.DataType.FLOAT, [groups, 1])
+        top = t.ReduceMax(scores, [1], keepdims=1)
+        chosen = t.Equal(t.ArgMax(scores, axis=1, keepdims=1), t.const(arange(n).reshape(1, n)))
+        one = t.Cast(chosen, to=FLOAT)
+        near, close = (t.Squeeze(t.Unsqueeze(one, [1]) @ v, [1]) for v in pairs)
+        alive = (top > least) & (count < per_class)
+        taken = alive & t.Equal(t.ReduceMax(kept * close, [1], keepdims=1), t.like(kept, 0))
+        mark = one * t.Cast(taken, to=FLOAT)
+        fade = t.Exp(near * near * (-0.5 / sigma))
+        out = chosen & alive | (scores < DEAD)
+        weaker = t.Where(taken, scores * fade, scores)
+        t.output(
+            t.Identity(go),
+            t.Where(out, t.like(scores, -np.inf), weaker),
+            kept + mark,
+            order + mark * count,
+            t.Where(mark > 0, top, values),
+            count + t.Cast(taken, to=FLOAT),
+        )
+    return t.graph
+
+
+def _packed(
+    b: Builder,
+    boxes: Value,
+    found: tuple[Value, Value, Value],
+    counts: Value,
+    starts: Value,
+    size: int,
+) -> tuple[Value, Value, Value, Value]:
+    """The kept ones of [b, C, n] behind each other, class by class, in the order in which they were
+    kept.
+    """
+    kept, order, values = found
+    batch, c, n = static(kept)
+    offset = b.Unsqueeze(b.CumSum(counts, b.const(np.array(1)), exclusive=1), [2])
+    place = b.Min(offset + order, b.like(order, size))
+    place = b.Cast(b.Where(kept > 0, place, b.like(place, size)), to=INT64)
+    at = b.Reshape(place, [batch, c * n])
+
+    def placed(data: Value, tail: list[int]) -> Value:
+        index = b.Expand(b.Reshape(at, [batch, c * n, *[1] * len(tail)]), [batch, c * n, *tail])
+        spread = b.Reshape(
+            b.Expand(b.Unsqueeze(data, [1]), [batch, c, n, *tail]), [batch, c * n, *tail]
+        )
+        filled = b.ScatterElements(
+            b.const(np.zeros([batch, size + 1, *tail], np.float32)), index, spread, axis=1
+        )
+        return b.Slice(filled, [0], [size], [1])
+
+    inner = b.const(arange(n, dtype=np.float32)) - starts
+    score = b.ScatterElements(
+        b.const(np.zeros([batch, size + 1], np.float32)),
+        at,
+        b.Reshape(values, [batch, c * n]),
+        axis=1,
+    )
+    shown = b.ReduceSum(b.Cast(place < size, to=FLOAT), [2], keepdims=0)
+    return placed(boxes, [4]), shown, b.Slice(score, [0], [size], [1]), placed(inner, [])

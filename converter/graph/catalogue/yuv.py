@@ -1,0 +1,111 @@
+"""Pictures as a plane of brightness and planes of colour at half the resolution (BT.601, limited
+range), and as three channels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value
+from converter.graph.catalogue.compact import static
+from converter.graph.extensions import extension
+
+FLOAT = int(ir.DataType.FLOAT)
+
+
+def _float(b: Builder, v: Value) -> Value:
+    return v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
+
+
+def _stored(b: Builder, v: Value, like: Value) -> Value:
+    """Cut to 0..255, in the type of `like`; integers are rounded to the nearest, halves to even
+    ones.
+    """
+    dtype = like.dtype or ir.DataType.FLOAT
+    y = b.Clip(v, np.float32(0), np.float32(255))
+    if dtype == ir.DataType.FLOAT:
+        return y
+    return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=int(dtype))
+
+
+@extension
+def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB") -> Value:
+    """y[N, H, W, 1] and colours -> [N, H, W, 3]. One input: all below each other, [N, 3H/2, W, 1].
+
+    Colours are uv[N, H/2, W/2, 2] with `pairs`, else u and v[N, H/2, W/2, 1]. Result 0..255 in the
+    type of the input, channels in `order` (RGB or BGR). Source: OpenVINO, NV12toRGB-8 and
+    I420toRGB-8.
+    """
+    wide = [_float(b, v) for v in planes]
+    luma, u, v = (
+        _whole(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))
+    )
+    c = (luma - 16) * 1.164
+    d, e = u - 128, v - 128
+    red = c + e * 1.596
+    green = c - e * 0.813 - d * 0.391
+    blue = c + d * 2.018
+    return _stored(
+        b,
+        b.Concat(*((red, green, blue) if order == "RGB" else (blue, green, red)), axis=3),
+        planes[0],
+    )
+
+
+def _twice(b: Builder, plane: Value) -> Value:
+    """[N, h, w, 1] -> [N, 2h, 2w, 1], every value four times."""
+    return b.Resize(
+        plane,
+        None,
+        np.array([1, 2, 2, 1], np.float32),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+def _separate(b: Builder, planes: list[Value], pairs: bool) -> list[Value]:
+    chroma = list(b.Split(planes[1], [1, 1], axis=3, outputs=2)) if pairs else planes[1:]
+    return [planes[0], *(_twice(b, p) for p in chroma)]
+
+
+def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
+    batch, rows, width, _ = static(x)
+    height = rows * 2 // 3
+    luma, rest = b.Slice(x, [0], [height], [1]), b.Slice(x, [height], [rows], [1])
+    if pairs:
+        both = b.Reshape(rest, [batch, height // 2, width // 2, 2])
+        return [luma, *(_twice(b, p) for p in b.Split(both, [1, 1], axis=3, outputs=2))]
+    both = b.Reshape(rest, [batch, 2, height // 2, width // 2])
+    return [
+        luma,
+        *(
+            _twice(b, b.Reshape(p, [batch, height // 2, width // 2, 1]))
+            for p in b.Split(both, [1, 1], axis=1, outputs=2)
+        ),
+    ]
+
+
+@extension
+def ColourToPlanes(
+    b: Builder, x: Value, *, order: str = "RGB", single: int = 1
+) -> Value | tuple[Value, ...]:
+    """[N, H, W, 3] -> y[N, H, W, 1] and the means of four colours uv[N, H/2, W/2, 2], or with
+    `single` both below each other, [N, 3H/2, W, 1].
+    """
+    batch, height, width, _ = static(x)
+    parts = b.Split(_float(b, x), [1, 1, 1], axis=3, outputs=3)
+    red, green, blue = parts if order == "RGB" else parts[::-1]
+
+    def mixed(r: float, g: float, bl: float, base: float) -> Value:
+        shares = [c * f for c, f in ((red, r), (green, g), (blue, bl))]
+        return _float(b, _stored(b, b.Add(*shares[:2]) + shares[2] + base, x))
+
+    luma = mixed(0.257, 0.504, 0.098, 16)
+    chroma = b.Concat(mixed(-0.148, -0.291, 0.439, 128), mixed(0.439, -0.368, -0.071, 128), axis=3)
+    blocks = b.Reshape(chroma, [batch, height // 2, 2, width // 2, 2, 2])
+    means = b.ReduceSum(blocks, [2, 4], keepdims=0) * 0.25
+    if not single:
+        return _stored(b, luma, x), _stored(b, means, x)
+    return _stored(b, b.Concat(luma, b.Reshape(means, [batch, height // 2, width, 1]), axis=1), x)

@@ -1,0 +1,135 @@
+"""Network: a graph in ONNX's operators, together with what its source file says about inputs and
+outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, UsageError
+from converter.graph.names import public_name
+
+if TYPE_CHECKING:
+    from converter.graph.infer import Array
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A graph input or output: `shape` holds ints, names of symbolic dimensions, or None
+    (unknown).
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...] | None
+
+    def __str__(self) -> str:
+        dims = (
+            "?"
+            if self.shape is None
+            else ",".join("?" if d is None else str(d) for d in self.shape)
+        )
+        return f"{self.name} {self.dtype}[{dims}]"
+
+
+@dataclass
+class Network:
+    """A network: `ir` is the shared graph, `format` where it came from, `notes` the warnings of
+    reading it.
+
+    Names, layouts and types of inputs and outputs are those of the source file. `interface` carries
+    what formats say about the boundary beyond tensors (labels, images, defaults), by format, for
+    writers that have a place for it.
+    """
+
+    ir: ir.Model
+    format: str
+    notes: list[Diagnostic] = field(default_factory=list)
+    interface: dict[str, Any] = field(default_factory=dict)
+    source: Path | None = (
+        None  # the file it was read from, for engines that execute the format itself
+    )
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(_info(v) for v in self.ir.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        return tuple(_info(v) for v in self.ir.graph.outputs)
+
+    def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
+        """The feeds as arrays of the declared types, by input name; image inputs given as height,
+        width, channel are turned.
+        """
+        infos = {i.name: i for i in self.inputs}
+        optional = {k for k in self.interface.get("defaults", {}) if k in infos}
+        unknown, missing = feeds.keys() - infos.keys(), infos.keys() - feeds.keys() - optional
+        if unknown or missing:
+            what = "; ".join(
+                [f"unknown input {n!r}" for n in sorted(unknown)]
+                + [f"input {n!r} is missing" for n in sorted(missing)]
+            )
+            raise UsageError(Diagnostic("N403", f"{what} (the model has: {', '.join(infos)})"))
+        given = {**{k: self.interface["defaults"][k] for k in optional}, **feeds}
+        tensors = {
+            public_name(v): v.type is None or isinstance(v.type, ir.TensorType)
+            for v in self.ir.graph.inputs
+        }
+        return {
+            name: self._feed(info, np.asarray(given[name])) if tensors[name] else given[name]
+            for name, info in infos.items()
+        }
+
+    def _feed(self, info: TensorInfo, array: Array) -> Array:
+        if self._is_picture(info, array):  # height, width, channel -> channel, height, width
+            array = array.transpose(2, 0, 1)
+        if array.ndim == 1 and info.name in self.interface.get(
+            "channel_inputs", ()
+        ):  # a vector of channels for [S,B,C,H,W]
+            array = array.reshape(-1, 1, 1)
+        if info.dtype.kind in "OUS":
+            return array.astype(object)
+        if array.dtype == np.bool_:  # kernels count on 1 for true
+            array = np.asarray(array.view(np.uint8) != 0)
+        array = array.astype(info.dtype, copy=False)
+        rank = None if info.shape is None else len(info.shape)
+        if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+        return array
+
+    def _is_picture(self, info: TensorInfo, array: Array) -> bool:
+        """Whether `array` has the order height, width, channel although [..,C,H,W] is declared: an
+        image input, or bytes whose shape says so.
+        """
+        if array.ndim != 3 or info.shape is None or len(info.shape) < 3:
+            return False
+        channels, height, width = info.shape[-3:]
+        if info.name in self.interface.get("images", ()):
+            return bool(array.shape[-1] == channels and array.shape[0] != channels)
+        return bool(
+            array.dtype == np.uint8
+            and array.shape == (height, width, channels)
+            and array.shape != (channels, height, width)
+        )
+
+
+def _info(value: ir.Value) -> TensorInfo:
+    dtype = (
+        value.dtype.numpy()
+        if value.dtype is not None and value.dtype != ir.DataType.STRING
+        else np.dtype(object)
+    )
+    shape = (
+        None
+        if value.shape is None
+        else tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    )
+    return TensorInfo(
+        public_name(value), np.dtype(np.float32) if value.dtype is None else dtype, shape
+    )

@@ -1,0 +1,193 @@
+"""Values that can be written with: `x * b.Sigmoid(x * 1.702)` for Mul(x, Sigmoid(Mul(x, 1.702))).
+
+An operator between values is a node, and a node is written by a builder: by the one whose `with`
+block is open (the definitions of extension operators and the rewrites are called inside one). As
+with an insertion point in MLIR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+T = TypeVar("T")
+Operand = ir.Value | npt.NDArray[Any] | np.generic | float
+
+
+class Writer(Protocol):
+    """What an operator needs of a builder."""
+
+    def operator(self, op_type: str) -> Callable[..., Value]: ...
+    def like(self, reference: ir.Value, number: float, /) -> Value: ...
+
+
+_WRITERS: ContextVar[tuple[Writer, ...]] = ContextVar("netconv.writers", default=())
+
+
+def open_writer(writer: Writer) -> None:
+    """From now on operators between values are written by `writer`."""
+    _WRITERS.set((*_WRITERS.get(), writer))
+
+
+def close_writer() -> None:
+    """Undoes the last `open_writer`."""
+    _WRITERS.set(_WRITERS.get()[:-1])
+
+
+class Value(ir.Value):
+    """A value of the graph with Python's operators.
+
+    | Python | ONNX |
+    |---|---|
+    | `x + y`, `x - y`, `x * y`, `x ** y`, `x @ y` | Add, Sub, Mul, Pow, MatMul |
+    | `x / y` | Div, which truncates whole numbers |
+    | `x % y` | Mod of whole numbers, with the sign of the divisor |
+    | `x < y`, `x <= y`, `x > y`, `x >= y` | Less, LessOrEqual, Greater, GreaterOrEqual |
+    | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of whole numbers |
+    | `-x` | Neg |
+
+    A Python number takes the type of the other operand; an array keeps its own, and cannot be
+    compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
+    `==` and `hash` are those of the object, so that values can be kept in sets and dictionaries:
+    elements are compared by `b.Equal(x, y)`. A comparison is a node, too: `0 < x < 1` does not mean
+    what it says.
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy leaves `array * value` to the value
+
+    def __add__(self, other: Operand) -> Value:
+        return _write("Add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return _reflected("Add", self, other)
+
+    def __sub__(self, other: Operand) -> Value:
+        return _write("Sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return _reflected("Sub", self, other)
+
+    def __mul__(self, other: Operand) -> Value:
+        return _write("Mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return _reflected("Mul", self, other)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return _write("Div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return _reflected("Div", self, other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return _write("Mod", self, other)
+
+    def __rmod__(self, other: Operand) -> Value:
+        return _reflected("Mod", self, other)
+
+    def __pow__(self, other: Operand) -> Value:
+        return _write("Pow", self, other)
+
+    def __rpow__(self, other: Operand) -> Value:
+        return _reflected("Pow", self, other)
+
+    def __matmul__(self, other: Operand) -> Value:
+        return _write("MatMul", self, other)
+
+    def __rmatmul__(self, other: Operand) -> Value:
+        return _reflected("MatMul", self, other)
+
+    def __and__(self, other: Operand) -> Value:
+        return _write(_logical("And", self), self, other)
+
+    def __rand__(self, other: Operand) -> Value:
+        return _reflected(_logical("And", self), self, other)
+
+    def __or__(self, other: Operand) -> Value:
+        return _write(_logical("Or", self), self, other)
+
+    def __ror__(self, other: Operand) -> Value:
+        return _reflected(_logical("Or", self), self, other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return _write(_logical("Xor", self), self, other)
+
+    def __rxor__(self, other: Operand) -> Value:
+        return _reflected(_logical("Xor", self), self, other)
+
+    def __lt__(self, other: Operand) -> Value:
+        return _write("Less", self, other)
+
+    def __le__(self, other: Operand) -> Value:
+        return _write("LessOrEqual", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return _write("Greater", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return _write("GreaterOrEqual", self, other)
+
+    def __neg__(self) -> Value:
+        return _writer().operator("Neg")(self)
+
+    def __invert__(self) -> Value:
+        return _writer().operator(_logical("Not", self))(self)
+
+
+@overload
+def with_operators(value: ir.Value) -> Value: ...
+@overload
+def with_operators(value: T) -> T: ...
+def with_operators(value: Any) -> Any:
+    """The same object, with operators: values that onnx_ir or a reader made have none.
+
+    Anything else is left as it is.
+
+    The value takes the class `Value`, which adds no data; so its identity, uses and place in
+    dictionaries stay.
+    """
+    if type(value) is ir.Value:
+        value.__class__ = Value
+    return value
+
+
+def _writer() -> Writer:
+    writers = _WRITERS.get()
+    if not writers:
+        raise RuntimeError("an operator between values outside of a builder's with block")
+    return writers[-1]
+
+
+def _write(op_type: str, x: Value, other: Operand) -> Value:
+    y = _operand(x, other)
+    return NotImplemented if y is NotImplemented else _writer().operator(op_type)(x, y)
+
+
+def _reflected(op_type: str, x: Value, other: Operand) -> Value:
+    y = _operand(x, other)
+    return NotImplemented if y is NotImplemented else _writer().operator(op_type)(y, x)
+
+
+def _logical(op_type: str, x: Value) -> str:
+    """Of whole numbers the operator on their bits."""
+    return op_type if x.dtype in (None, ir.DataType.BOOL) else f"Bitwise{op_type}"
+
+
+def _operand(x: Value, other: Operand) -> Any:
+    """`other` as an operand beside `x`: a number in the type of `x`."""
+    if isinstance(other, ir.Value | np.ndarray | np.generic):
+        return other
+    if not isinstance(other, int | float):
+        return NotImplemented
+    whole = x.dtype is not None and x.dtype.is_integer()
+    if whole and not float(other).is_integer():
+        return np.float32(
+            other
+        )  # which the operator refuses; cut to an integer it would be another number
+    return _writer().like(x, other)

@@ -1,0 +1,211 @@
+"""What operators demand of places, bounds and equations: see node.py, which calls these."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.verify.shapes_of import attribute, differ, dims_of, in_body, sizes_of
+
+MOST_INDICES = 1 << 20  # of constant indices that are looked into
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
+
+
+def axis_exists(node: ir.Node) -> str | None:
+    x, axis = dims_of(node, 0), int(attribute(node, "axis", -1))
+    return (
+        None
+        if x is None or not x or -len(x) <= axis < len(x)
+        else f"there is no axis {axis} of the shape {x}"
+    )
+
+
+def _elements(node: ir.Node) -> str | None:
+    x, index = dims_of(node, 0), dims_of(node, 1)
+    if x is not None and index is not None and len(x) != len(index):
+        return f"indices of {len(index)} axes into data of {len(x)}"
+    return _gathered(node)
+
+
+def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
+    """Constant indices, the last axis of which counts along `sizes`, lie between -size and size; a
+    branch never taken may hold others.
+    """
+    from converter.graph.infer import constant  # which asks these laws
+
+    found = None if in_body(node) else constant(node.inputs[1])
+    if found is None or found.size > MOST_INDICES or found.dtype.kind not in "iu":
+        return None
+    index = found.reshape(-1, max(len(sizes), 1))
+    for i, size in enumerate(sizes):
+        wrong = (
+            index[:, i][(index[:, i] < -size) | (index[:, i] >= size)]
+            if size is not None
+            else np.zeros(0)
+        )
+        if wrong.size:
+            return f"the index {wrong[0]} is outside the {size} places"
+    return None
+
+
+def nested(node: ir.Node) -> str | None:
+    """GatherND and ScatterND: the last axis of the indices names a place along the first axes of
+    the data, behind those of the batch.
+    """
+    x, index, batch = dims_of(node, 0), dims_of(node, 1), int(attribute(node, "batch_dims", 0))
+    if x is None or index is None:
+        return None
+    if not 0 <= batch < max(min(len(x), len(index)), 1):
+        return f"{batch} axes of a batch are impossible for data {x} and indices {index}"
+    depth = index[-1] if index else 0
+    if depth is None:
+        return None
+    return (
+        _inside(node, x[batch : batch + depth])
+        if 0 < depth <= len(x) - batch
+        else f"indices {index} of {depth} axes into data {x}"
+    )
+
+
+def _gathered(node: ir.Node) -> str | None:
+    x, axis = dims_of(node, 0), int(attribute(node, "axis", 0))
+    if x is not None and not -len(x) <= axis < len(x):
+        return f"there is no axis {axis} of the shape {x}"
+    return None if x is None else _inside(node, [x[axis]])
+
+
+def _compress(node: ir.Node) -> str | None:
+    """What a constant condition selects is there; places behind the end of a shorter condition are
+    left away.
+    """
+    from converter.graph.infer import constant  # which asks these laws
+
+    x, axis = dims_of(node, 0), attribute(node, "axis", None)
+    if axis is not None and x is not None and not -len(x) <= axis < len(x):
+        return f"there is no axis {axis} of the shape {x}"
+    sizes = sizes_of(node.inputs[0])
+    found = None if in_body(node) else constant(node.inputs[1])
+    if sizes is None or found is None or found.ndim != 1 or found.size > MOST_INDICES:
+        return None
+    places, last = math.prod(sizes) if axis is None else sizes[axis], np.flatnonzero(found)[-1:]
+    return (
+        f"the condition selects the place {last[0]} of {places}"
+        if last.size and last[0] >= places
+        else None
+    )
+
+
+def _one_hot(node: ir.Node) -> str | None:
+    """The new axis is one of the result, the values are two."""
+    x, values, axis = dims_of(node, 0), sizes_of(node.inputs[2]), int(attribute(node, "axis", -1))
+    if x is not None and not -len(x) - 1 <= axis <= len(x):
+        return f"there is no new axis {axis} for the shape {x}"
+    return (
+        f"values of the shape {values} instead of off and on"
+        if values is not None and values != [2]
+        else None
+    )
+
+
+def _clip(node: ir.Node) -> str | None:
+    sizes = [s for v in node.inputs[1:] if (s := sizes_of(v)) is not None]
+    if any(math.prod(s) != 1 for s in sizes):
+        return f"a bound is one number, not an array of the shape {next(s for s in sizes if math.prod(s) != 1)}"
+    bounds = [
+        v.const_value.numpy()
+        for v in node.inputs[1:]
+        if v is not None and v.const_value is not None
+    ]
+    return (
+        "a bound is not a number"
+        if any(b.dtype.kind == "f" and np.isnan(b).any() for b in bounds)
+        else None
+    )
+
+
+def _celu(node: ir.Node) -> str | None:
+    return (
+        "alpha is 0, by which the data are divided" if attribute(node, "alpha", 1.0) == 0 else None
+    )
+
+
+def _einsum(node: ir.Node) -> str | None:
+    equation = str(attribute(node, "equation", "")).replace(" ", "")
+    terms, _, output = equation.partition("->")
+    wrong = [t for t in (*terms.split(","), output) if not _TERM.fullmatch(t)]
+    if (
+        wrong
+        or not set(output) <= set(terms)
+        or any(output.count(c) > 1 for c in output if c != ".")
+    ):
+        return f"{equation[:200]!r} is no equation"
+    return (
+        None
+        if terms.count(",") + 1 == len(node.inputs)
+        else f"{equation[:200]!r} has not as many terms as there are operands"
+    )
+
+
+def _layers(node: ir.Node) -> str | None:
+    """Scale and bias of a LayerNormalization broadcast to what is normalised together."""
+    x = dims_of(node, 0)
+    for i in (1, 2):
+        given = dims_of(node, i)
+        if (
+            x is not None
+            and given is not None
+            and any(
+                s not in (1, None) and differ(s, d)
+                for s, d in zip(given[::-1], x[::-1], strict=False)
+            )
+        ):
+            return f"input {i} has the shape {given}, which does not fit the shape {x}"
+    return axis_exists(node)
+
+
+def _suppression(node: ir.Node) -> str | None:
+    """Boxes [images, n, 4], scores [images, classes, n], limits of one number each."""
+    boxes, scores = dims_of(node, 0), dims_of(node, 1)
+    if boxes is not None and (len(boxes) != 3 or differ(boxes[2], 4)):
+        return f"boxes of the shape {boxes}"
+    if scores is not None and (
+        len(scores) != 3
+        or (boxes is not None and (differ(scores[0], boxes[0]) or differ(scores[2], boxes[1])))
+    ):
+        return f"scores of the shape {scores} for boxes of the shape {boxes}"
+    limits = [
+        s
+        for i in (2, 3, 4)
+        if i < len(node.inputs)
+        and (s := sizes_of(node.inputs[i])) is not None
+        and math.prod(s) != 1
+    ]
+    return f"a limit of the shape {limits[0]}" if limits else None
+
+
+CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
+    **{
+        "Gather": _gathered,
+        "GatherElements": _elements,
+        "ScatterElements": _elements,
+        "GatherND": nested,
+        "ScatterND": nested,
+    },
+    **{
+        "Compress": _compress,
+        "OneHot": _one_hot,
+        "Clip": _clip,
+        "Celu": _celu,
+        "Einsum": _einsum,
+        "NonMaxSuppression": _suppression,
+        "LayerNormalization": _layers,
+    },
+    **{
+        op: axis_exists
+        for op in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "ArgMax", "ArgMin")
+    },
+}

@@ -1,0 +1,380 @@
+"""What an operator demands of its attributes and operands beyond what onnx's inference looks at.
+
+Hostile and damaged files hold such values: a stride of 0, a window larger than its input, a group
+that does not divide the channels. They are refused where the node is made, whatever format they
+come from. Source: the operators' specifications (ONNX operators, opset 21).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from converter.graph.verify import operands as operand_checks
+from converter.graph.verify.enumerations import unknown_word
+from converter.graph.verify.indexing import CHECKS, nested
+from converter.graph.verify.shapes_of import Dims, attribute, differ, dims_of, in_body, sizes_of
+from converter.graph.windows import LARGEST, window_fault
+
+MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
+FLAGS = frozenset(
+    (
+        "keepdims",
+        "select_last_index",
+        "noop_with_empty_axes",
+        "largest",
+        "sorted",
+        "exclusive",
+        "reverse",
+        "ceil_mode",
+        "count_include_pad",
+        "transA",
+        "transB",
+    )
+)
+VARIADIC = frozenset(
+    ("Concat", "Sum", "Max", "Min", "Mean")
+)  # operators of any number of operands, all of which count
+_ANY_NUMBER = frozenset(
+    ("Constant", "Shape", "StringSplit", "TfIdfVectorizer")
+)  # whose attributes are values, or may count to any end
+
+
+def check_attributes(node: ir.Node) -> str | None:
+    """Why onnx's own inference must not even be asked: it does not survive some numbers; or
+    None.
+    """
+    if node.op_type not in _ANY_NUMBER:
+        for a in node.attributes.values():
+            if a.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not a.is_ref():
+                beyond = [
+                    n
+                    for n in (a.value if a.type == ir.AttributeType.INTS else [a.value])
+                    if not -LARGEST <= n < LARGEST
+                ]
+                if beyond:
+                    return f"{a.name} is {beyond[0]}"
+    return nested(node) if node.op_type == "GatherND" else None
+
+
+def verify_node(node: ir.Node) -> str | None:
+    """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their
+    types and shapes.
+    """
+    for name in FLAGS.intersection(node.attributes):
+        if attribute(node, name, 0) not in (0, 1):
+            return f"{name} is {attribute(node, name, 0)}, not 0 or 1"
+    if (reason := unknown_word(node)) is not None:
+        return reason
+    law = _CHECKS.get(node.op_type)
+    if law is not None and (reason := law(node)) is not None:
+        return reason
+    if law is None and in_body(
+        node
+    ):  # the branch of an If that is never taken may hold any nonsense of shapes
+        return None
+    return next(filter(None, map(check_shape, node.outputs)), None)
+
+
+def check_shape(value: ir.Value) -> str | None:
+    """Why no tensor can have the value's shape, or None."""
+    size = 1
+    for d in value.shape or ():
+        if isinstance(d, int):
+            if d < 0:
+                return f"the shape of {value.name!r} has the dimension {d}"
+            size *= max(d, 1)
+    return f"{value.name!r} would have {size} elements" if size > MOST else None
+
+
+def _window(
+    node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shrinks: bool = True
+) -> str | None:
+    """Kernel, strides, dilations and pads fit each other and, for an operator that shrinks, the
+    input.
+    """
+    n = len(kernel)
+    strides, dilations, pads = (
+        list(attribute(node, name, [d] * m))
+        for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n))
+    )
+    if reason := window_fault(kernel, strides, dilations, pads):
+        return reason
+    if size is not None and len(size) != n:
+        return f"a window of {n} axes on {len(size)} axes"
+    if not shrinks or size is None or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
+        return None
+    rounded_up = bool(
+        attribute(node, "ceil_mode", 0)
+    )  # then a window may reach over the end by less than a stride
+    for i, (s, k) in enumerate(zip(size, kernel, strict=True)):
+        if (
+            s
+            and k is not None
+            and s + pads[i] + pads[n + i] + (strides[i] - 1 if rounded_up else 0)
+            < (k - 1) * dilations[i] + 1
+        ):
+            return f"the window {(k - 1) * dilations[i] + 1} is larger than the padded input {s + pads[i] + pads[n + i]}"
+    return None
+
+
+def _convolution(node: ir.Node) -> str | None:
+    x, w, bias, group = (
+        dims_of(node, 0),
+        dims_of(node, 1),
+        dims_of(node, 2),
+        int(attribute(node, "group", 1)),
+    )
+    if w is None or len(w) < 2:
+        return "the weights have no channels" if w is not None else None
+    kernel: Dims = list(attribute(node, "kernel_shape", w[2:]))
+    if len(kernel) != len(w) - 2 or any(differ(k, d) for k, d in zip(kernel, w[2:], strict=True)):
+        return f"the kernel {kernel} is not that of the weights {w}"
+    transposed = node.op_type == "ConvTranspose"
+    inside, outside = (w[0], w[1]) if transposed else (w[1], w[0])
+    if group < 1 or (w[0] is not None and w[0] % group):
+        return f"{w[0]} channels cannot be divided into {group} groups"
+    if (
+        x is not None
+        and len(x) > 1
+        and differ(x[1], inside if transposed or inside is None else inside * group)
+    ):
+        return f"the weights {w} in {group} groups do not fit the {x[1]} channels of the input"
+    if bias is not None and (
+        len(bias) != 1
+        or differ(bias[0], outside * group if transposed and outside is not None else outside)
+    ):
+        return f"the bias {bias} does not fit the weights {w}"
+    return _window(node, kernel, None if x is None else x[2:], not transposed)
+
+
+def _pool(node: ir.Node) -> str | None:
+    x, order = dims_of(node, 0), attribute(node, "storage_order", 0)
+    if order not in (0, 1):
+        return f"the order {order} is not 0 or 1"
+    return operand_checks.power(node) or _window(
+        node, list(attribute(node, "kernel_shape", ())), None if x is None else x[2:]
+    )
+
+
+def _channels(node: ir.Node) -> str | None:
+    """Normalisations: one scale, bias, mean and variance for each channel."""
+    x = dims_of(node, 0)
+    channels = (
+        x[1]
+        if x is not None and len(x) > 1
+        else 1
+        if x is not None and node.op_type == "BatchNormalization"
+        else None
+    )
+    for i in range(1, len(node.inputs)):
+        given = dims_of(node, i)
+        if given is not None and (len(given) != 1 or differ(given[0], channels)):
+            return f"input {i} has the shape {given}, the data has {channels} channels"
+    return None
+
+
+def _recurrent(node: ir.Node) -> str | None:
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[node.op_type]
+    ways = 2 if attribute(node, "direction", "forward") == "bidirectional" else 1
+    x, hidden = dims_of(node, 0), attribute(node, "hidden_size", None)
+    features = x[2] if x is not None and len(x) == 3 else None
+    for i, wanted in (
+        (1, (ways, gates, features)),
+        (2, (ways, gates, hidden)),
+        (3, (ways, 2 * gates)),
+    ):
+        given = dims_of(node, i)
+        exact = (
+            None
+            if given is None
+            else [wanted[0], None if hidden is None else wanted[1] * int(hidden), *wanted[2:]]
+        )
+        if (
+            given is not None
+            and exact is not None
+            and (
+                len(given) != len(exact)
+                or any(differ(a, b) for a, b in zip(given, exact, strict=True))
+            )
+        ):
+            return f"input {i} has the shape {given} instead of {exact}"
+    return _states(node, ways, hidden, x) if not attribute(node, "layout", 0) else None
+
+
+def _states(node: ir.Node, ways: int, hidden: int | None, x: Dims | None) -> str | None:
+    """The states at the beginning, [ways, batch, hidden]."""
+    wanted: Dims = [ways, x[1] if x is not None and len(x) == 3 else None, hidden]
+    for i in (5, 6) if node.op_type == "LSTM" else (5,):
+        given = dims_of(node, i)
+        if given is not None and (len(given) != 3 or any(map(differ, given, wanted))):
+            return f"the state at the beginning has the shape {given} instead of {wanted}"
+    return None
+
+
+def _blocks(node: ir.Node) -> str | None:
+    x, size = dims_of(node, 0), int(attribute(node, "blocksize", 1))
+    if size < 1:
+        return f"the block size {size} is impossible"
+    parts = (
+        []
+        if x is None or len(x) != 4
+        else [(x[1], size * size)]
+        if node.op_type == "DepthToSpace"
+        else [(x[2], size), (x[3], size)]
+    )
+    bad = [d for d, by in parts if d is not None and d % by]
+    return f"{bad[0]} cannot be divided into blocks of {size}" if bad else None
+
+
+def _slope(node: ir.Node) -> str | None:
+    x, slope = dims_of(node, 0), dims_of(node, 1)
+    if x is None or slope is None:
+        return None
+    fits = len(slope) <= len(x) and not any(
+        s not in (1, None) and differ(s, d) for s, d in zip(slope[::-1], x[::-1], strict=False)
+    )
+    return None if fits else f"the slope {slope} does not fit the shape {x}"
+
+
+def _depth(node: ir.Node) -> str | None:
+    size = int(attribute(node, "size", 1))
+    return None if 0 < size < LARGEST else f"the size {size} is impossible"
+
+
+def _constant(node: ir.Node, index: int) -> list[int] | None:
+    from converter.graph.infer import known  # which asks these laws
+
+    found = known(node.inputs[index] if index < len(node.inputs) else None)
+    return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
+
+
+def _reduction(node: ir.Node) -> str | None:
+    x, axes, given = dims_of(node, 0), _constant(node, 1), dims_of(node, 1)
+    if given is not None and len(given) > 1:
+        return f"axes of the shape {given}"
+    if x is None or axes is None:
+        return None
+    return operand_checks.different_axes(axes, x)
+
+
+def _slice(node: ir.Node) -> str | None:
+    """Starts, ends, axes and steps: as many of one as of the other, no step of 0."""
+    x, given = (
+        dims_of(node, 0),
+        [d for i in range(1, len(node.inputs)) if (d := dims_of(node, i)) is not None],
+    )
+    if any(len(d) != 1 for d in given) or len({d[0] for d in given if d[0] is not None}) > 1:
+        return f"starts, ends, axes and steps of the shapes {given} do not fit each other"
+    if x is not None and any(d[0] is not None and d[0] > len(x) for d in given):
+        return f"{given[0][0]} axes are cut, the input has {len(x)}"
+    return "a step is 0" if 0 in (_constant(node, 4) or ()) else None
+
+
+def _tile(node: ir.Node) -> str | None:
+    x, repeats = dims_of(node, 0), _constant(node, 1)
+    return (
+        None
+        if x is None or repeats is None or (len(repeats) == len(x) and min(repeats, default=0) >= 0)
+        else f"{repeats} repeats for the shape {x}"
+    )
+
+
+def _reshape(node: ir.Node) -> str | None:
+    """In the branch of an If that is never taken sizes may well contradict each other."""
+    before, after = (sizes_of(v) for v in (node.inputs[0], node.outputs[0]))
+    if in_body(node) or before is None or after is None or math.prod(before) == math.prod(after):
+        return None
+    return f"{math.prod(before)} elements of the shape {before} do not fit the shape {after}"
+
+
+def _transpose(node: ir.Node) -> str | None:
+    x, perm = dims_of(node, 0), attribute(node, "perm", None)
+    return (
+        None
+        if x is None or perm is None or sorted(perm) == list(range(len(x)))
+        else f"{list(perm)} is not an order of the {len(x)} axes of the input"
+    )
+
+
+def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str | None:
+    """One scale for `block` places along the axis."""
+    if x is None or scale is None:
+        return None
+    if block < 0 or not -len(x) <= axis < len(x):
+        return f"blocks of {block} along axis {axis} of the shape {x} are impossible"
+    wanted = [
+        -(-d // block) if d is not None and i == axis % len(x) else d for i, d in enumerate(x)
+    ]
+    return (
+        f"scales of the shape {scale} instead of {wanted}"
+        if len(scale) != len(x) or any(map(differ, scale, wanted))
+        else None
+    )
+
+
+def _quantised(node: ir.Node) -> str | None:
+    """One scale and zero point for all, or one for each place along `axis`."""
+    x, scale, zero, axis = (
+        dims_of(node, 0),
+        dims_of(node, 1),
+        dims_of(node, 2),
+        int(attribute(node, "axis", 1)),
+    )
+    if block := int(attribute(node, "block_size", 0)):
+        return _blocked(x, scale, axis, block)
+    one: tuple[Dims, Dims] = ([], [1])  # one scale for all
+    if (
+        zero is not None
+        and scale is not None
+        and not (zero in one and scale in one)
+        and (len(zero) != len(scale) or any(map(differ, zero, scale)))
+    ):
+        return f"the zero points {zero} do not fit the scales {scale}"
+    if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
+        return None
+    if not -len(x) <= axis < len(x) or differ(x[axis], scale[0]):
+        return f"{scale[0]} scales along axis {axis} do not fit the shape {x}"
+    return None
+
+
+_CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
+    **CHECKS,
+    **operand_checks.CHECKS,
+    **{
+        "Conv": _convolution,
+        "ConvTranspose": _convolution,
+        "MaxPool": _pool,
+        "AveragePool": _pool,
+        "LpPool": _pool,
+    },
+    **{
+        "BatchNormalization": _channels,
+        "InstanceNormalization": _channels,
+        "LSTM": _recurrent,
+        "GRU": _recurrent,
+        "RNN": _recurrent,
+    },
+    **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
+    "Transpose": _transpose,
+    **{
+        f"Reduce{kind}": _reduction
+        for kind in (
+            "L1",
+            "L2",
+            "LogSum",
+            "LogSumExp",
+            "Max",
+            "Mean",
+            "Min",
+            "Prod",
+            "Sum",
+            "SumSquare",
+        )
+    },
+    **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze"), _reshape),
+    **{"Slice": _slice, "Tile": _tile},
+    **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
+}

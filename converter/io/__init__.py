@@ -1,0 +1,11 @@
+"""Files: read where they lie, written complete or not at all, within the limits of this process.
+
+mapped_file.py  input files in memory maps, slices with checked bounds
+chunks.py       arrays into files, a chunk at a time
+files.py        outputs that appear complete or not at all, names of side files
+atomic.py       how several files are published at once
+strict_json.py  JSON that anybody may have written
+limits.py       memory of this process, axes of a tensor
+resources.py    the data files of this package
+signals.py      signals that ask a process to end
+"""

@@ -1,0 +1,287 @@
+"""Outputs that appear complete or not at all, and the names of side files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy.typing as npt
+
+from converter.errors import Diagnostic, ReadError, Where, WriteError, unreadable
+from converter.io import atomic
+from converter.io.chunks import Sink, write_array
+from converter.io.mapped_file import MappedFile
+
+# bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then
+# are copied twice
+_BUFFER = 1 << 16
+# how a folder on the way to a file is opened; with O_PATH also without the right to list it
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def side_file(model: Path, name: str, where: Where | None = None) -> Path:
+    """Where the side file lies that `model` refers to by `name`, whether it is there or not.
+
+    It is looked for beside the model; where that is a link, beside what it leads to and then beside
+    the link. It may not leave the folder in which it is looked for, neither by its name nor over a
+    link (R107). Only inside one Hugging Face cache a link may: from a model in
+    CACHE/snapshots/REVISION to a regular file that lies directly in CACHE/blobs.
+    """
+    places = []
+    try:
+        for folder in dict.fromkeys((model.resolve().parent, model.parent.resolve())):
+            place = (folder / name).resolve()
+            inside = not os.path.isabs(name) and Path(
+                os.path.normpath(folder / name)
+            ).is_relative_to(folder)
+            if not inside or not (place.is_relative_to(folder) or _in_cache(folder, place)):
+                raise _outside(model, name, where)
+            if os.path.lexists(place):
+                return place
+            places.append(place)
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # a name that no file can have: NUL, lone surrogates, a loop of links
+        raise _outside(model, name, where) from None
+    return places[0]
+
+
+def open_side_file(model: Path, name: str, where: Where | None = None) -> MappedFile | None:
+    """The side file that `model` refers to by `name`; None when it is missing, R107 when
+    `side_file` refuses its place.
+    """
+    place = side_file(model, name, where)
+    try:
+        descriptor = _open_without_links(place)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise _outside(model, name, where) from None
+        if e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return None
+        raise unreadable("R100", f"cannot read: {e.strerror}", where or Where(str(place))) from None
+    return MappedFile(place, descriptor)
+
+
+def _outside(model: Path, name: str, where: Where | None) -> ReadError:
+    return unreadable(
+        "R107",
+        f"the side file {name!r} lies outside the model's folder",
+        where or Where(str(model)),
+    )
+
+
+def _in_cache(folder: Path, place: Path) -> bool:
+    """Whether a model in `folder` may refer to `place` as models in a cache of huggingface_hub do,
+    where each file is a link to its content.
+    """
+    caches = (
+        revision.parent.parent
+        for revision in (folder, *folder.parents)
+        if revision.parent.name == "snapshots"
+    )
+    return any(place.parent == cache / "blobs" for cache in caches) and (
+        place.is_file() or not os.path.lexists(place)
+    )
+
+
+def _open_without_links(place: Path) -> int:
+    """Opens a resolved path one folder after the other, so that no link put there since it was
+    judged leads elsewhere.
+    """
+    *folders, name = place.relative_to(place.anchor).parts
+    folder = os.open(place.anchor, _FOLDER)
+    try:
+        for part in folders:
+            inner = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+        )
+    finally:
+        os.close(folder)
+
+
+class Output:
+    """A set of files that is made aside and appears at once, or not at all; converter.io.atomic
+    says how.
+
+    >>> with Output("net.xml") as out:
+    ...     with out.open(".xml") as f: ...
+    ...     with out.open(".bin") as f: ...
+
+    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the
+    target itself. `check` is told the places of all files before any appears, and may refuse.
+    Whoever writes to `out.made`, with an Output of its own, adds to this one.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        suffix: str = "",
+        check: Callable[[Sequence[Path]], None] | None = None,
+    ) -> None:
+        self.target = Path(target)
+        name = self.target.name
+        self.stem = name[: -len(suffix)] if suffix and name.endswith(suffix) else self.target.stem
+        self.files: list[Path] = []  # the places of all files, once they have appeared
+        self._check = check
+        self._open = contextlib.ExitStack()
+        self._work = Path()
+        self._threads: ThreadPoolExecutor | None = None
+        self._jobs: list[Future[None]] = []
+        self._over = False
+
+    @property
+    def made(self) -> Path:
+        """Where the target is made."""
+        return self._work / self.target.name
+
+    def path(self, suffix: str) -> Path:
+        return self.target if not suffix else self.target.with_name(self.stem + suffix)
+
+    def place(self, suffix: str) -> Path:
+        """Where the file will be in the end."""
+        return _final(self.path(suffix))
+
+    @contextlib.contextmanager
+    def open(self, suffix: str = "") -> Iterator[BinaryIO]:
+        """A new file, that is on the disk when the Output ends."""
+        final = self.path(suffix)
+        try:
+            _replaceable(final)
+            file = io.BufferedWriter(Sink(self._work / final.name, "xb"), _BUFFER)
+        except (OSError, ValueError) as e:
+            raise _unwritable(final, e) from None
+        try:
+            with contextlib.ExitStack() as unfinished:
+                unfinished.enter_context(file)
+                yield file
+                file.flush()
+                unfinished.pop_all()
+        except OSError as e:
+            raise _unwritable(final, e) from None
+        self._meanwhile(_settle, file, final)
+
+    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+        """A new file of these arrays, which are made and written while the caller goes on."""
+        self._meanwhile(self._stream, suffix, pieces)
+
+    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+        with self.open(suffix) as f:
+            for piece in pieces:
+                if self._over:  # given up
+                    return
+                write_array(f, piece)
+
+    def _meanwhile(self, work: Callable[..., None], *arguments: Any) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(2)
+        self._jobs.append(self._threads.submit(work, *arguments))
+
+    def adopt(self, made: Path) -> None:
+        """Takes a file that is complete, under its own name."""
+        final = self.target.with_name(made.name)
+        try:
+            _replaceable(final)
+            place = self._work / made.name
+            try:
+                os.rename(made, place)
+            except OSError:  # another file system
+                import shutil
+
+                shutil.copyfile(made, place)
+            with open(place, "rb") as f:
+                os.fsync(f.fileno())
+        except OSError as e:
+            raise _unwritable(final, e) from None
+
+    def __enter__(self) -> Output:
+        if self.target.parent in atomic.workspaces:
+            self._work = self.target.parent
+            return self
+        try:
+            self._work = self._open.enter_context(atomic.workspace(self.target))
+        except (OSError, ValueError) as e:
+            raise _unwritable(self.target, e) from None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._open:
+            try:
+                if kind is None:
+                    for job in self._jobs:  # a file that ends adds one
+                        job.result()
+            finally:
+                self._over = True
+                if self._threads is not None:
+                    with atomic.uninterrupted():
+                        self._threads.shutdown()
+            if kind is None and self._work != self.target.parent:
+                self._publish()
+
+    def _publish(self) -> None:
+        try:
+            names = sorted(p.name for p in self._work.iterdir())
+            self.files = [self.target.with_name(n) for n in names]
+            if self._check is not None:
+                self._check(self.files)
+            for file in self.files:
+                _replaceable(file)
+            if names:
+                atomic.publish(self._work, names, self.target)
+        except OSError as e:
+            raise _unwritable(self.target, e) from None
+
+
+def _settle(file: BinaryIO, final: Path) -> None:
+    try:
+        with file:
+            os.fsync(file.fileno())
+    except OSError as e:
+        raise _unwritable(final, e) from None
+
+
+def _replaceable(final: Path) -> None:
+    """OSError when something has the name that no file may replace; known before all is made, and
+    before anything appears.
+    """
+    try:
+        mode = os.lstat(final).st_mode  # once: another writer may take it away between two looks
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, "a folder has this name")
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+
+
+def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
+    return WriteError(
+        Diagnostic(
+            "W301",
+            f"cannot write: {getattr(e, 'strerror', None) or e}",
+            where=Where(str(_final(path))),
+        )
+    )
+
+
+def _final(path: Path) -> Path:
+    """The place of a file that is made in a workspace."""
+    inside = atomic.workspaces.get(path.parent)
+    return path if inside is None else inside.target.with_name(path.name)

@@ -1,0 +1,124 @@
+"""Input files, mapped, with checked slices; where they lie in memory, so that the system can copy
+what only passes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from converter.errors import Where, unreadable
+
+# descriptor of a mapped file -> its map, address and size. To be looked at as a copy: other threads
+# map files, and the search for cycles forgets some.
+_MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int]] = {}
+
+
+class MappedFile:
+    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map
+    alive.
+
+    `descriptor`: the file as it was opened already; it is closed here.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], descriptor: int | None = None) -> None:
+        self.path = Path(path)
+        try:
+            # without O_NONBLOCK, opening a pipe would wait for its other end
+            file = (
+                os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if descriptor is None
+                else descriptor
+            )
+            try:
+                status = os.fstat(file)
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file")
+                self._bytes = np.frombuffer(
+                    _map(file) if status.st_size else b"", np.uint8
+                )  # an empty file cannot be mapped
+            finally:
+                os.close(file)
+        except (OSError, ValueError) as e:
+            raise unreadable(
+                "R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))
+            ) from None
+
+    def __len__(self) -> int:
+        return int(self._bytes.size)
+
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """The whole file as uint8, not copied."""
+        return self._bytes
+
+    def slice(
+        self, offset: int, size: int, where: Where | Callable[[], Where] | None = None
+    ) -> npt.NDArray[np.uint8]:
+        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the
+        file. `where` may be made when it is needed.
+        """
+        if offset < 0 or size < 0 or offset + size > len(self):
+            place = where() if callable(where) else where or Where(str(self.path))
+            raise unreadable(
+                "R102",
+                f"bytes {offset}..{offset + size} are outside {self.path.name}, which has "
+                f"{len(self)}",
+                place,
+            )
+        return self._bytes[offset : offset + size]
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    own = os.dup(descriptor)
+    _MAPS[own] = weakref.ref(made), _address(made), len(made)
+    weakref.finalize(made, _forget, own)
+    return made
+
+
+def _forget(descriptor: int) -> None:
+    del _MAPS[descriptor]
+    os.close(descriptor)
+
+
+def _address(buffer: Any) -> int:
+    return int(np.frombuffer(buffer, np.uint8).ctypes.data)
+
+
+def copied(data: memoryview, target: int) -> int:
+    """How many bytes of `data` the system itself copied to the descriptor, because they are those
+    of a mapped file; 0 when it cannot.
+
+    Nothing is mapped for that, which takes longer than the copying.
+    """
+    if not hasattr(os, "copy_file_range") or not data.nbytes:
+        return 0
+    low = _address(data)
+    for source, (_, start, size) in _MAPS.copy().items():
+        if start <= low and low + data.nbytes <= start + size:
+            with contextlib.suppress(
+                OSError
+            ):  # file systems that cannot; what is wrong with the target, writing will say
+                return os.copy_file_range(source, target, data.nbytes, low - start)
+    return 0
+
+
+def release() -> None:
+    """Gives the memory of all mapped pages back; one that is used again comes from the system's
+    cache.
+    """
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for reference, _, _ in _MAPS.copy().values():
+            if (mapped := reference()) is not None:
+                mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,88 @@
+"""JSON in a file or beside it, which anybody may have written: read whole or not at all, and used
+only where it has the form that is expected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_DEEPEST = 100
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+# What a value may be: a type (int is no bool, float may be whole, None is null), [FORM] a list,
+# {str: FORM} an object with any keys, {"key": FORM, ...} one with these, of which each may be
+# absent, (FORM, FORM, ...) one of several.
+Form = Any
+
+
+def parse(text: str | bytes, finite: bool = False) -> Any:
+    """What JSON says. ValueError with the reason for anything else, also for repeated keys, half
+    characters, nesting beyond reason and, `finite`, NaN.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant if finite else None
+        )
+        if _SURROGATE.search(
+            text
+        ):  # two halves make a character, one alone can be written to no file
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(_DEEPEST):  # what was parsed may still be too deep for those who walk it
+        level = [
+            v
+            for outer in level
+            if isinstance(outer, dict | list)
+            for v in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def note(text: str | bytes, form: Form) -> Any:
+    """What a note says; None when it is not of the form, since then it is not ours."""
+    try:
+        value = parse(text)
+    except ValueError:
+        return None
+    return value if has_form(value, form) else None
+
+
+def has_form(value: Any, form: Form) -> bool:
+    """Whether a value of JSON is what `form` says; keys of an object that it does not name are not
+    looked at.
+    """
+    if isinstance(form, tuple):
+        return any(has_form(value, f) for f in form)
+    if isinstance(form, list):
+        return isinstance(value, list) and all(has_form(v, form[0]) for v in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(
+            has_form(v, form[str if str in form else k])
+            for k, v in value.items()
+            if str in form or k in form
+        )
+    if form in (int, float):
+        return isinstance(value, (int, form)) and not isinstance(value, bool)
+    return value is None if form is None else isinstance(value, form)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        raise ValueError(
+            f"the key {next(k for k, _ in pairs if k in seen or seen.add(k))!r} is repeated"  # type: ignore[func-returns-value]
+        )
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,105 @@
+"""What a format knows about operators in one value, and lifting a list of layers into a graph with
+all refusals collected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
+from converter.graph.build import Builder
+from converter.mapping.codecs import PLAIN, Codec, Kind
+from converter.mapping.context import Reading, Writing
+from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
+from converter.mapping.lowering import Lowering
+from converter.mapping.node import Layer
+from converter.mapping.rules import Table
+from converter.mapping.target import Target
+
+
+@dataclass(frozen=True)
+class FormatMapping:
+    """Everything a format knows about operators.
+
+    `table`          rows and custom converters
+    `target`         what the format holds of a graph, whatever the operators are
+    `spelling`       how the format spells a value of a Python type
+    `channels_last`  the format's layout-sensitive layers are channels-last
+    `reading`, `writing`: the contexts of its layers
+    `lowering`       collects the layers that are written
+    """
+
+    table: Table
+    target: Target = field(default_factory=Target)
+    channels_last: bool = False
+    spelling: Mapping[Kind, Codec] = field(default_factory=lambda: PLAIN)
+    reading: type[Reading] = Reading
+    writing: type[Writing] = Writing
+    lowering: type[Lowering] = Lowering
+
+    def reason_against(self, node: ir.Node, version: int = 0) -> MappingError | None:
+        """Why no row can say `node` as it is; None where one can. The rows are the declaration of
+        what is legal: they are applied to a layer that nobody keeps.
+        """
+        try:
+            self.lowering(self, version).lower(node)
+        except MappingError as e:
+            return e
+        return None
+
+
+def refuse(problems: Sequence[Diagnostic]) -> None:
+    """Raises UnsupportedError with all of `problems`, if any."""
+    errors = [d for d in problems if d.level == "error"]
+    if errors:
+        raise UnsupportedError(errors)
+
+
+class Lifting:
+    """Lifts layers one after the other into `builder`.
+
+    A layer that cannot be lifted is noted in `problems`; layers that depend on it are passed over
+    silently.
+    """
+
+    def __init__(
+        self, mapping: FormatMapping, builder: Builder, format: str, version: int = 0
+    ) -> None:
+        self.mapping, self.builder, self.format, self.version = mapping, builder, format, version
+        self.problems: list[Diagnostic] = []
+
+    def reading(self, layer: Layer) -> Reading:
+        m = self.mapping
+        return m.reading(layer, self.builder, self.version, m.spelling, m.channels_last)
+
+    def layer(self, layer: Layer) -> list[ir.Value] | None:
+        """The output values of `layer`, or None when it was refused (see `problems`)."""
+        b, where = self.builder, layer.where
+        place = str(where.path or where.line or "")
+        with b.provenance(format=self.format, layer=layer.name, type=layer.kind, where=place):
+            try:
+                return self.mapping.table.lift(self.reading(layer))
+            except CONVERSION_ERRORS as e:
+                code, message, help = code_message_help(e)
+                self.refuse(layer, message, code, help)
+        return None
+
+    @contextlib.contextmanager
+    def noting(self, where: Where) -> Iterator[None]:
+        """What cannot be lifted inside is noted in `problems` with its place."""
+        try:
+            yield
+        except CONVERSION_ERRORS as e:
+            code, message, help = code_message_help(e)
+            self.problems.append(Diagnostic(code, message, where=where, help=help))
+
+    def refuse(self, layer: Layer, message: str, code: str, help: str = "") -> None:
+        shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in layer.inputs if v is not None)
+        where = layer.where
+        if not where.layer:
+            where = Where(where.file, where.line, where.path, layer.name, layer.kind)
+        self.problems.append(Diagnostic(code, message, where=where, evidence=shapes, help=help))

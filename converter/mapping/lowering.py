@@ -1,0 +1,112 @@
+"""Lowering a graph into layers, with all refusals collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, Where
+from converter.graph.build import attrs_of
+from converter.graph.channels_last import base_domain, is_channels_last
+from converter.graph.infer import InferenceError
+from converter.graph.lazy_tensor import lazy
+from converter.mapping.context import Writing
+from converter.mapping.node import Layer, Node
+
+if TYPE_CHECKING:
+    from converter.mapping.lifting import FormatMapping
+
+
+class Lowering:
+    """Collects the layers of a graph; `name` is that of the operator that is being written."""
+
+    def __init__(self, mapping: FormatMapping, version: int = 0) -> None:
+        self.mapping, self.version = mapping, version
+        self.layers: list[Layer] = []
+        self.problems: list[Diagnostic] = []
+        self.name = ""
+        self._count = 0
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
+        extra: Any = None,
+    ) -> Layer:
+        attrs, blobs = dict(attrs or {}), dict(blobs or {})
+        layer = Layer(kind, self.name, attrs, blobs, list(inputs), list(outputs), extra=extra)
+        self.layers.append(layer)
+        return layer
+
+    def value(self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None) -> ir.Value:
+        """A new intermediate value between two layers of one node."""
+        self._count += 1
+        return ir.Value(
+            name=f"{name}.{self._count}",
+            type=ir.TensorType(dtype) if dtype else None,
+            shape=None if shape is None else ir.Shape(shape),
+        )
+
+    def constant(self, array: Any, name: str = "const") -> ir.Value:
+        """A constant operand of a layer: an array, a tensor, or Python integers (int64)."""
+        if isinstance(array, int | list | tuple | range):
+            array = np.asarray(array, np.int64)
+        plain = isinstance(array, np.ndarray | np.generic)
+        tensor = lazy(np.asarray(array)) if plain else array
+        value = self.value(name, tensor.dtype, tensor.shape.numpy())
+        value.const_value = tensor
+        return value
+
+    def node(self, node: ir.Node) -> None:
+        """Appends the layers of `node`, or notes why it has none."""
+        mark = len(self.layers)
+        try:
+            self.lower(node)
+        except MappingError as e:
+            del self.layers[mark:]
+            self.problems.append(refusal(node, e))
+
+    def lower(self, node: ir.Node) -> None:
+        self.name = node.metadata_props.get("netconv.layer") or node.name or node.op_type
+        try:
+            self.lower_view(view_of(node))
+        except InferenceError as e:  # a table that would be too large, mostly
+            raise MappingError(str(e)) from None
+        except MemoryError:
+            message = "what stands for it is too large to be written out"
+            raise MappingError(message) from None
+
+    def writing(self, node: Node) -> Writing:
+        return self.mapping.writing(node, self)
+
+    def lower_view(self, node: Node) -> None:
+        """Appends the layers of an operator that need not stand in any graph."""
+        self.mapping.table.lower(self.writing(node))
+
+
+def view_of(node: ir.Node) -> Node:
+    """The detached view of a graph node that rows and custom converters look at."""
+    attrs = {k: v for k, v in attrs_of(node).items() if k != "base_domain"}
+    inputs, outputs = list(node.inputs), list(node.outputs)
+    return Node(node.op_type, base_domain(node), attrs, inputs, outputs, is_channels_last(node))
+
+
+def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
+    props = node.metadata_props
+    place = props.get("netconv.where", "")  # a line, or a path inside the file
+    is_line = place.isdecimal() and place.isascii() and len(place) < 10
+    where = Where(
+        line=int(place) if is_line else 0,
+        path="" if is_line else place,
+        layer=props.get("netconv.layer") or node.name or "",
+        kind=props.get("netconv.type") or node.op_type,
+    )
+    shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
+    message = f"{node.op_type}: {error}"
+    return Diagnostic(error.code, message, where=where, evidence=shapes, help=error.help)

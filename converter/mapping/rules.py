@@ -1,0 +1,306 @@
+"""What a format says of its operators: rows, custom converters where no row can say it, and the
+table that finds them.
+
+RULES = [
+    *ops("Abs Ceil=Ceiling Exp"),                                        # pure renames
+    op("Elu", "Elu", Attr("alpha", kind=float)),                         # one attribute
+    op("ReduceSum", "ReduceSum", Axes(), Keep(), before_lift=widen),     # irregular in one detail
+    custom("NonMaxSuppression", "NonMaxSuppression", lift=..., lower=...),
+]
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.infer import schema_of
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
+from converter.mapping.node import Node
+
+FOREVER = 1_000_000
+Values = ir.Value | Sequence[ir.Value]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row: one canonical operator <-> one foreign layer.
+
+    `since`/`until`: versions of the foreign format (inclusive) between which the row holds; the
+    meaning of the number is the format's (specification version, opset, feature level). `lift_only`
+    rows accept spellings that are never written, `lower_only` rows write an operator as a layer
+    that is read as another one. `given` is a sample context for the laws' test, one entry for each
+    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
+    that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
+    constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0,
+    `MatMul(2,3;=3,4)` what an operator in front makes, `-> 2` behind them all: two results. Types
+    are the most ordinary that the operator allows; another one goes in front: `i64:2,3`, `=f16:4`.
+    Without `given` every required input is `2,3`.
+    """
+
+    op: str
+    kind: str
+    fields: tuple[Field, ...] = ()
+    domain: str = ""
+    since: int = 0
+    until: int = FOREVER
+    given: str = ""
+    lift_only: bool = False
+    lower_only: bool = False
+
+    @property
+    def hooked(self) -> bool:
+        return any(isinstance(f, Hook) for f in self.fields)
+
+    def lift(self, r: Reading) -> list[ir.Value]:
+        """The results of the layer, as nodes of the graph; MappingError when the row does not
+        apply.
+        """
+        r.begin(self)
+        with r.b:  # fields and hooks may write `x * y`
+            for step in self._steps(lambda f: f.lift):
+                step(r)
+            self._all_owned(r.layer.attrs, "keys", "attribute")
+            self._all_owned(r.layer.blobs, "blobs", "weights")
+            return r.emit()
+
+    def lower(self, w: Writing) -> None:
+        """Appends the layers of the operator; MappingError when the row does not apply."""
+        w.begin(self)
+        for step in self._steps(lambda f: f.lower):
+            step(w)
+        self._all_owned(w.node.attrs, "names", "attribute")
+        w.emit_layer()
+
+    def _steps(
+        self, of: Callable[[Field], Callable[[Any], None]]
+    ) -> Iterator[Callable[[Any], None]]:
+        """Conditions first, so that nothing is made for a row that does not apply."""
+
+        def condition(context: Any) -> None:
+            try:
+                for f in self.fields:
+                    if isinstance(f, Guard | Fixed | Only):
+                        of(f)(context)
+            except MappingError as e:
+                e.not_meant = True
+                raise
+
+        yield condition
+        yield from (of(f) for f in self.fields if not isinstance(f, Guard | Fixed | Only))
+
+    def owned(self, side: str) -> set[Any]:
+        """What the fields own: their `names`, `keys`, `blobs` or `inputs`."""
+        return {k for f in self.fields for k in getattr(f, side)}
+
+    def _all_owned(self, keys: Iterable[str], side: str, what: str) -> None:
+        owned = self.owned(side)
+        for key in keys:
+            if key not in owned:
+                near_miss = difflib.get_close_matches(key, owned, 1)
+                help = f"did you mean {near_miss[0]!r}?" if near_miss else ""
+                raise MappingError(f"{what} {key!r} is not known", "R111", help)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A converter that is no row: functions that read layers of `kinds`, and that write operators
+    `ops` ((domain, name)).
+    """
+
+    kinds: tuple[str, ...] = ()
+    ops: tuple[tuple[str, str], ...] = ()
+    lift_: Callable[[Reading], Values] | None = None
+    lower_: Callable[[Writing], None] | None = None
+    since: int = 0
+    until: int = FOREVER
+
+    def lift(self, r: Reading) -> list[ir.Value]:
+        assert self.lift_ is not None
+        with r.b:
+            results = self.lift_(r)
+        return [results] if isinstance(results, ir.Value) else list(results)
+
+    def lower(self, w: Writing) -> None:
+        assert self.lower_ is not None
+        self.lower_(w)
+
+
+def op(
+    name: str,
+    kind: str,
+    *fields: Field,
+    before_lift: Callable[[Reading], None] | None = None,
+    after_lift: Callable[[Reading, ir.Value], ir.Value] | None = None,
+    before_lower: Callable[[Writing], None] | None = None,
+    after_lower: Callable[[Writing], None] | None = None,
+    **options: Any,
+) -> Rule:
+    """A row. `name` may carry a domain: "netconv::ShuffleChannels". The hooks are those of
+    fields.Hook; they run after all fields.
+    """
+    domain, _, short = name.rpartition("::")
+    hook = Hook(before_lift, after_lift, before_lower, after_lower)
+    return Rule(short, kind, fields if hook == Hook() else (*fields, hook), domain, **options)
+
+
+def ops(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
+    """Rows that share their fields:  ops("Relu=ReLU Abs Exp")."""
+    split = (p.partition("=") for p in pairs.split())
+    return [op(a, b or a.rpartition("::")[2], *fields, **options) for a, _, b in split]
+
+
+def custom(
+    names: str,
+    kinds: str,
+    lift: Callable[[Reading], Values] | None = None,
+    lower: Callable[[Writing], None] | None = None,
+    since: int = 0,
+    until: int = FOREVER,
+) -> Custom:
+    """A custom converter; several operators or kinds stand in one text, with spaces between
+    them.
+    """
+    split = (n.rpartition("::") for n in names.split())
+    ops = tuple((domain, name) for domain, _, name in split)
+    return Custom(tuple(kinds.split()), ops, lift, lower, since, until)
+
+
+class Table:
+    """Rows and custom converters by operator and by layer; the first that applies wins, order is
+    priority.
+    """
+
+    def __init__(self, entries: Iterable[Rule | Custom]) -> None:
+        self.entries = list(entries)
+        self.rules = [e for e in self.entries if isinstance(e, Rule)]
+        self._ops: dict[tuple[str, str], list[Rule | Custom]] = defaultdict(list)
+        self._kinds: dict[str, list[Rule | Custom]] = defaultdict(list)
+        for e in self.entries:
+            self._enter(e)
+
+    def _enter(self, e: Rule | Custom) -> None:
+        if isinstance(e, Custom):
+            kinds, ops = e.kinds if e.lift_ else (), e.ops if e.lower_ else ()
+        else:
+            kinds = () if e.lower_only else (e.kind,)
+            ops = () if e.lift_only else ((e.domain, e.op),)
+        for kind in kinds:
+            self._kinds[kind].append(e)
+        for name in ops:
+            self._ops[name].append(e)
+
+    def ops(self) -> set[tuple[str, str]]:
+        """The operators that are written."""
+        return set(self._ops)
+
+    def kinds(self) -> set[str]:
+        """The layer kinds that are read."""
+        return set(self._kinds)
+
+    def operators(self) -> dict[str, str]:
+        """What the layer kinds that are read become: the operators of their rows, or
+        "(special)".
+        """
+        found = {}
+        for kind, entries in self._kinds.items():
+            names = dict.fromkeys(e.op for e in entries if isinstance(e, Rule))
+            found[kind] = ", ".join(names) or "(special)"
+        return found
+
+    def lift(self, r: Reading) -> list[ir.Value]:
+        """The results of a layer; MappingError X201 when there is no row, else the best row's
+        reason.
+        """
+        kind = r.layer.kind
+        return self._first(self._kinds.get(kind, []), kind, r.version, lambda e: e.lift(r))  # type: ignore[no-any-return]
+
+    def lower(self, w: Writing) -> None:
+        """Appends the layers of an operator, whose attributes are filled up with its schema's
+        defaults.
+        """
+        node, mark = w.node, w.mark()
+        w.node = filled(node)
+
+        def step(e: Rule | Custom) -> None:
+            try:
+                e.lower(w)
+            except MappingError:
+                w.undo(mark)
+                raise
+
+        self._first(self._ops.get((node.domain, node.op), []), node.op, w.version, step)
+
+    def _first(
+        self, entries: list[Rule | Custom], name: str, version: int, step: Callable[[Any], Any]
+    ) -> Any:
+        usable = [e for e in entries if not version or e.since <= version <= e.until]
+        if not usable:
+            if not entries:
+                raise MappingError(f"{name} has no counterpart", "X201")
+            raise MappingError(f"{name} needs version {min(e.since for e in entries)}", "X206")
+        errors: list[MappingError] = []
+        for e in usable:
+            try:
+                return step(e)
+            except MappingError as error:
+                errors.append(error)
+        told = [e for e in errors if not e.not_meant] or errors
+        raise MappingError("; ".join(_reasons(told)), told[0].code, told[0].help)
+
+
+def _reasons(errors: Sequence[MappingError]) -> Iterable[str]:
+    """Each reason once; of rows that one key tells apart, all its values that are known."""
+    known: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for e in errors:
+        if e.choice is not None:
+            known[e.choice[:2]].append(str(e.choice[2]))
+    reasons = []
+    for e in errors:
+        values = list(dict.fromkeys(known[e.choice[:2]])) if e.choice is not None else []
+        if e.choice is not None and len(values) > 1:
+            key, shown, _ = e.choice
+            reasons.append(f"{key}={shown} has no counterpart (known: {', '.join(values)})")
+        else:
+            reasons.append(str(e))
+    return dict.fromkeys(reasons)
+
+
+def filled(node: Node) -> Node:
+    """The node with the defaults of its schema."""
+    attrs = {**defaults(node.op, node.domain), **node.attrs}
+    return Node(node.op, node.domain, attrs, node.inputs, node.outputs, node.last)
+
+
+@cache
+def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
+    """The operator's attribute defaults, from ONNX's schema or the extension catalogue."""
+    if domain == "":
+        schema = schema_of(op_type)
+        if schema is None:
+            return {}
+        declared = {
+            n: ir.serde.deserialize_attribute(a.default_value)
+            for n, a in schema.attributes.items()
+            if a.default_value.name
+        }
+        return {
+            n: list(a.value) if isinstance(a.value, tuple | list) else a.value
+            for n, a in declared.items()
+        }
+    from converter.graph.extensions import lookup
+
+    entry = lookup(op_type)
+    if entry is None:
+        return {}
+    return {
+        k: v for k, v in entry.attributes.items() if isinstance(v, int | float | str | list | tuple)
+    }

@@ -1,0 +1,119 @@
+"""What a format and its engines can hold of a graph, whatever its operators are."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, Where
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.infer import shape_of
+from converter.graph.names import public_name
+from converter.graph.walk import all_graphs
+from converter.mapping.lowering import refusal
+
+NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional value"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What no rewriting changes about a network, and a format either holds or refuses.
+
+    `name`         the format, as refusals call it
+    `types`        of inputs and outputs; None: every tensor
+    `floats_only`  what computes integers in float32, which holds 24 bits of them; "" where nothing
+                   does
+    `fed`          what needs at least one input; "" where networks of constants alone run too
+    """
+
+    name: str = ""
+    types: Container[ir.DataType] | None = None
+    floats_only: str = ""
+    fed: str = ""
+
+    def refusals(self, model: ir.Model) -> list[Diagnostic]:
+        """X202 for everything that the target cannot hold. Shapes are not looked at: see
+        `dynamic_values`, after loops are unrolled.
+        """
+        found = [
+            Diagnostic(
+                "X202",
+                f"the {side} {public_name(value)} is {what}, which {self.name} does not have",
+                where=_where(value),
+            )
+            for side, values in (("input", model.graph.inputs), ("output", model.graph.outputs))
+            for value in values
+            if (what := self._foreign(value))
+        ]
+        if self.floats_only:
+            found += whole_integers(model, self.floats_only)
+        if self.fed and not model.graph.inputs:
+            message = f"the network has no inputs; {self.fed} has at least one"
+            found.append(Diagnostic("X202", message))
+        return found
+
+    def _foreign(self, value: ir.Value) -> str:
+        """What an input or output is that the target does not have; "" where it has it."""
+        for type_, what in NOT_A_TENSOR.items():
+            if isinstance(value.type, type_):
+                return what
+        dtype = value.dtype
+        known = self.types is None or dtype is None or dtype in self.types
+        return "" if known or dtype is None else dtype.name
+
+
+def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
+    """X202 for hashes, where every bit of an integer counts, in a target that computes in
+    float32.
+    """
+    message = (
+        f"the hashes are of whole integers of 32 bits; {target} computes in floats, which hold 24"
+    )
+    return [
+        refusal(n, MappingError(message, "X202"))
+        for g in all_graphs(model.graph)
+        for n in g
+        if n.domain == EXTENSION_DOMAIN and n.op_type == "LSHProjection"
+    ]
+
+
+def dynamic_values(model: ir.Model) -> list[Diagnostic]:
+    """X203 for every value whose shape is not static: first the inputs, and only when all of these
+    are fixed the others.
+    """
+    dynamic = [v for v in model.graph.inputs if shape_of(v) is None]
+    help = (
+        "fix the inputs with --inputs NAME:1,3,224,224"
+        if dynamic
+        else "its size depends on the data, not on the shapes of the inputs"
+    )
+    if not dynamic:
+        dynamic = [
+            o
+            for g in all_graphs(model.graph)
+            for n in g
+            for o in n.outputs
+            if isinstance(o.type, ir.TensorType | None)
+            and shape_of(o) is None
+            and (o.uses() or (o.is_graph_output() and o.shape is not None))
+        ]
+    return [
+        Diagnostic(
+            "X203",
+            f"{public_name(v)} has the shape {v.shape}, the target needs static shapes",
+            where=_where(v),
+            help=help,
+        )
+        for v in dynamic
+    ]
+
+
+def _where(value: ir.Value) -> Where:
+    node = value.producer()
+    props = node.metadata_props if node is not None else {}
+    return Where(
+        layer=props.get("netconv.layer", value.name or ""),
+        kind=node.op_type if node is not None else "input",
+    )

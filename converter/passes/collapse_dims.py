@@ -1,0 +1,149 @@
+"""Tensors with more axes than a target has, in fewer: neighbours that an operator treats alike are
+one axis, axes of length 1 are none.
+
+before:  Transpose(x[2,3,4,5,6], perm 0,1,4,2,3)
+after:   Reshape(Transpose(Reshape(x, [6,20,6]), perm 0,2,1), [2,3,6,4,5])
+
+Each operator then stands between Reshapes; those that meet become one, and the high rank between
+them is gone. Shapes are static; of a Transpose one dimension may be unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import replace
+from converter.graph.infer import InferenceError, rank_of, shape_of
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.passes.collapse_dims_rules import HANDLERS, neighbours
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.legalise import Rewrite, Rewrites
+
+RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+def collapse_dims(model: ir.Model, most: int) -> None:
+    """In place. What keeps more than `most` axes, an input for example, is left for the target to
+    refuse.
+    """
+    names = Names(model)
+    high = [n for graph in all_graphs(model.graph) for n in graph if highest_rank(n) > most]
+    for node in high:
+        b = builder_before(node, names)
+        try:
+            results = on_fewer_axes(node, b, most)
+        except InferenceError:  # pieces that do not fit: what was written is dead
+            results = None
+        if results is not None:
+            replace(node, results, b)
+    if high:
+        join_reshapes(model, most)
+
+
+def highest_rank(node: ir.Node) -> int:
+    return max((rank_of(v) or 0 for v in (*node.inputs, *node.outputs) if v is not None), default=0)
+
+
+def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+    """The node's results by operators on at most `most` axes between Reshapes; None where that is
+    not known.
+    """
+    if (
+        node.op_type == "Transpose"
+        and not node.domain
+        and node.inputs[0] is not None
+        and shape_of(node.inputs[0]) is None
+    ):
+        return _turned(node, b, most)
+    handler = None if node.domain else HANDLERS.get(node.op_type)
+    data = (
+        [shape_of(v) for v in (node.inputs[0], *node.outputs) if v is not None]
+        if node.inputs
+        else []
+    )
+    if (
+        handler is None
+        or not data
+        or any(s is None or 0 in s for s in data)
+        or any(v is not None and shape_of(v) is None for v in node.inputs)
+    ):
+        return None
+    results = handler(node, b, most)
+    return (
+        None
+        if results is None
+        else [
+            b.op("Reshape", y, list(shape_of(o) or ()))
+            for y, o in zip(results, node.outputs, strict=False)
+        ]
+    )
+
+
+def _open_shape(value: ir.Value) -> list[int] | None:
+    """The shape as Reshape takes it, -1 for the one dimension that may be unknown."""
+    found = None if value.shape is None else [d if isinstance(d, int) else -1 for d in value.shape]
+    return found if found is not None and 0 not in found and found.count(-1) < 2 else None
+
+
+def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
+    """A Transpose of which one dimension is unknown: the batch, mostly."""
+    x, sizes = node.inputs[0], _open_shape(node.inputs[0]) if node.inputs[0] is not None else None
+    if x is None or sizes is None:
+        return None
+    perm = [int(i) for i in attrs_of(node).get("perm") or range(len(sizes))[::-1]]
+    target = neighbours(sizes, perm)
+    order = sorted(target)
+    if len(order) > most:
+        return None
+    merged = [
+        -1 if any(sizes[i] < 0 for i in run) else math.prod(sizes[i] for i in run) for run in order
+    ]
+    y = b.op("Transpose", b.op("Reshape", x, merged), perm=[order.index(run) for run in target])
+    return [b.op("Reshape", y, [sizes[i] for i in perm])]
+
+
+def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
+    """A target's rewrites, before each of them that for operators on too many axes."""
+
+    def either(other: Rewrite | None) -> Rewrite:
+        def rewrite(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+            found = on_fewer_axes(node, b, most) if highest_rank(node) > most else None
+            return found if found is not None or other is None else other(node, b)
+
+        return rewrite
+
+    return {**table, **{("", op): either(table.get(("", op))) for op in HANDLERS}}
+
+
+def join_reshapes(model: ir.Model, most: int = 0) -> None:
+    """Reshapes of Reshapes become one where there are more than `most` axes between them."""
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            before = (
+                node.inputs[0].producer()
+                if node.op_type in RESHAPES and not node.domain and node.inputs[0] is not None
+                else None
+            )
+            shape = _open_shape(node.outputs[0])
+            if (
+                before is None
+                or before.domain
+                or before.op_type not in RESHAPES
+                or before.graph is not node.graph
+                or shape is None
+            ):
+                continue
+            if (rank_of(before.outputs[0]) or 0) <= most:
+                continue
+            source = before.inputs[0]
+            if source is not None:
+                b = builder_before(node, names)
+                same = shape_of(source) == tuple(shape) and not node.outputs[0].is_graph_output()
+                replace(node, [source if same else b.op("Reshape", source, shape)], b)
+    remove_dead_code(model)

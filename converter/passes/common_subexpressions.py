@@ -1,0 +1,65 @@
+"""No operator is written twice for the same value.
+
+before:  Mul(Reshape(x, [6]), Reshape(x, [6]))      after:  r = Reshape(x, [6]); Mul(r, r)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import attrs_of
+from converter.graph.extensions import can_expand
+from converter.graph.infer import RANDOM
+from converter.graph.walk import all_graphs, discard, subgraphs
+
+_SMALL = 256  # bytes of a constant that is compared by its content
+_OTHER_EACH_TIME = RANDOM | {"Dropout"}
+
+
+def eliminate_common_subexpressions(model: ir.Model) -> None:
+    """In place: nodes with the same inputs and attributes as one before them in their graph go."""
+    for graph in all_graphs(model.graph):
+        made: dict[Any, ir.Node] = {}
+        for node in list(graph):
+            if (
+                any(subgraphs(node))
+                or not _repeatable(node)
+                or any(o.is_graph_output() for o in node.outputs)
+            ):
+                continue
+            first = made.setdefault(_key(node), node)
+            if first is not node:
+                for old, new in zip(node.outputs, first.outputs, strict=True):
+                    old.replace_all_uses_with(new)
+                discard(node)
+
+
+def _repeatable(node: ir.Node) -> bool:
+    return (
+        can_expand(node)
+        if node.domain == EXTENSION_DOMAIN
+        else node.op_type not in _OTHER_EACH_TIME
+    )
+
+
+def _key(node: ir.Node) -> Any:
+    attributes = repr(sorted(attrs_of(node).items(), key=lambda a: a[0]))
+    return (
+        node.domain,
+        node.op_type,
+        node.overload,
+        attributes,
+        len(node.outputs),
+        tuple(map(_operand, node.inputs)),
+    )
+
+
+def _operand(value: ir.Value | None) -> Any:
+    """The value itself, or what a small constant holds."""
+    tensor = None if value is None or value.is_graph_input() else value.const_value
+    if tensor is None or tensor.nbytes > _SMALL or tensor.dtype == ir.DataType.STRING:
+        return value
+    return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()

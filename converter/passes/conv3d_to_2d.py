@@ -1,0 +1,143 @@
+"""Convolutions and pools over three axes on planes, for targets whose windows have two: channels
+and depth are one axis.
+
+before:  Conv(x[1,3,8,16,16], w[4,3,2,3,3])           after:  Conv(x[1,24,16,16], w'[28,24,3,3]), w' zero where a channel lies outside the window
+before:  AveragePool(x[1,3,8,16,16], kernel 2,3,3)    after:  over the planes of [1,24,16,16], then over the depth of [1,3,8,256]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import Array, constant, shape_of
+
+LARGEST = 1 << 24  # elements of the weights that are written out
+
+
+def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
+    """Conv and ConvTranspose: each pair of a depth that is read and one that is written has the
+    weights of its distance, or none.
+    """
+    a, weights = attrs_of(node), constant(node.inputs[1])
+    x, y = (
+        shape_of(node.inputs[0]) if node.inputs[0] is not None else None,
+        shape_of(node.outputs[0]),
+    )
+    if (
+        most != 4
+        or weights is None
+        or x is None
+        or y is None
+        or len(x) != 5
+        or a.get("auto_pad", "NOTSET") != "NOTSET"
+        or a.get("output_shape")
+    ):
+        return None
+    turned = node.op_type == "ConvTranspose"
+    read, written = x[1] * x[2], y[1] * y[2]
+    if read * written * math.prod(weights.shape[3:]) > LARGEST:
+        return None
+    stride, step, begin = (
+        int((a.get(name) or [d])[0]) for name, d in (("strides", 1), ("dilations", 1), ("pads", 0))
+    )
+    full = _by_channels(
+        weights, int(a.get("group", 1)), turned
+    )  # [written channels, read channels, depth, height, width]
+    flat = np.zeros((y[1], y[2], x[1], x[2], *full.shape[3:]), full.dtype)
+    for k in range(full.shape[2]):
+        for i in range(x[2] if turned else y[2]):
+            j = i * stride - begin + k * step
+            if 0 <= j < (y[2] if turned else x[2]):
+                out, source = (j, i) if turned else (i, j)
+                flat[:, out, :, source] = full[:, :, k]
+    flat = flat.reshape(written, read, *full.shape[3:])
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None:
+        given = constant(bias)
+        if given is None:
+            return None
+        bias = b.const(np.repeat(given, y[2]))
+    kernel = b.const(np.ascontiguousarray(flat.swapaxes(0, 1)) if turned else flat, "weights")
+    plane = {
+        **_of_plane(a),
+        **(
+            {"output_padding": list(a["output_padding"])[1:]}
+            if turned and a.get("output_padding")
+            else {}
+        ),
+    }
+    return [
+        b.op(
+            node.op_type,
+            b.op("Reshape", node.inputs[0], [x[0], read, *x[3:]]),
+            kernel,
+            bias,
+            **plane,
+        )
+    ]
+
+
+def _by_channels(weights: Array, group: int, turned: bool) -> Array:
+    """[written, read, depth, height, width] of one group for all: zero between channels of
+    different groups.
+    """
+    parts = np.split(weights, group)
+    parts = [p.swapaxes(0, 1) for p in parts] if turned else parts
+    out, inner = parts[0].shape[:2]
+    full = np.zeros((out * group, inner * group, *weights.shape[2:]), weights.dtype)
+    for i, part in enumerate(parts):
+        full[i * out : (i + 1) * out, i * inner : (i + 1) * inner] = part
+    return full
+
+
+def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
+    """The mean or the largest over planes, then over depths; as many of a window's places count in
+    each plane of it.
+    """
+    a = attrs_of(node)
+    x = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    if (
+        most != 4
+        or x is None
+        or len(x) != 5
+        or a.get("auto_pad", "NOTSET") != "NOTSET"
+        or (len(node.outputs) > 1 and node.outputs[1].uses())
+    ):
+        return None
+    common = {k: a[k] for k in ("ceil_mode", "count_include_pad") if k in a}
+    planes = b.op(
+        node.op_type,
+        b.op("Reshape", node.inputs[0], [x[0], x[1] * x[2], *x[3:]]),
+        **_of_plane(a),
+        **common,
+    )
+    size = shape_of(planes)
+    if size is None:
+        return None
+    depths = b.op("Reshape", planes, [x[0], x[1], x[2], size[2] * size[3]])
+    window: dict[str, Any] = {
+        name: [int((a.get(name) or [1])[0]), 1] for name in ("kernel_shape", "strides", "dilations")
+    }
+    pads = list(a.get("pads") or [0] * 6)
+    return [b.op(node.op_type, depths, **window, pads=[pads[0], 0, pads[3], 0], **common)]
+
+
+def _of_plane(a: dict[str, Any]) -> dict[str, Any]:
+    """Kernel, strides, dilations and pads without those of the depth."""
+    found = {
+        name: list(a[name])[1:] for name in ("kernel_shape", "strides", "dilations") if a.get(name)
+    }
+    pads = list(a.get("pads") or [0] * 6)
+    return {**found, "pads": [*pads[1:3], *pads[4:6]]}
+
+
+VOLUMES = {
+    **dict.fromkeys(("Conv", "ConvTranspose"), convolution),
+    **dict.fromkeys(("AveragePool", "MaxPool"), pool),
+}

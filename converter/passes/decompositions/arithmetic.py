@@ -1,0 +1,219 @@
+"""Sums, products, and operators that only change the form of their operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import with_operators
+from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.table import Table
+
+
+def gemm(node: ir.Node, b: Builder) -> Value | None:
+    """alpha * A' B' + beta * C with the transposes and factors folded into constant operands where
+    they are constant.
+    """
+    a, w = x_of(node), node.inputs[1]
+    attrs = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **attrs_of(node)}
+    assert w is not None
+    if attrs["transA"]:
+        a = b.Transpose(a, perm=[1, 0])
+    weight = constant(w)
+    if weight is not None:
+        weight = weight.T if attrs["transB"] else weight
+        w = b.const(
+            weight
+            if attrs["alpha"] == 1.0
+            else (weight * np.asarray(attrs["alpha"], weight.dtype)),
+            str(w.name),
+        )
+    elif attrs["transB"]:
+        w = b.Transpose(w, perm=[1, 0])
+    y = a @ with_operators(w)
+    if weight is None and attrs["alpha"] != 1.0:
+        y = y * attrs["alpha"]
+    c = with_operators(node.inputs[2]) if len(node.inputs) > 2 else None
+    if c is None:
+        return y
+    if attrs["beta"] != 1.0:
+        c = c * attrs["beta"]
+    return y + c
+
+
+def global_pool(node: ir.Node, b: Builder) -> Value | None:
+    rank = rank_of(x_of(node))
+    if rank is None:
+        return None
+    kind = "ReduceMean" if node.op_type == "GlobalAveragePool" else "ReduceMax"
+    return b.operator(kind)(x_of(node), list(range(2, rank)), keepdims=1)
+
+
+def flatten(node: ir.Node, b: Builder) -> Value | None:
+    """Both extents are written as numbers where they are known: -1 beside a dimension that may be 0
+    means nothing.
+    """
+    axis, rank = int(attrs_of(node).get("axis", 1)), rank_of(x_of(node))
+    if rank is None:
+        return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
+    dims = list(x_of(node).shape or ())
+    before, after = (
+        _product(dims[: axis % rank if axis < 0 else axis]),
+        _product(dims[axis % rank if axis < 0 else axis :]),
+    )
+    if before is None and not after:
+        return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
+    return b.Reshape(x_of(node), [-1 if before is None else before, -1 if after is None else after])
+
+
+def _product(dims: Sequence[Any]) -> int | None:
+    return math.prod(dims) if all(isinstance(d, int) for d in dims) else None
+
+
+def static_reshape(node: ir.Node, b: Builder) -> Value | None:
+    shape = shape_of(node.outputs[0])
+    return None if shape is None else b.Reshape(x_of(node), list(shape))
+
+
+def variadic(node: ir.Node, b: Builder) -> Value | None:
+    """Three or more operands pairwise; one operand is itself; two stay (Sum becomes Add)."""
+    operands = [with_operators(v) for v in node.inputs if v is not None]
+    kind = {"Sum": "Add"}.get(node.op_type, node.op_type)
+    if len(operands) == 1:
+        return b.Identity(operands[0])
+    if len(operands) == 2 and kind == node.op_type:
+        return None
+    result = operands[0]
+    for v in operands[1:]:
+        result = b.operator(kind)(result, v)
+    return result
+
+
+def mean(node: ir.Node, b: Builder) -> Value:
+    total = b.Sum(*node.inputs)
+    return total / len(node.inputs)
+
+
+def sub(node: ir.Node, b: Builder) -> Value | None:
+    y = node.inputs[1]
+    assert y is not None
+    array = constant(y)
+    if array is not None and array.dtype.kind == "f":
+        return x_of(node) + b.const(-array, str(y.name))
+    return x_of(node) + y * -1 if y.dtype is not None and y.dtype.is_signed() else None
+
+
+def neg(node: ir.Node, b: Builder) -> Value:
+    return x_of(node) * -1
+
+
+def reciprocal(node: ir.Node, b: Builder) -> Value:
+    return 1 / x_of(node)
+
+
+def div(node: ir.Node, b: Builder) -> Value | None:
+    """By a float constant: times its reciprocal."""
+    array = constant(node.inputs[1])
+    if array is None or array.dtype.kind != "f" or not np.all(array):
+        return None
+    return x_of(node) * b.const((1.0 / array.astype(np.float64)).astype(array.dtype))
+
+
+def trains(node: ir.Node) -> bool:
+    """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    flag = None if mode is None else constant(mode)
+    return mode is not None and (flag is None or bool(flag.any()))
+
+
+def identity(node: ir.Node, b: Builder) -> Value | None:
+    """Vanishes where the boundary does not need it."""
+    x = x_of(node)
+    if node.op_type == "Dropout" and trains(node):
+        return None
+    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        return None
+    if node.outputs[0].is_graph_output() and (
+        x.is_graph_input() or x.is_graph_output() or x.is_initializer() or x.graph is not node.graph
+    ):
+        return None
+    return x
+
+
+def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | None] | None:
+    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)) for constant statistics, step by
+    step for others; by those of the batch in training.
+    """
+    if attrs_of(node).get("training_mode", 0):
+        return _of_the_batch(node, b)
+    arrays = [constant(v) for v in node.inputs[1:]]
+    rank = rank_of(x_of(node))
+    if rank is None:
+        return None
+    if any(a is None for a in arrays):
+        return _of_values(node, b, [-1, *[1] * (rank - 2)])
+    scale, bias, mean_, var = (np.asarray(a, np.float64) for a in arrays if a is not None)
+    dtype = arrays[0].dtype if arrays[0] is not None else np.float32
+    with np.errstate(
+        invalid="ignore", divide="ignore"
+    ):  # a variance below 0 gives what the operator gives
+        factor = scale / np.sqrt(var + attrs_of(node).get("epsilon", 1e-5))
+    shape = (-1, *[1] * (rank - 2))
+    y = x_of(node) * b.const(factor.reshape(shape).astype(dtype))
+    return y + b.const((bias - mean_ * factor).reshape(shape).astype(dtype))
+
+
+def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
+    """Statistics that are computed."""
+    columns = [b.Reshape(v, column) for v in node.inputs[1:] if v is not None]
+    if len(columns) < 4:
+        return None
+    scale, bias, centre, spread = columns
+    deviation = b.Sqrt(spread + attrs_of(node).get("epsilon", 1e-5))
+    return (x_of(node) - centre) / deviation * scale + bias
+
+
+def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
+    """The result, and the running mean and variance moved towards those of the batch."""
+    x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
+    scale, bias, mean_, var = (with_operators(v) for v in node.inputs[1:5])
+    if rank is None or scale is None or bias is None or mean_ is None or var is None:
+        return None
+    axes, column = [i for i in range(rank) if i != 1], [-1, *[1] * (rank - 2)]
+    centre = b.ReduceMean(x, axes, keepdims=1)
+    apart = x - centre
+    spread = b.ReduceMean(apart * apart, axes, keepdims=1)
+    y = apart / b.Sqrt(spread + attrs.get("epsilon", 1e-5))
+    y = y * b.Reshape(scale, column) + b.Reshape(bias, column)
+    share = float(attrs.get("momentum", 0.9))
+    running = [
+        old * share + b.Reshape(new, [-1]) * (1 - share)
+        for old, new in ((mean_, centre), (var, spread))
+    ]
+    return [y, *running][: len(node.outputs)]
+
+
+TABLE: Table = {
+    ("", "Gemm"): gemm,
+    ("", "GlobalAveragePool"): global_pool,
+    ("", "GlobalMaxPool"): global_pool,
+    ("", "Flatten"): flatten,
+    ("", "Squeeze"): static_reshape,
+    ("", "Unsqueeze"): static_reshape,
+    ("", "Sum"): variadic,
+    ("", "Max"): variadic,
+    ("", "Mean"): mean,
+    ("", "Sub"): sub,
+    ("", "Neg"): neg,
+    ("", "Reciprocal"): reciprocal,
+    ("", "Div"): div,
+    ("", "Identity"): identity,
+    ("", "Dropout"): identity,
+    ("", "BatchNormalization"): batch_normalization,
+}

@@ -1,0 +1,284 @@
+"""Constants that stand behind an operator move into it, and normalisations get the form that needs
+no other axes in front.
+
+before:  Conv -> Add(c[1,C,1,1])      Reshape -> InstanceNormalization(1, 0) -> Mul(g[K]) -> Add(b[K]) -> Reshape
+after:   Conv(bias c)                 LayerNormalization(g, b) over the last axis
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import replace
+from converter.graph.infer import Array, constant, shape_of
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.passes.dead_code import remove_dead_code
+
+_SUMS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
+_NORMS = {"LayerNormalization", "InstanceNormalization"}
+
+
+def fuse_constants(model: ir.Model) -> None:
+    """In place; floats may round otherwise, by less than one unit in the last place of a sum."""
+    _merge(model, _merged)
+
+
+def fuse_biases(model: ir.Model) -> None:
+    """Only constants that are added behind a Conv, ConvTranspose, MatMul or Gemm; in place."""
+    _merge(
+        model,
+        lambda node, b: (
+            _behind(node, b, _SUMS) if node.op_type == "Add" and not node.domain else None
+        ),
+    )
+
+
+def _merge(model: ir.Model, rewrite: Callable[[ir.Node, Builder], ir.Value | None]) -> None:
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.graph is None:
+                continue
+            found = rewrite(node, builder_before(node, names))
+            if found is not None:
+                replace(node, [found], builder_before(node, names))
+    remove_dead_code(model)
+
+
+def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
+    if node.domain == EXTENSION_DOMAIN and node.op_type == "MVN":
+        return _normalised(node, b)
+    if node.domain:
+        return None
+    if node.op_type == "InstanceNormalization":
+        return _as_layer(node, b)
+    if node.op_type in ("Add", "Mul"):
+        return _behind(node, b, _SUMS | _NORMS)
+    return (_shuffled(node, b) or _unfolded(node, b)) if node.op_type == "Reshape" else None
+
+
+def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
+    """An Add or Mul of a constant behind an operator of these kinds that nobody else reads."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        c, before = constant(other), x.producer() if x is not None else None
+        if (
+            c is None
+            or x is None
+            or before is None
+            or before.domain
+            or before.op_type not in kinds
+            or not _only(x)
+            or shape_of(x) != shape_of(node.outputs[0])
+        ):
+            continue
+        if node.op_type == "Add" and before.op_type in _SUMS:
+            return _biased(before, c, b)
+        if before.op_type in _NORMS and len(before.outputs) == 1:
+            return _scaled(before, node.op_type, c, b)
+    return None
+
+
+def _only(value: ir.Value) -> bool:
+    return len(list(value.uses())) == 1 and not value.is_graph_output()
+
+
+def along(c: Array, shape: Sequence[int], axis: int) -> Array | None:
+    """`c` as a vector along one axis of data of `shape`; None where it varies along others."""
+    if not axis < len(shape) or c.ndim > len(shape):
+        return None
+    full = c.reshape((1,) * (len(shape) - c.ndim) + c.shape)
+    if full.ndim != len(shape) or any(n != 1 for i, n in enumerate(full.shape) if i != axis):
+        return None
+    return np.broadcast_to(full.reshape(-1), (shape[axis],))
+
+
+def _biased(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
+    shape, weights = shape_of(before.outputs[0]), constant(before.inputs[1])
+    if shape is None or weights is None:
+        return None
+    product = before.op_type in ("MatMul", "Gemm")
+    bias = along(c, shape, 1)
+    old = before.inputs[2] if len(before.inputs) > 2 else None
+    if (
+        bias is None
+        or (product and (len(shape) != 2 or weights.ndim != 2))
+        or (old is not None and constant(old) is None)
+    ):
+        return None
+    attrs = attrs_of(before)
+    if old is not None:
+        if product and (attrs.get("beta", 1.0) != 1.0 or constant(old).ndim != 1):  # type: ignore[union-attr]
+            return None
+        bias = bias + constant(old)
+    value = b.const(
+        np.ascontiguousarray(bias.astype(weights.dtype)), f"{before.outputs[0].name}.bias"
+    )
+    return b.op(
+        "Gemm" if product else before.op_type, before.inputs[0], before.inputs[1], value, **attrs
+    )
+
+
+def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
+    """Scale and shift of a normalisation: along its channels, or along its one normalised axis."""
+    shape, scale, shift = (
+        shape_of(before.outputs[0]),
+        constant(before.inputs[1]),
+        constant(before.inputs[2]) if len(before.inputs) > 2 else None,
+    )
+    if (
+        shape is None
+        or scale is None
+        or (shift is None and len(before.inputs) > 2 and before.inputs[2] is not None)
+    ):
+        return None
+    axis = 1 if before.op_type == "InstanceNormalization" else len(shape) - 1
+    if (
+        before.op_type == "LayerNormalization"
+        and int(attrs_of(before).get("axis", -1)) % len(shape) != axis
+    ):
+        return None
+    by = along(c, shape, axis)
+    if by is None:
+        return None
+    scale = np.broadcast_to(scale, (shape[axis],))
+    shift = np.zeros_like(scale) if shift is None else np.broadcast_to(shift, (shape[axis],))
+    scale, shift = (scale * by, shift * by) if op == "Mul" else (scale, shift + by)
+    operands = [
+        b.const(np.ascontiguousarray(v), f"{before.outputs[0].name}.{w}")
+        for v, w in ((scale, "scale"), (shift, "shift"))
+    ]
+    return b.op(before.op_type, before.inputs[0], *operands, **attrs_of(before))
+
+
+def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Statistics over one row: the last axis alone is longer than 1 behind the channels."""
+    shape, scale, shift = (
+        shape_of(node.outputs[0]),
+        constant(node.inputs[1]),
+        constant(node.inputs[2]),
+    )
+    if (
+        shape is None
+        or scale is None
+        or shift is None
+        or any(n != 1 for n in shape[2:-1])
+        or (scale != 1).any()
+        or shift.any()
+    ):
+        return None
+    one, nought = (b.const(np.full(shape[-1:], v, scale.dtype)) for v in (1, 0))
+    return b.op(
+        "LayerNormalization",
+        node.inputs[0],
+        one,
+        nought,
+        axis=-1,
+        epsilon=attrs_of(node).get("epsilon", 1e-5),
+    )
+
+
+def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Mean and variance over the last axis, or over all axes behind the channels."""
+    x, a = node.inputs[0], attrs_of(node)
+    shape = shape_of(x) if x is not None else None
+    if (
+        shape is None
+        or x is None
+        or x.dtype is None
+        or not a.get("normalize_variance", 1)
+        or a.get("eps_mode", "inside_sqrt") != "inside_sqrt"
+    ):
+        return None
+    axes, rank = sorted({int(v) % len(shape) for v in a["axes"]}), len(shape)
+    dtype = x.dtype.numpy()
+    if axes == [rank - 1]:
+        return b.op(
+            "LayerNormalization",
+            x,
+            *(b.const(np.full(shape[-1:], v, dtype)) for v in (1, 0)),
+            axis=-1,
+            epsilon=a["eps"],
+        )
+    if rank >= 4 and axes == list(range(2, rank)):
+        return b.op(
+            "InstanceNormalization",
+            x,
+            *(b.const(np.full(shape[1], v, dtype)) for v in (1, 0)),
+            epsilon=a["eps"],
+        )
+    return None
+
+
+def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Channels split into groups, the two axes swapped, and joined again."""
+    turn = node.inputs[0].producer() if node.inputs[0] is not None else None
+    split = (
+        turn.inputs[0].producer()
+        if turn is not None and turn.op_type == "Transpose" and turn.inputs[0] is not None
+        else None
+    )
+    if (
+        turn is None
+        or split is None
+        or split.op_type != "Reshape"
+        or split.inputs[0] is None
+        or turn.domain
+        or split.domain
+    ):
+        return None
+    own, apart, back = (shape_of(v) for v in (split.inputs[0], split.outputs[0], node.outputs[0]))
+    if (
+        own is None
+        or apart is None
+        or own != back
+        or len(own) != 4
+        or len(apart) not in (4, 5)
+        or not (_only(turn.outputs[0]) and _only(split.outputs[0]))
+    ):
+        return None
+    rest = (own[2] * own[3],) if len(apart) == 4 else own[2:]
+    if (
+        apart[0] != own[0]
+        or apart[1] * apart[2] != own[1]
+        or apart[3:] != rest
+        or list(attrs_of(turn)["perm"]) != [0, 2, 1, *range(3, len(apart))]
+    ):
+        return None
+    return b.ext("ShuffleChannels", split.inputs[0], group=apart[1])
+
+
+def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Reshapes around a normalisation of the last axis that only put axes of 1 in front of it and
+    take them away again.
+    """
+    inner = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if (
+        inner is None
+        or inner.op_type != "LayerNormalization"
+        or inner.domain
+        or len(inner.outputs) > 1
+        or not _only(inner.outputs[0])
+    ):
+        return None
+    outer = inner.inputs[0].producer() if inner.inputs[0] is not None else None
+    source = (
+        outer.inputs[0] if outer is not None and outer.op_type in ("Reshape", "Unsqueeze") else None
+    )
+    axis, shape = int(attrs_of(inner).get("axis", -1)), shape_of(inner.outputs[0])
+    own = shape_of(source) if source is not None else None
+    if (
+        source is None
+        or shape is None
+        or not own
+        or own != shape_of(node.outputs[0])
+        or own[-1] != shape[-1]
+        or axis % len(shape) != len(shape) - 1
+    ):
+        return None
+    return b.op("LayerNormalization", source, *inner.inputs[1:], **{**attrs_of(inner), "axis": -1})

@@ -1,0 +1,91 @@
+"""Rounds in floats what a target without half types would carry on unrounded.
+
+before:  y = Cast(x, FLOAT16)        after:  y = Cast(the number of half precision that is nearest to x, as a float, FLOAT16)
+
+All that follows is exact in float32 but the one subtraction that rounds, to nearest with ties to
+even, at the last place that the half type has: with t = 2^k * x, the difference t - x keeps the
+places that x loses when k bits are dropped, and t - (t - x) is x without them. Below the least
+normal number t is a constant, so that the places do not move.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, builder_before
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.passes.constants import is_constant
+
+_T = ir.DataType
+# type -> bits of a float32's significand that it lacks, exponent of its least normal number, least
+# number that becomes infinite
+_HALVES = {_T.FLOAT16: (13, -14, 65520.0), _T.BFLOAT16: (16, -126, float.fromhex("0x1.ffp127"))}
+_BYTES = (_T.BOOL, _T.INT8, _T.UINT8, _T.INT4, _T.UINT4)  # all their numbers have a half
+_FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
+
+
+def rounds(node: ir.Node) -> bool:
+    """Whether the node is a Cast to half precision that may change a number."""
+    return (
+        node.op_type == "Cast"
+        and not node.domain
+        and node.inputs[0] is not None
+        and may_round(node.inputs[0].dtype, node.outputs[0].dtype)
+    )
+
+
+def may_round(before: ir.DataType | None, to: ir.DataType | None) -> bool:
+    """Whether numbers of one type, as those of a half type, may be others."""
+    return to in _HALVES and before not in (*_BYTES, *_FLOAT8, _T.STRING, to)
+
+
+def half_is_enough(weights: np.ndarray) -> bool:
+    """Whether half precision loses no more of these numbers than their last places: none becomes
+    infinite, and the largest is no subnormal number.
+    """
+    if weights.dtype.kind != "f" or not np.isfinite(weights).all():
+        return False
+    half, largest = np.finfo(np.float16), np.abs(weights).max(initial=0)
+    return bool(largest == 0 or half.smallest_normal <= largest <= half.max)
+
+
+def round_halves(model: ir.Model) -> None:
+    """In place, for activations; a constant is rounded by whoever computes it."""
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if rounds(node) and not is_constant(node.inputs[0]):
+                b = builder_before(node, names)
+                node.replace_input_with(
+                    0, rounded(b, node.inputs[0], node.outputs[0].dtype or _T.FLOAT16)
+                )
+
+
+def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
+    """The numbers of half precision nearest to `value`, as float32: ties to even, infinities beyond
+    the largest, signed zeros, NaN where it was.
+    """
+    dropped, least, limit = _HALVES[to]
+    x = (
+        value
+        if value is not None and value.dtype == _T.FLOAT
+        else b.op("Cast", value, to=int(_T.FLOAT))
+    )
+    size = b.op("Abs", x)
+    spacing = 2.0 ** (least - 23 + dropped)  # of the numbers below the least normal one
+    far = b.op("Greater", size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite
+    z = x if far is None else b.op("Where", far, b.op("Mul", x, 2.0**-64), x)
+    t = b.op(
+        "Where", b.op("Less", size, 2.0**least), 1.5 * 2**23 * spacing, b.op("Mul", z, 2.0**dropped)
+    )
+    y = b.op("Sub", t, b.op("Sub", t, z))
+    y = y if far is None else b.op("Where", far, b.op("Mul", y, 2.0**64), y)
+    y = b.op(
+        "Where", b.op("Greater", size, spacing / 2), y, b.op("Mul", x, y)
+    )  # where y is 0; the product has the sign of x
+    result: ir.Value = b.op(
+        "Where", b.op("Less", size, limit), y, b.op("Mul", x, 2.0**127)
+    )  # NaN is not less either
+    return result

@@ -1,0 +1,270 @@
+"""Makes the files of this folder: python tests/layers/record.py FORMAT [KIND...], or FILE...
+
+With a format it takes the rows of the format's table that have a sample (see
+tests/mapping_samples.py), writes the graph of that one operator, and keeps the layers that stand
+alone in their file. The numbers are those of an engine from outside, for that very layer: the file
+that the engine runs is made of what is stored. With a file, which may be made by hand, it puts in
+the engine's name and the numbers of its outputs (whose types and shapes have to be there).
+
+Nothing is stored where engine and reader differ: the difference is printed. What is known not to be
+possible stands in EXCEPT, with the reason.
+"""
+
+# ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.api import Model, save
+from converter.errors import ConverterError, MappingError
+from converter.graph.infer import RANDOM, InferenceError
+from converter.mapping.rules import Rule
+from layers import cases, feeds
+from layers.models import FORMATS, model_of
+from layers.test_layers import compare, computed
+from mapping_samples import CannotSample, candidates, contexts, sample
+
+# what a context and attributes that do not fit each other give
+_NO_SAMPLE = (ConverterError, MappingError, InferenceError, CannotSample, KeyError, TypeError)
+MOST_NUMBERS = 600  # of all tensors of a file
+MOST_FILES = 5  # of a kind
+
+
+def attempts(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Contexts with attribute sets: the ordinary one, and those that differ from it in one
+    value.
+    """
+    for context in feeds.smaller(rule, contexts(rule)):
+        values = candidates(rule, context)
+        ordinary = {k: v[0] for k, v in values.items()}
+        yield context, ordinary
+        yield context, {k: v[-1] for k, v in values.items()}
+        for key, options in values.items():
+            for option in options[1:]:
+                yield context, {**ordinary, key: option}
+
+
+def written(module: Any, rule: Rule, context: str, attrs: dict[str, Any], path: Path) -> Any:
+    """The layer that the operator alone becomes, as the reader sees it, or why there is none."""
+    try:
+        _, b = sample(rule, context, attrs)
+        save(Model(ir.Model(b.graph, ir_version=10), "onnx"), path, module.TARGET, module.LAYOUT)
+    except _NO_SAMPLE as e:
+        return " ".join(str(e).split())[:200]
+    return module.taken(path, rule.kind)
+
+
+def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
+    """Puts the engine's numbers into a case; returns what is against that."""
+    module.write(module.build(case), path)
+    found = engine.run(path, case)
+    if isinstance(found, str):
+        return f"the engine: {found}"
+    for i, t in enumerate(case.outputs):
+        if not t.unread:
+            case.outputs[i] = cases.Tensor.of(cases.rounded(found[f"y{i}"]))
+    case.engine = engine.name
+    if any(np.isnan(x).any() for x in case.expected().values() if x.dtype.kind == "f"):
+        return "not a number in the results"
+    return ""
+
+
+def differing(format: str, case: cases.Case) -> str:
+    """How the reader differs from the engine."""
+    try:
+        case = cases.parsed(cases.text_of(case))
+        got = computed(format, case)
+        for name, wanted in case.expected().items():
+            compare(got[name], wanted, case.rtol, case.atol)
+    except Exception as e:  # whatever a reader does wrong is to be told
+        return f"{type(e).__name__}: " + " ".join(str(e).split())[:600]
+    return ""
+
+
+class Recorder:
+    def __init__(self, format: str, folder: Path) -> None:
+        self.format, self.module = format, model_of(format)
+        self.path = folder / f"one{self.module.SUFFIX}"
+        self.engine = self.module.Engine()
+        self.seen: dict[str, set[tuple[str, str]]] = {}  # kind -> words of attributes with a file
+        self.taken: dict[str, set[str]] = {}  # kind -> names of its files
+        self.had: set[str] = set()  # the signatures of layers that were tried
+        self.failed: dict[str, str] = {}
+
+    def rule(self, rule: Rule) -> None:
+        if (rule.op in RANDOM) or rule.kind in EXCEPT.get(self.format, {}):
+            return
+        first = True
+        try:
+            tried = list(attempts(rule))
+        except CannotSample as e:
+            self.failed.setdefault(rule.kind, str(e))
+            return
+        for context, attrs in tried:
+            if len(self.taken.get(rule.kind, ())) >= MOST_FILES:
+                return
+            case = written(self.module, rule, context, attrs, self.path)
+            if isinstance(case, str):
+                self.failed.setdefault(rule.kind, case)
+                continue
+            words = set(_words(case))
+            new = words - self.seen.get(case.kind, set())
+            same = signature(case)
+            if not (first or new) or same in self.had:
+                continue
+            self.had.add(same)
+            if reason := self.case(rule, case, new):
+                self.failed[case.kind] = f"{context} {attrs}: {reason}"
+                continue
+            first = False
+
+    def case(self, rule: Rule, case: cases.Case, new: set[tuple[str, str]]) -> str:
+        feeds.fill(rule, case)
+        numbers = sum(
+            np.size(t.values) for t in (*case.inputs, *case.weights.values()) if not t.absent
+        )
+        if numbers > MOST_NUMBERS:
+            return f"{numbers} numbers"
+        reason = computing(self.module, self.engine, case, self.path)
+        reason = reason or differing(self.format, case)
+        if not reason:
+            self.seen.setdefault(case.kind, set()).update(_words(case))
+            names = self.taken.setdefault(case.kind, set())
+            name = _name(rule, case, new, names)
+            names.add(name)
+            cases.write(case, cases.FOLDER / self.format / f"{name}.toml")
+        return reason
+
+
+def _words(case: cases.Case) -> Iterator[tuple[str, str]]:
+    """What tells variants of a layer apart: its words, whether it has an attribute at all,
+    types.
+    """
+    for key, value in case.attributes.items():
+        text = str(value)
+        yield key, text.lower() if re.fullmatch(r"[A-Za-z_]\w*", text) else ""
+    yield "inputs", str(len(case.inputs))
+    for i, t in enumerate(case.inputs):
+        flag = str(t.values) if t.constant and t.type == "bool" and not t.shape else ""
+        yield f"input{i}", ("const " if t.constant else "") + np.dtype(t.dtype).kind + flag
+    yield "rank", str(len(case.inputs[0].shape)) if case.inputs else ""
+
+
+def signature(case: cases.Case) -> str:
+    """A layer up to the numbers that it is fed with."""
+    inputs = [(t.type, t.shape, t.constant, str(t.values)) for t in case.inputs]
+    weights = [(name, t.shape) for name, t in case.weights.items()]
+    return repr((case.kind, case.version, case.attributes, inputs, weights))
+
+
+def _name(rule: Rule, case: cases.Case, new: set[tuple[str, str]], names: set[str]) -> str:
+    if not names:
+        return case.kind
+    told = sorted(f"{k}-{v}" if v else k for k, v in new if not k.startswith("input"))
+    told += [rule.op.lower()] if not told else []
+    name = "-".join([case.kind, *told[:2]]).replace(" ", "")
+    number = next(i for i in range(1, 99) if (f"{name}-{i}" if i > 1 else name) not in names)
+    return name if number == 1 else f"{name}-{number}"
+
+
+# kinds without a file, and why; those whose results are random are left out besides
+EXCEPT: dict[str, dict[str, str]] = {
+    "opset": {
+        "Assign": "a state",
+        "BGRtoNV12": "not implemented in the runtime",
+        "BinaryConvolution": "packed weights have no TOML form",
+        "GroupedMatMul": "not implemented in the runtime",
+        "If": "bodies",
+        "Loop": "bodies",
+        "Multinomial": "random",
+        "Proposal": "the runtime ends the process",
+        "RGBtoNV12": "not implemented in the runtime",
+        "RandomUniform": "random",
+        "ReadValue": "a state",
+        "SparseFillEmptyRows": "the runtime fails on inputs that are not constant",
+        "StringTensorUnpack": "strings are not executed",
+        "TensorIterator": "bodies",
+    },
+    "legacy": {
+        "CTCGreadyDecoder": "the engine does not load it",
+        "Copy": "the engine does not load it",
+        "Expand": "the engine does not load it",
+        "Identity": "the engine does not load it",
+        "LogicalNot": "the engine does not load it",
+        "Quantize": "the engine does not load it",
+        "ScatterUpdate": "the engine does not load it",
+        "SoftPlus": "the engine does not load it",
+        "SoftSign": "the engine does not load it",
+        "Sqrt": "the engine does not load it",
+        "ExperimentalDetectronDetectionOutput": "the engine ends the process",
+        "ExperimentalDetectronGenerateProposalsSingleImage": "the engine does not load it alone",
+        "FakeQuantize": "the engine does not load it alone",
+        "SparseFillEmptyRows": "the engine does not load it",
+        "SparseSegmentMean": "the engine does not load it",
+        "SparseSegmentSqrtN": "the engine does not load it",
+        "SparseSegmentSum": "the engine does not load it",
+        "TensorIterator": "bodies",
+        "Unique": "the engine does not load it",
+    },
+    "coreml": {
+        "categoricalDistribution": "random",
+        "custom": "somebody's own",
+    },
+    "zhouyi": {
+        "RoiAlign": "the executor cannot run it",
+        "Trilu": "the executor cannot run it",
+        "ZeroFraction": "the executor does not reshape to the declared [1]",
+    },
+    "nnapi": {
+        "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
+        "DEQUANTIZE": "quantised operands",
+        "QUANTIZE": "quantised operands",
+        "QUANTIZED_16BIT_LSTM": "quantised operands",
+        "RANDOM_MULTINOMIAL": "random",
+        "ROI_ALIGN": "LiteRT has no such operation",
+        "ROI_POOLING": "LiteRT has no such operation",
+    },
+}
+
+
+def record(format: str, kinds: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(format, Path(folder))
+        for rule in recorder.module.MAPPING.table.rules:
+            if not rule.lower_only and (not kinds or rule.kind in kinds):
+                recorder.rule(rule)
+        for kind, reason in sorted(recorder.failed.items()):
+            print(f"{'' if recorder.taken.get(kind) else 'NONE '}{kind}: {reason}")
+        every = recorder.module.MAPPING.table.kinds()
+        print(f"{len(recorder.taken)} of {len(every)} kinds,",
+              sum(map(len, recorder.taken.values())), "files")  # fmt: skip
+
+
+def fill(path: Path) -> None:
+    """Puts the numbers of the engine into one file."""
+    format, case = path.resolve().parent.name, cases.read(path)
+    module = model_of(format)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / f"one{module.SUFFIX}"
+        reason = computing(module, module.Engine(), case, place) or differing(format, case)
+    if reason:
+        sys.exit(f"{path}: {reason}")
+    cases.write(case, path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in FORMATS:
+        record(sys.argv[1], sys.argv[2:])
+    else:
+        for name in sys.argv[1:]:
+            fill(Path(name))

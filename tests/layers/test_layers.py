@@ -1,0 +1,54 @@
+"""Each reader against an engine from outside, layer by layer: the files in the folders beside this
+one.
+
+A file is described in cases.py; record.py makes files, and fills in the numbers of one made by
+hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from converter.api import Model
+from layers import cases
+from layers.models import FORMATS, model_of
+
+IN = {"opset": "openvino.", "legacy": "openvino."}  # the format that `make check` knows
+FILES = [
+    pytest.param(format, path, id=f"{IN.get(format, '')}{format}-{path.stem}")
+    for format in FORMATS
+    for path in sorted((cases.FOLDER / format).glob("*.toml"))
+]
+
+
+def computed(format: str, case: cases.Case) -> dict[str, Any]:
+    """What the format's reader understands the layer as, executed."""
+    module = model_of(format)
+    model = Model.of(module.lift(module.build(case)))
+    names = [f"x{i}" for i, t in enumerate(case.inputs) if not t.constant and not t.absent]
+    feeds = {i.name: case.feeds()[n] for n, i in zip(names, model.inputs, strict=True)}
+    return dict(zip(case.expected(), model.run(feeds).values(), strict=True))
+
+
+def compare(got: Any, wanted: Any, rtol: float, atol: float) -> None:
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    if wanted.dtype.kind in "biuOSUT":
+        np.testing.assert_array_equal(got, wanted)
+    else:
+        np.testing.assert_allclose(
+            got.astype(np.float64), wanted.astype(np.float64), rtol=rtol, atol=atol
+        )
+
+
+@pytest.mark.parametrize(("format", "path"), FILES)
+def test_the_reader_computes_what_the_engine_does(format: str, path: Path) -> None:
+    case = cases.read(path)
+    assert path.stem.partition("-")[0] == case.kind
+    assert case.engine and case.expected(), "record.py fills in the numbers"
+    got = computed(format, case)
+    for name, wanted in case.expected().items():
+        compare(got[name], wanted, case.rtol, case.atol)

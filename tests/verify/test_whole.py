@@ -1,0 +1,300 @@
+"""Whole comparisons of small models: verdicts, tolerances, causes, alignment, results as data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from converter.api import Model
+from converter.commands.verify import verify
+from converter.commands.verify.text import headline, lines
+from converter.errors import NothingComparedError, ReadError, UsageError
+from converter.graph.build import new_model
+from converter.graph.names import set_public_name
+from converter.io.resources import schema_path
+from converter.passes.unroll import unroll
+from verify.nets import copy_of, mobilenet, recurrent, resnet
+
+
+def _net(alpha: float = 0.1, name: str = "y") -> Model:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    b.output(b.op("LeakyRelu", b.op("Add", x, -0.5), alpha=alpha, name=name))
+    return Model(model, "onnx")
+
+
+def test_equal_models_pass() -> None:
+    result = verify(_net(), _net())
+    assert result.passed and result.max_difference == 0 and not result.findings
+
+
+def test_a_different_constant_is_found_with_its_cause() -> None:
+    result = verify(_net(0.1), _net(0.2))
+    assert not result.passed and result.max_difference > 0.01
+    assert result.first is not None and result.first.layer == "y"
+    assert result.first.causes == ("alpha  0.1 became 0.2",)
+    assert "LeakyRelu" in headline(result)
+
+
+def test_a_tolerance_of_the_user_replaces_the_noise() -> None:
+    assert verify(_net(0.1), _net(0.2), atol=10).passed
+    assert verify(_net(0.1), _net(0.2), atol="y:10").passed
+    assert not verify(_net(0.1), _net(0.2), atol=["y:10", "y:1e-3"]).passed
+
+
+def test_a_tolerance_that_fits_nothing_is_an_error() -> None:
+    with pytest.raises(NothingComparedError):
+        verify(_net(), _net(), rtol="prob*:1e-3")
+
+
+@pytest.mark.parametrize("wrong", ["x", "y:", "y:-1"])
+def test_a_tolerance_that_is_not_a_number(wrong: str) -> None:
+    with pytest.raises(UsageError):
+        verify(_net(), _net(), rtol=wrong)
+
+
+def test_metrics_must_hold_besides() -> None:
+    a, b = _net(0.1), _net(0.11)
+    assert verify(a, b, metrics=["cos=0.9"]).passed
+    assert not verify(a, b, metrics=["cos=0.9", "ulp=1"]).passed
+    assert verify(a, b, metrics=["ulp=1"]).outputs[0].broken == ("ulp",)
+    with pytest.raises(UsageError, match="did you mean 'cos'"):
+        verify(a, b, metrics=["coss"])
+
+
+def test_nothing_in_common_is_not_a_pass() -> None:
+    model, b = new_model()
+    b.output(b.op("Abs", b.input("x", ir.DataType.FLOAT, [3, 7]), name="z"))
+    with pytest.raises(NothingComparedError):
+        verify(_net(), Model(model, "onnx"))
+    with pytest.raises(NothingComparedError):
+        verify(_net(), _net(), tensors="nothing*")
+
+
+def test_a_single_output_is_aligned_whatever_its_name() -> None:
+    assert verify(_net(name="y"), _net(name="other")).outputs[0].candidate == "other"
+
+
+def test_a_map_aligns_by_hand() -> None:
+    a, b = _net(name="y"), _net(name="z")
+    assert verify(a, b, map={"y": "z"}).passed
+    with pytest.raises(UsageError):
+        verify(a, b, map={"nobody": "z"})
+
+
+def test_a_dropped_dimension_of_one_is_no_difference() -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [4])
+    b.output(b.op("LeakyRelu", b.op("Add", x, -0.5), alpha=0.1, name="y"))
+    assert verify(_net(), Model(model, "onnx"), tensors="all").passed
+
+
+def test_a_transposed_output_is_a_difference() -> None:
+    def net(flip: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2, 3])
+        y = b.op("Exp", x, name="e")
+        b.output(
+            b.op("Transpose", y, perm=[1, 0], name="y") if flip else b.op("Identity", y, name="y")
+        )
+        return Model(model, "onnx")
+
+    result = verify(net(False), net(True))
+    assert not result.passed and result.outputs[0].difference.note == "shape [2, 3] became [3, 2]"
+
+
+def test_half_precision_weights_are_within_their_own_noise() -> None:
+    rng = np.random.default_rng(0)
+    model, candidate = resnet(rng), None
+    candidate = copy_of(model)
+    for v in candidate.ir.graph.initializers.values():
+        if v.const_value is not None and v.const_value.dtype == ir.DataType.FLOAT:
+            v.const_value = ir.Tensor(v.const_value.numpy().astype(np.float16).astype(np.float32))
+    assert not verify(
+        model, candidate
+    ).passed  # nothing says that it is half precision: a real difference
+    for v in list(candidate.ir.graph.initializers.values()):
+        if v.const_value is not None and v.const_value.size > 100:
+            half = ir.Value(
+                name=f"{v.name}_h",
+                const_value=ir.Tensor(v.const_value.numpy().astype(np.float16)),
+                type=ir.TensorType(ir.DataType.FLOAT16),
+            )
+            half.shape = v.shape
+            candidate.ir.graph.register_initializer(half)
+            cast = ir.Node(
+                "", "Cast", [half], [ir.AttrInt64("to", int(ir.DataType.FLOAT))], num_outputs=1
+            )
+            cast.outputs[0].name, cast.outputs[0].type, cast.outputs[0].shape = (
+                f"{v.name}_f",
+                v.type,
+                v.shape,
+            )
+            candidate.ir.graph.insert_before(candidate.ir.graph[0], cast)
+            v.replace_all_uses_with(cast.outputs[0])
+    result = verify(model, candidate, tensors="all")
+    assert result.passed and result.max_difference > 0, result.first
+
+
+def test_halves_that_overflow_between_two_layers_say_nothing() -> None:
+    """A loop rounds its state to halves after every turn; the engine keeps the same layers written
+    out in floats, where 90000 is finite.
+    """
+
+    def net(last: float) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT16, [4])
+        body = b.body("body")
+        body.input("turn", ir.DataType.INT64, [])
+        go, state = (
+            body.input("go", ir.DataType.BOOL, []),
+            body.input("state", ir.DataType.FLOAT16, [4]),
+        )
+        body.output(go, body.op("Mul", state, np.float16(300)))
+        y = b.op("Loop", b.const(np.array(2)), b.const(np.array(True)), x, body=body.graph)
+        b.output(b.op("Mul", y, np.float16(last), name="y"))
+        return Model(model, "onnx")
+
+    def flat(last: float) -> Model:
+        model = net(last)
+        assert unroll(model.ir)
+        return model
+
+    large = {"x": np.ones(4, np.float16)}
+    assert net(0.001).run(large)["y"][0] == np.inf and 89 < flat(0.001).run(large)["y"][0] < 91
+    for tensors in ("outputs", "all"):
+        assert verify(net(0.001), flat(0.001), large, tensors=tensors).passed
+        assert not verify(
+            net(0.001), flat(0.002), {"x": np.full(4, 0.1, np.float16)}, tensors=tensors
+        ).passed
+
+
+def test_a_fused_layer_that_keeps_a_name_is_not_a_fault() -> None:
+    """The candidate fused Relu into the convolution and calls the result by the convolution's
+    name.
+    """
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    y = b.op("Relu", b.op("Add", x, 0.5, name="conv"), name="act")
+    b.output(b.op("Exp", b.op("Neg", y, name="n"), name="out"))
+    candidate = copy_of(Model(model, "onnx"))
+    values = {o.name: o for n in candidate.ir.graph for o in n.outputs}
+    values["conv"].name, values["act"].name = "inner", "conv"
+    result = verify(Model(model, "onnx"), candidate, tensors="all")
+    assert result.passed, result.first
+
+
+def test_a_folded_layer_that_keeps_a_name_is_not_a_fault() -> None:
+    """The candidate folded the scaling into the weights and calls the result by the convolution's
+    name.
+    """
+
+    def net(fold: bool, wrong: float = 0.0) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2, 8])
+        w = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+        s = np.random.default_rng(1).random(8).astype(np.float32) + 0.5
+        y = b.op("MatMul", x, b.const(w * s + np.float32(wrong) if fold else w), name="dense")
+        y = y if fold else b.op("Mul", y, s, name="scaled")
+        b.output(b.op("Exp", b.op("Tanh", y, name="act"), name="out"))
+        return Model(model, "onnx")
+
+    assert verify(net(False), net(True), tensors="all").passed
+    result = verify(net(False), net(True, 0.1), tensors="all")
+    assert result.first is not None and result.first.layer == "dense"
+
+
+def test_a_weight_that_no_output_shows_is_found_all_the_same() -> None:
+    def net(value: float) -> Model:
+        model, b = new_model()
+        y = b.op(
+            "Add",
+            b.input("x", ir.DataType.FLOAT, [1, 4]),
+            np.array([value, 0, 0, 0], np.float32),
+            name="sum",
+        )
+        b.output(b.op("Relu", y, name="y"))
+        return Model(model, "onnx")
+
+    result = verify(net(-500), net(-900))
+    assert (
+        result.max_difference == 0
+        and not result.passed
+        and result.first is not None
+        and result.first.layer == "sum"
+    )
+
+
+def test_integers_are_compared_in_steps() -> None:
+    def net(offset: int) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.INT32, [5])
+        b.output(b.op("Add", x, b.const(np.array(offset, np.int32)), name="y"))
+        return Model(model, "onnx")
+
+    assert verify(net(1), net(1)).passed
+    result = verify(net(1), net(2))
+    assert not result.passed and result.outputs[0].difference.ulp == 1
+
+
+def test_only_isolation_tells_own_from_inherited() -> None:
+    rng = np.random.default_rng(1)
+    model = mobilenet(rng)
+    candidate = copy_of(model)
+    next(n for n in candidate.ir.graph if n.op_type == "HardSigmoid").attributes["alpha"] = (
+        ir.AttrFloat32("alpha", 0.5)
+    )
+    result = verify(model, candidate, tensors="all")
+    counts = result.counts()
+    assert counts["wrong"] == 1 and counts["inherited"] > 5 and counts["equal"] > 3
+    assert not verify(model, candidate, mode="chain", tensors="all").findings
+    assert len(list(lines(result))) <= 12
+
+
+def test_the_result_follows_its_schema() -> None:
+    schema = json.loads(schema_path("report", "verify.json").read_text())
+    rng = np.random.default_rng(2)
+    model = recurrent(rng)
+    for result in (verify(model, copy_of(model)), verify(_net(), _net(0.3), tensors="all")):
+        data = json.loads(json.dumps(result.as_json(), allow_nan=False))
+        jsonschema.validate(data, schema)
+
+
+def test_repeated_output_names_are_numbered() -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [3])
+    y, z = b.op("Exp", x, name="a"), b.op("Abs", x, name="b")
+    b.output(y, z)
+    for v in (y, z):
+        set_public_name(v, "same")
+    result = verify(Model(model, "onnx"), copy_of(Model(model, "onnx")))
+    assert result.passed and len(result.outputs) == 2
+
+
+def test_wrong_tensors_are_kept(tmp_path: Path) -> None:
+    verify(_net(0.1), _net(0.2), keep_tensors=tmp_path)
+    with np.load(tmp_path / "000.npz") as kept:
+        assert str(kept["tensor"]) == "y" and kept["expected"].shape == (1, 4)
+
+
+def test_data_of_every_kind(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((1, 4), np.float32))
+    np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
+    a = _net()
+    assert verify(a, a, {"x": np.zeros((1, 4))}).feeds == ("given",)
+    assert verify(a, a, str(tmp_path / "a.npz")).feeds == ("a.npz",)
+    assert verify(a, a, tmp_path).feeds == ("a.npz",)
+    assert verify(a, a, f"x={tmp_path / 'x.npy'}").passed
+    assert len(verify(a, a, ["x=edge", "random"]).feeds) == 7
+    with pytest.raises(ReadError):
+        verify(a, a, str(tmp_path / "absent.npz"))
+    with pytest.raises(UsageError):
+        verify(a, a, "z=random")
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a zip")
+    with pytest.raises(ReadError):
+        verify(a, a, str(tmp_path / "broken.npz"))
