@@ -59,9 +59,11 @@ def in_onnxruntime(path: Path, feeds: Arrays) -> Arrays:
 
 def in_openvino(path: Path, feeds: Arrays) -> Arrays:
     openvino = pytest.importorskip("openvino")
+    from openvino_runtime import PRECISE
+
     core = openvino.Core()
     # its own default is half precision where the processor has it
-    compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = core.compile_model(core.read_model(path), "CPU", PRECISE)
     found = compiled(feeds)
     return {o.get_any_name(): np.array(found[o]) for o in compiled.outputs}
 

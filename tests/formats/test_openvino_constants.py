@@ -23,6 +23,8 @@ from converter.graph.lazy_tensor import LazyTensor
 ov = pytest.importorskip("openvino")
 from openvino import opset13, opset16  # noqa: E402
 
+from openvino_runtime import PRECISE  # noqa: E402
+
 ONE = np.ones(1, np.float32)
 VALUES: dict[str, list[float]] = {
     "u1": [1, 0, 1, 1, 0, 0, 0, 1, 1], "u2": [1, 2, 3, 0, 2], "u3": [1, 2, 3, 4, 5, 6, 7, 0, 1], "u4": [1, 2, 15], "i4": [1, -2, 7, -8, 3],
@@ -43,7 +45,7 @@ def save(results: list[Any], x: Any, path: Path) -> Path:
 
 
 def infer(path: Path, x: Any) -> Any:
-    return ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    return ov.Core().compile_model(path, "CPU", PRECISE)(x)[0]
 
 
 @pytest.mark.parametrize("count", [0, 9000])

@@ -19,7 +19,8 @@ from judged import assert_valid_core_ml, run_in
 ov = pytest.importorskip("openvino")
 from openvino import opset13, opset16  # noqa: E402
 
-PRECISE = {"INFERENCE_PRECISION_HINT": "f32"}
+from openvino_runtime import PRECISE  # noqa: E402
+
 X = np.array([[1, 3, 5, 7]], np.float16)
 WEIGHTS = np.random.default_rng(5).random((4, 64)).astype(np.float16)
 

@@ -26,7 +26,7 @@ from converter.graph.names import public_name, set_public_name
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset8, opset11  # noqa: E402
 
-from openvino_runtime import close, infer  # noqa: E402
+from openvino_runtime import PRECISE, close, infer  # noqa: E402
 
 F, T = np.float32, ir.DataType
 RNG = np.random.default_rng(5)
@@ -408,9 +408,7 @@ def test_legacy_deformable_convolution_clamps_at_the_border(tmp_path: Path) -> N
     )
     (wanted,) = (
         ov.Core()
-        .compile_model(ov.Model([y], [a, o], "opset8"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(
-            [x, offsets]
-        )
+        .compile_model(ov.Model([y], [a, o], "opset8"), "CPU", PRECISE)([x, offsets])
         .values()
     )
     model = converter.load(tmp_path / "a.xml")
@@ -514,7 +512,7 @@ def test_hashes_are_refused_where_integers_are_floats(tmp_path: Path) -> None:
 
 def computed_in_integers(path: Path) -> list[str]:
     """The precisions in which the runtime's plugin computes the convolutions of a file."""
-    compiled = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = ov.Core().compile_model(path, "CPU", PRECISE)
     layers = [n.get_rt_info() for n in compiled.get_runtime_model().get_ordered_ops()]
     return [
         i["runtimePrecision"].astype(str)

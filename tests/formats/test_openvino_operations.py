@@ -33,7 +33,8 @@ import test_openvino_opset_writes  # noqa: E402
 from openvino import opset3, opset4, opset8, opset13, opset15, opset16, opset17  # noqa: E402
 from openvino.utils.node_factory import NodeFactory  # noqa: E402
 
-PRECISE = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+from openvino_runtime import PRECISE  # noqa: E402
+
 RNG = np.random.default_rng(11)
 I32, U8 = np.int32, np.uint8
 STRUCTURE = {"Const", "Parameter", "Result"}  # no operations for the tables

@@ -16,7 +16,8 @@ import converter
 ov = pytest.importorskip("openvino")
 from openvino import opset1, opset2, opset8, opset9, opset13, opset15, opset16  # noqa: E402
 
-PRECISE = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+from openvino_runtime import PRECISE  # noqa: E402
+
 RNG = np.random.default_rng(7)
 I32 = np.int32
 

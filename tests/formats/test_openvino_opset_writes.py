@@ -17,9 +17,9 @@ from converter.api import Model
 from converter.graph.build import Builder, new_model
 
 ov = pytest.importorskip("openvino")
+from openvino_runtime import PRECISE  # noqa: E402
 
 T = ir.DataType
-PRECISE = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 RNG = np.random.default_rng(3)
 Make = Callable[..., Any]
 

@@ -12,6 +12,8 @@ from converter.api import Model
 from converter.graph.build import new_model
 
 openvino: Any = pytest.importorskip("openvino", reason="compares with the openvino runtime")
+from openvino_runtime import PRECISE  # noqa: E402
+
 RNG = np.random.default_rng(7)
 
 
@@ -52,7 +54,7 @@ def theirs(
     nodes = [openvino.op.Constant(x) if i in constants else next(rest) for i, x in enumerate(feeds)]
     node = NodeFactory(f"opset{opset}").create(name, [n.output(0) for n in nodes], attributes)
     model = openvino.Model(node.outputs(), params, "m")
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino.Core().compile_model(model, "CPU", PRECISE)
     found = compiled([x for i, x in enumerate(feeds) if i not in constants])
     return [found[o] for o in compiled.outputs]
 

@@ -212,7 +212,11 @@ def _openvino(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     compiled = ov.Core().compile_model(
         ov.Core().read_model(path),
         "CPU",
-        {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"},
+        {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+            "INFERENCE_NUM_THREADS": "1",
+        },
     )
     tensors = [
         ov.Tensor(np.require(a.astype(p.get_element_type().to_dtype()), requirements="C"))

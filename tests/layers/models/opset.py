@@ -127,7 +127,7 @@ class Engine:
     def run(self, path: Path, case: Case) -> dict[str, Any] | str:
         try:
             model = self.core.read_model(path)
-            compiled = self.core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            compiled = self.core.compile_model(model, "CPU", PRECISE)
             found = compiled({k: _fed(v) for k, v in case.feeds().items()})
             return {k: np.array(found[k]) for k in case.expected()}
         except RuntimeError as e:
