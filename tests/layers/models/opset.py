@@ -127,6 +127,8 @@ class Engine:
     def run(self, path: Path, case: Case) -> dict[str, Any] | str:
         try:
             model = self.core.read_model(path)
+            from openvino_runtime import PRECISE
+
             compiled = self.core.compile_model(model, "CPU", PRECISE)
             found = compiled({k: _fed(v) for k, v in case.feeds().items()})
             return {k: np.array(found[k]) for k in case.expected()}
