@@ -27,7 +27,11 @@ Numbers stand in the order of the last axis first; types are those of numpy. Fur
 `[weights.NAME]` for an array that is stored with the layer; `absent = true` for an input that is
 left out; `unread = true` for an output that nobody reads; `name` of an input, for who reads the
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
-file.
+file; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
+name that the format has for such a type:
+
+    quantised = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
+    quantised = {type = "TENSOR_QUANT8_SYMM_PER_CHANNEL", axis = 0, scales = [0.5, 0.25]}
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ class Tensor:
     absent: bool = False
     unread: bool = False
     name: str = ""
+    quantised: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, array: Any, constant: bool = False) -> Tensor:
@@ -166,6 +171,7 @@ def _shown(tensor: Tensor) -> list[str]:
     lines = [*named]
     lines += [f"{word} = true" for word in ("constant", "unread") if getattr(tensor, word)]
     lines += [f'type = "{tensor.type}"', f"shape = {list(tensor.shape)}"]
+    lines += [f"quantised = {_value(tensor.quantised)}"] if tensor.quantised else []
     if tensor.values is not None:
         lines.append(f"values = {_list(np.asarray(tensor.values).reshape(-1).tolist())}")
     return lines

@@ -13,6 +13,7 @@ possible stands in EXCEPT, with the reason.
 # ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import tempfile
@@ -72,7 +73,8 @@ def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
         return f"the engine: {found}"
     for i, t in enumerate(case.outputs):
         if not t.unread:
-            case.outputs[i] = cases.Tensor.of(cases.rounded(found[f"y{i}"]))
+            numbers = cases.Tensor.of(cases.rounded(found[f"y{i}"]))
+            case.outputs[i] = dataclasses.replace(numbers, name=t.name, quantised=t.quantised)
     case.engine = engine.name
     if any(np.isnan(x).any() for x in case.expected().values() if x.dtype.kind == "f"):
         return "not a number in the results"

@@ -1,8 +1,8 @@
 """One NNAPI operation in an operand table, and LiteRT, which computes its numbers operation by
 operation.
 
-Inputs are in the order of the signature; a constant without axes is a scalar operand. Quantised
-operands have no place here yet.
+Inputs are in the order of the signature; a constant without axes is a scalar operand, as is an
+output of RANK.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from converter.formats.nnapi.codec import read_table, write_table
 from converter.formats.nnapi.lift import lift as lift
 from converter.formats.nnapi.operations import bind
 from converter.formats.nnapi.rules import TABLE
-from converter.formats.nnapi.table import Operand, OperandType, Operation, Table
+from converter.formats.nnapi.table import ChannelQuant, Operand, OperandType, Operation, Table
 from converter.io.files import Output
 from layers.cases import Case, Tensor, chosen
 from layers.models.judged import JudgeEngine
@@ -44,9 +44,19 @@ def build(case: Case) -> Table:
 def _operand(name: str, t: Tensor) -> Operand:
     if t.absent:
         return Operand(T.TENSOR_FLOAT32, [0], name)
-    types = _SCALARS if t.constant and not t.shape else _TENSORS
     value = np.ascontiguousarray(t.values) if t.constant else None
-    return Operand(types[t.dtype], list(t.shape), name, value=value)
+    found = Operand(_type(t), list(t.shape), name, value=value)
+    if "scales" in t.quantised:
+        found.channel_quant = ChannelQuant(t.quantised["axis"], tuple(t.quantised["scales"]))
+    elif t.quantised:
+        found.scale, found.zero_point = t.quantised["scale"], t.quantised.get("zero_point", 0)
+    return found
+
+
+def _type(t: Tensor) -> OperandType:
+    if t.quantised:
+        return T[t.quantised["type"]]
+    return (_TENSORS if t.shape else _SCALARS)[t.dtype]
 
 
 def write(table: Table, path: Path) -> None:
