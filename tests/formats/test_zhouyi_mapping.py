@@ -290,7 +290,7 @@ def test_weighted_lookup(combiner: str, tmp_path: Path) -> None:
 
 def test_greedy_labels(tmp_path: Path) -> None:
     x, lengths = floats(2, 8, 4), np.array([8, 5], np.int32)
-    wanted = -np.ones((2, 16, 1, 1))
+    wanted = np.full((2, 16, 1, 1), np.iinfo(np.int32).max)
     for n in range(2):
         best = x[n, : lengths[n]].argmax(1)
         kept = [v for i, v in enumerate(best) if (i == 0 or best[i - 1] != v) and v != 3]

@@ -154,6 +154,18 @@ class NoNorm(Field):
         w.set(max_norm="NONE")
 
 
+class Places(Field):
+    """The places that are not 0, and as a second result how many there are."""
+
+    def lift(self, r: Reading) -> None:
+        def both(results: list[ir.Value]) -> list[ir.Value]:
+            count = r.b.Slice(r.b.Shape(results[0]), [1], [2], [0])
+            return layer_of(r).typed([results[0], count][: len(r.layer.outputs)])
+
+        r.outputs = 1
+        r.then(both)
+
+
 # views and slots ---------------------------------------------------------------------------------
 
 
@@ -195,18 +207,22 @@ def lift_query_rebatch(r: Reading) -> ir.Value:
 def lift_ctc(r: Reading) -> list[ir.Value]:
     """Batch-major logits and the lengths of the sequences; the last class is the blank.
 
-    The labels are filled up with -1.
+    The labels are filled up with the largest number of the declared type, and a length below 1 is
+    the whole sequence: both as the vendor's executor does, the document is silent.
     """
     b, x, zhouyi = r.b, r.input(0), layer_of(r)
     batch, time, _ = r.static(x)
     steps = b.const(arange(time, dtype=np.float32).reshape(time, 1))
     lengths = b.Cast(b.Reshape(r.input(1), [1, batch]), to=T.FLOAT)
-    mask = b.Cast(steps < lengths, to=T.FLOAT)
+    mask = b.Cast((steps < lengths) | (lengths < 1.0), to=T.FLOAT)
     merged = r.attr("merge_repeated", bool, 1)
     turned = b.Transpose(x, perm=[1, 0, 2])
     found = b.CTCGreedyDecoder(turned, mask, ctc_merge_repeated=merged)
     missing = zhouyi.declared_size(0) - time
-    return zhouyi.typed([b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))])
+    padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))
+    (labels,) = zhouyi.typed([padded])
+    assert labels.dtype is not None
+    return [b.Where(padded < 0.0, b.like(labels, labels.dtype.max), labels)]
 
 
 BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)
@@ -235,7 +251,7 @@ RULES = [
     op("ScatterElements", "ScatterElements", KNOWN, Axis(), Indices(1), REDUCTION),
     op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
     op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
-    op("NonZero", "NonZero", lift_only=True),
+    op("NonZero", "NonZero", Places(), lift_only=True),
     op(
         "Compress",
         "Compress",
