@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import converter
+from converter.errors import UnsupportedError
 from formats.coreml_models import Array, layer, network, saved
+from layers import cases
+from layers.models import coreml
 
 rng = np.random.default_rng(7)
 X = rng.normal(size=(1, 4, 5, 6)).astype(np.float32)
@@ -299,3 +302,11 @@ def test_suppression_gives_the_best_box_when_none_survives(tmp_path: Path) -> No
             assert got["count"].tolist() == [count]
             assert got["indices"].tolist() == [indices]
             assert (got["boxes"][0, count:] == 0).all()
+
+
+def test_limits_of_a_range_are_single_numbers() -> None:
+    case = cases.read(cases.FOLDER / "coreml" / "rangeDynamic.toml")
+    end = cases.Tensor.of(np.arange(6, dtype=np.float32), constant=True)
+    case.inputs, case.attributes = [end], {}
+    with pytest.raises(UnsupportedError, match="a limit of a range is one number, here are 6"):
+        coreml.lift(coreml.build(case))

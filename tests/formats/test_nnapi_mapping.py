@@ -25,6 +25,8 @@ from converter.formats.nnapi.lower import lower, write_model
 from converter.formats.nnapi.table import Operand, OperandType, Operation, Subgraph, Table
 from converter.formats.nnapi.validate import validate
 from converter.graph.build import Builder, new_model
+from layers import cases
+from layers.models import nnapi
 from support import corpus_cases
 
 F = ir.DataType.FLOAT
@@ -360,3 +362,20 @@ def test_real_tables_stay_right(case: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(
             b.astype(np.float64).reshape(-1), a.astype(np.float64).reshape(-1), rtol=1e-3, atol=step
         )
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "shape"),
+    [
+        ("FULLY_CONNECTED", 1, (12,)),
+        ("RESIZE_BILINEAR", 0, (8, 2)),
+        ("CONV_2D", 0, (5, 2)),
+        ("CONV_2D", 1, (9,)),
+    ],
+)
+def test_another_number_of_axes_is_refused(file: str, place: int, shape: tuple[int, ...]) -> None:
+    """Tables declare shapes of their own, whatever the operation takes."""
+    case = cases.read(cases.FOLDER / "nnapi" / f"{file}.toml")
+    case.inputs[place].shape, case.inputs[place].values = shape, np.ones(shape, np.float32)
+    with pytest.raises(UnsupportedError, match="R105"):
+        nnapi.lift(nnapi.build(case))

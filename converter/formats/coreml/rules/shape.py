@@ -491,6 +491,8 @@ class Limits(Field):
 
 def _scalar(r: Reading, value: Value) -> Value:
     array = known(value)
+    if array is not None and array.size != 1:
+        raise MappingError(f"a limit of a range is one number, here are {array.size}", "R105")
     if array is not None:
         return r.b.const(array.reshape(()).astype(np.float32))
     return value if rank_of(value) == 0 else r.b.Reshape(value, r.b.const([], dtype="int64"))

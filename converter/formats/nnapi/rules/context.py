@@ -147,8 +147,12 @@ class TableReading(Reading):
             raise MappingError(f"{name!r} must be constant")
         return array
 
-    def shape(self, name: str = "input") -> tuple[int, ...]:
-        return static(self.stored(name), repr(name))
+    def shape(self, name: str = "input", axes: int | None = None) -> tuple[int, ...]:
+        """Sizes, of which there must be `axes`: tables may declare any number."""
+        found = static(self.stored(name), repr(name))
+        if axes is not None and len(found) != axes:
+            raise MappingError(f"{name!r} must have {axes} axes, it has {len(found)}", "R105")
+        return found
 
     def permuted(self, name: str, perm: Sequence[int]) -> ir.Value:
         """Weights with their axes permuted, as real numbers.
@@ -167,11 +171,11 @@ class TableReading(Reading):
 
     def spatial(self) -> tuple[int, int]:
         """Height and width of the image."""
-        shape = self.shape()
+        shape = self.shape(axes=4)
         return (shape[2], shape[3]) if self.nchw else (shape[1], shape[2])
 
     def channels(self) -> int:
-        shape = self.shape()
+        shape = self.shape(axes=4)
         return shape[1] if self.nchw else shape[-1]
 
     def output(self, index: int = 0) -> Operand:

@@ -54,7 +54,7 @@ class TransposedWindow(Field):
 
     def lift(self, r: Reading) -> None:
         t, a = reading(r), r.node.attrs
-        a["kernel_shape"], a["strides"] = list(t.shape("filter")[1:3]), sizes(r, STRIDES)
+        a["kernel_shape"], a["strides"] = list(t.shape("filter", axes=4)[1:3]), sizes(r, STRIDES)
         a["output_padding"] = [0, 0]
         if "pad_left" in r.layer.attrs:
             a["pads"] = numbers(r, PADS)

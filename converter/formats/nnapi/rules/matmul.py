@@ -29,7 +29,7 @@ class Dense(Field):
 
     def lift(self, r: Reading) -> None:
         t, x = reading(r), data(r)
-        size = t.shape("weights")[1]
+        _, size = t.shape("weights", axes=2)
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
             r.node.inputs[0] = r.b.op("Reshape", x, [-1, size])
         r.node.set_input(1, t.permuted("weights", (1, 0)))

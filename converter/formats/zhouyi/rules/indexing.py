@@ -222,7 +222,7 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))
     (labels,) = zhouyi.typed([padded])
     assert labels.dtype is not None
-    return [b.Where(padded < 0.0, b.like(labels, labels.dtype.max), labels)]
+    return [b.Where(padded < 0.0, b.like(labels, int(labels.dtype.max)), labels)]
 
 
 BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)
