@@ -27,7 +27,8 @@ Numbers stand in the order of the last axis first; types are those of numpy. Fur
 `[weights.NAME]` for an array that is stored with the layer; `absent = true` for an input that is
 left out; `unread = true` for an output that nobody reads; `name` of an input, for who reads the
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
-file; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
+file; `model`, the name of a file of the format beside this one, where the layer does not stand
+alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
 name that the format has for such a type:
 
     quantised = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
@@ -83,6 +84,7 @@ class Case:
     version: str = ""
     engine: str = ""
     note: str = ""
+    model: str = ""
     rtol: float = 1e-4
     atol: float = 1e-5
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -122,7 +124,7 @@ def _tensor(raw: dict[str, Any]) -> Tensor:
 
 
 def text_of(case: Case) -> str:
-    lines = [f"{k} = {_value(getattr(case, k))}" for k in ("kind", "version", "engine", "note")
+    lines = [f"{k} = {_value(getattr(case, k))}" for k in ("kind", "version", "engine", "note", "model")
              if getattr(case, k)]  # fmt: skip
     standard = Case("")
     lines += [

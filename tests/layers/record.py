@@ -67,7 +67,10 @@ def written(module: Any, rule: Rule, context: str, attrs: dict[str, Any], path: 
 
 def computing(module: Any, engine: Any, case: cases.Case, path: Path) -> str:
     """Puts the engine's numbers into a case; returns what is against that."""
-    module.write(module.build(case), path)
+    if case.model:
+        path = cases.FOLDER / module.__name__.rpartition(".")[2] / case.model
+    else:
+        module.write(module.build(case), path)
     found = engine.run(path, case)
     if isinstance(found, str):
         return f"the engine: {found}"

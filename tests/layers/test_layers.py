@@ -15,7 +15,7 @@ import pytest
 
 from converter.api import Model
 from layers import cases
-from layers.models import FORMATS, model_of
+from layers.models import FORMATS, model_of, network_of
 
 IN = {"opset": "openvino.", "legacy": "openvino."}  # the format that `make check` knows
 FILES = [
@@ -27,8 +27,7 @@ FILES = [
 
 def computed(format: str, case: cases.Case) -> dict[str, Any]:
     """What the format's reader understands the layer as, executed."""
-    module = model_of(format)
-    model = Model.of(module.lift(module.build(case)))
+    model = Model.of(model_of(format).lift(network_of(format, case)))
     names = [f"x{i}" for i, t in enumerate(case.inputs) if not t.constant and not t.absent]
     feeds = {i.name: case.feeds()[n] for n, i in zip(names, model.inputs, strict=True)}
     return dict(zip(case.expected(), model.run(feeds).values(), strict=True))

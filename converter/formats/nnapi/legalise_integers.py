@@ -66,15 +66,16 @@ def relu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def quotient(node: ir.Node, b: Builder) -> Value | None:
-    """Rounded towards zero: that of the sizes, which the division there rounds down, with the sign
-    that it has.
+    """Rounded towards zero: that of the division there, which rounds down, and one more where it is
+    negative and leaves a rest. The smallest integer has no size to divide.
     """
     x, y = operand(node), operand(node, 1)
     divisor = constant(y)
     if x.dtype not in INTEGERS or (divisor is not None and not divisor.all()):
         return None
-    size = b.FloorDiv(b.Abs(x), b.Abs(y))
-    return b.Where((x < 0) ^ (y < 0), -size, size)
+    below = b.FloorDiv(x, y)
+    rounded = ~b.Equal(below * y, x) & ((x < 0) ^ (y < 0))
+    return b.Where(rounded, below + 1, below)
 
 
 def remainder(node: ir.Node, b: Builder) -> Value | None:

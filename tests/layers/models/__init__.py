@@ -7,9 +7,19 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from layers.cases import FOLDER, Case
+
 FORMATS = ("opset", "zhouyi", "coreml", "legacy", "nnapi")
 
 
 def model_of(format: str) -> Any:
-    """The module of a format: `build`, `lift`, `write`, `taken`, `Engine`, `MAPPING`."""
+    """The module of a format: `build`, `lift`, `read`, `write`, `taken`, `Engine`, `MAPPING`."""
     return importlib.import_module(f"layers.models.{format}")
+
+
+def network_of(format: str, case: Case) -> Any:
+    """The layers of a case: its own file, or one that is built of what it says."""
+    module = model_of(format)
+    if case.model:
+        return module.read(FOLDER / format / case.model)
+    return module.build(case)

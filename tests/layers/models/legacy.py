@@ -43,6 +43,10 @@ def build(case: Case) -> Net:
     return Net(name="one", version=int(case.version), layers=[*layers, layer], edges=edges)
 
 
+def read(path: Path) -> Net:
+    return read_ir(path)
+
+
 def write(net: Net, path: Path) -> None:
     with Output(path) as out:
         write_ir(net, out)

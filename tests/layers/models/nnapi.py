@@ -59,6 +59,10 @@ def _type(t: Tensor) -> OperandType:
     return (_TENSORS if t.shape else _SCALARS)[t.dtype]
 
 
+def read(path: Path) -> Table:
+    return read_table(path)
+
+
 def write(table: Table, path: Path) -> None:
     with Output(path) as out:
         write_table(table, out)

@@ -73,6 +73,10 @@ def tensor_of(t: Tensor) -> ir.TensorProtocol:
     return ir.Tensor(t.values)
 
 
+def read(path: Path) -> Net:
+    return read_ir(path)
+
+
 def write(net: Net, path: Path) -> None:
     with Output(path) as out:
         write_ir(net, out)

@@ -44,6 +44,10 @@ def _attribute(value: Any) -> Any:
     return DType(value) if isinstance(value, str) and value in [*DType] else value
 
 
+def read(path: Path) -> Document:
+    return read_ir(path)
+
+
 def write(document: Document, path: Path) -> None:
     with Output(path) as out:
         write_ir(document, out)

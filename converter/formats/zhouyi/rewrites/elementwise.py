@@ -42,21 +42,18 @@ def extremes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def integer_div(node: ir.Node, b: Builder) -> Value | None:
-    """The layer divides floats: the quotient without fraction, from the remainder of magnitudes,
-    exact beyond what floats hold.
+    """The layer divides floats: the quotient without fraction, from what the divisor divides
+    without a remainder, exact beyond what floats hold. The smallest integer has no magnitude.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
     signed = x.dtype.is_signed()
-    size, by = (b.Abs(x), b.Abs(y)) if signed else (x, y)
-    exact = size - b.Mod(size, by, fmod=0)
-    guess = _rounded(b, exact, by, x.dtype)
-    if not signed:
-        return guess
-    if x.dtype.itemsize > 2:
-        guess = guess + _rounded(b, exact - guess * by, by, x.dtype)
-    return guess * (b.Sign(x) * b.Sign(y))
+    exact = x - b.Mod(x, y, fmod=int(signed))
+    guess = _rounded(b, exact, y, x.dtype)
+    if signed and x.dtype.itemsize > 2:
+        guess = guess + _rounded(b, exact - guess * y, y, x.dtype)
+    return guess
 
 
 def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
