@@ -28,7 +28,8 @@ Numbers stand in the order of the last axis first; types are those of numpy. Fur
 left out; `unread = true` for an output that nobody reads; `name` of an input, for who reads the
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
 file; `model`, the name of a file of the format beside this one, where the layer does not stand
-alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
+alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `state` of an input and an output
+that are a variable of the network, before and behind the run; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
 name that the format has for such a type:
 
     quantised = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
@@ -64,6 +65,7 @@ class Tensor:
     constant: bool = False
     absent: bool = False
     unread: bool = False
+    state: str = ""
     name: str = ""
     quantised: dict[str, Any] = field(default_factory=dict)
 
@@ -173,6 +175,7 @@ def _shown(tensor: Tensor) -> list[str]:
     lines = [*named]
     lines += [f"{word} = true" for word in ("constant", "unread") if getattr(tensor, word)]
     lines += [f'type = "{tensor.type}"', f"shape = {list(tensor.shape)}"]
+    lines += [f"state = {_value(tensor.state)}"] if tensor.state else []
     lines += [f"quantised = {_value(tensor.quantised)}"] if tensor.quantised else []
     if tensor.values is not None:
         lines.append(f"values = {_list(np.asarray(tensor.values).reshape(-1).tolist())}")
