@@ -83,10 +83,22 @@ def _tensor(port: Port) -> Tensor:
 
 
 class Engine(JudgeEngine):
-    judge, name = "legacy-engine", "OpenVINO 2020.4"
+    judge, name, release = "legacy-engine", "OpenVINO 2020.4", "4.4.0.0"
 
     def arguments(self) -> tuple[Any, ...]:
-        return ("4.4.0.0",)
+        return (self.release,)
+
+    def run(self, path: Path, case: Case) -> dict[str, Any] | str:
+        """The older release knows what the newer one no longer loads."""
+        found, self.name = super().run(path, case), type(self).name
+        if isinstance(found, str) and self.release != Older.release:
+            found = Older().run(path, case)
+            self.name = Older.name
+        return found
 
     def named(self, name: str, case: Case) -> str:
         return "layer" if len(case.outputs) == 1 else f"layer.{name[1:]}"
+
+
+class Older(Engine):
+    name, release = "OpenVINO 2020.2", "4.2.0.4"
