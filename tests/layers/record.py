@@ -7,7 +7,7 @@ that the engine runs is made of what is stored. With a file, which may be made b
 the engine's name and the numbers of its outputs (whose types and shapes have to be there).
 
 Nothing is stored where engine and reader differ: the difference is printed. What is known not to be
-possible stands in EXCEPT, with the reason.
+possible stands in exceptions.py, with the reason.
 """
 
 # ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
@@ -31,6 +31,7 @@ from converter.errors import ConverterError, MappingError
 from converter.graph.infer import RANDOM, InferenceError
 from converter.mapping.rules import Rule
 from layers import cases, feeds
+from layers.exceptions import EXCEPT
 from layers.models import FORMATS, model_of
 from layers.test_layers import compare, computed
 from mapping_samples import CannotSample, candidates, contexts, sample
@@ -181,66 +182,6 @@ def _name(rule: Rule, case: cases.Case, new: set[tuple[str, str]], names: set[st
     name = "-".join([case.kind, *told[:2]]).replace(" ", "")
     number = next(i for i in range(1, 99) if (f"{name}-{i}" if i > 1 else name) not in names)
     return name if number == 1 else f"{name}-{number}"
-
-
-# kinds without a file, and why; those whose results are random are left out besides
-EXCEPT: dict[str, dict[str, str]] = {
-    "opset": {
-        "Assign": "a state",
-        "BGRtoNV12": "not implemented in the runtime",
-        "BinaryConvolution": "packed weights have no TOML form",
-        "GroupedMatMul": "not implemented in the runtime",
-        "If": "bodies",
-        "Loop": "bodies",
-        "Multinomial": "random",
-        "Proposal": "the runtime ends the process",
-        "RGBtoNV12": "not implemented in the runtime",
-        "RandomUniform": "random",
-        "ReadValue": "a state",
-        "SparseFillEmptyRows": "the runtime fails on inputs that are not constant",
-        "StringTensorUnpack": "strings are not executed",
-        "TensorIterator": "bodies",
-    },
-    "legacy": {
-        "CTCGreadyDecoder": "the engine does not load it",
-        "Copy": "the engine does not load it",
-        "Expand": "the engine does not load it",
-        "Identity": "the engine does not load it",
-        "LogicalNot": "the engine does not load it",
-        "Quantize": "the engine does not load it",
-        "ScatterUpdate": "the engine does not load it",
-        "SoftPlus": "the engine does not load it",
-        "SoftSign": "the engine does not load it",
-        "Sqrt": "the engine does not load it",
-        "ExperimentalDetectronDetectionOutput": "the engine ends the process",
-        "ExperimentalDetectronGenerateProposalsSingleImage": "the engine does not load it alone",
-        "FakeQuantize": "the engine does not load it alone",
-        "SparseFillEmptyRows": "the engine does not load it",
-        "SparseSegmentMean": "the engine does not load it",
-        "SparseSegmentSqrtN": "the engine does not load it",
-        "SparseSegmentSum": "the engine does not load it",
-        "TensorIterator": "bodies",
-        "Unique": "the engine does not load it",
-    },
-    "coreml": {
-        "categoricalDistribution": "random",
-        "custom": "somebody's own",
-    },
-    "zhouyi": {
-        "RoiAlign": "the executor cannot run it",
-        "Trilu": "the executor cannot run it",
-        "ZeroFraction": "the executor does not reshape to the declared [1]",
-    },
-    "nnapi": {
-        "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
-        "DEQUANTIZE": "quantised operands",
-        "QUANTIZE": "quantised operands",
-        "QUANTIZED_16BIT_LSTM": "quantised operands",
-        "RANDOM_MULTINOMIAL": "random",
-        "ROI_ALIGN": "LiteRT has no such operation",
-        "ROI_POOLING": "LiteRT has no such operation",
-    },
-}
 
 
 def record(format: str, kinds: list[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from converter.api import Model
 from layers import cases
+from layers.exceptions import EXCEPT
 from layers.models import FORMATS, model_of, network_of
 
 IN = {"opset": "openvino.", "legacy": "openvino."}  # the format that `make check` knows
@@ -41,6 +42,16 @@ def compare(got: Any, wanted: Any, rtol: float, atol: float) -> None:
         np.testing.assert_allclose(
             got.astype(np.float64), wanted.astype(np.float64), rtol=rtol, atol=atol
         )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_kind_has_a_file_or_a_reason(format: str) -> None:
+    """`python tests/layers/record.py FORMAT KIND` makes files, exceptions.py has the reasons."""
+    files = {path.stem.partition("-")[0] for path in (cases.FOLDER / format).glob("*.toml")}
+    kinds, reasons = model_of(format).MAPPING.table.kinds(), set(EXCEPT[format])
+    assert sorted(kinds - files - reasons) == [], "kinds without a file and without a reason"
+    assert sorted(files & reasons) == [], "a file and a reason why there is none"
+    assert files | reasons == kinds, "files or reasons of kinds that the format does not have"
 
 
 @pytest.mark.parametrize(("format", "path"), FILES)

@@ -1,0 +1,46 @@
+"""The kinds of layers without a file in the folders beside this module, and why.
+
+test_layers.py holds that every other kind has one.
+"""
+
+from __future__ import annotations
+
+EXCEPT: dict[str, dict[str, str]] = {
+    "opset": {
+        "BGRtoNV12": "the runtime reads it and has no kernel for it",
+        "GroupedMatMul": "the runtime reads it and has no kernel for it",
+        "Multinomial": "random",
+        "RGBtoNV12": "the runtime reads it and has no kernel for it",
+        "RandomUniform": "random",
+        "StringTensorUnpack": "its bytes have no definition in ONNX, by which files are executed",
+    },
+    "legacy": {},
+    "coreml": {
+        "categoricalDistribution": "random",
+        "custom": "somebody's own",
+        "randomBernoulliDynamic": "random",
+        "randomBernoulliLike": "random",
+        "randomBernoulliStatic": "random",
+        "randomNormalDynamic": "random",
+        "randomNormalLike": "random",
+        "randomNormalStatic": "random",
+        "randomUniformDynamic": "random",
+        "randomUniformLike": "random",
+        "randomUniformStatic": "random",
+    },
+    "zhouyi": {},
+    "nnapi": {
+        # LiteRT has no such operations; the formulas of NeuralNetworks.h in numpy are in
+        # tests/formats/test_nnapi_regions.py, test_nnapi_rows.py and test_nnapi_cells.py
+        "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
+        "BOX_WITH_NMS_LIMIT": "LiteRT has no such operation",
+        "DETECTION_POSTPROCESSING": "LiteRT has it as a custom operator, which the kit does not make",
+        "GENERATE_PROPOSALS": "LiteRT has no such operation",
+        "HEATMAP_MAX_KEYPOINT": "LiteRT has no such operation",
+        "QUANTIZED_16BIT_LSTM": "LiteRT has it as a kind of its LSTM, which the kit does not make",
+        "QUANTIZED_LSTM": "LiteRT has it as a kind of its LSTM, which the kit does not make",
+        "RANDOM_MULTINOMIAL": "random",
+        "ROI_ALIGN": "LiteRT has no such operation",
+        "ROI_POOLING": "LiteRT has no such operation",
+    },
+}
