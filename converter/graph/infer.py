@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, 
 from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.verify.node import check_attributes, verify_node
 from converter.graph.walk import subgraphs
+from converter.io.limits import MOST_AXES
 
 Array = npt.NDArray[Any]
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
@@ -133,7 +135,15 @@ def infer(node: ir.Node) -> None:
         _infer_standard(node)
         if node.domain == "" and (reason := verify_node(node)) is not None:
             raise InferenceError(f"{node.op_type}: {reason}")
+    for out in node.outputs:
+        demand_few_axes(() if out.shape is None else out.shape)
     _evaluate(node)
+
+
+def demand_few_axes(shape: Sized) -> None:
+    """InferenceError where there are more axes than engines and formats have."""
+    if len(shape) > MOST_AXES:
+        raise InferenceError(f"a tensor of {len(shape)} axes, at most {MOST_AXES} are read")
 
 
 def type_proto(value: ir.Value) -> onnx.TypeProto | None:

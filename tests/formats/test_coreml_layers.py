@@ -310,3 +310,15 @@ def test_limits_of_a_range_are_single_numbers() -> None:
     case.inputs, case.attributes = [end], {}
     with pytest.raises(UnsupportedError, match="a limit of a range is one number, here are 6"):
         coreml.lift(coreml.build(case))
+
+
+@pytest.mark.parametrize("kind", ["loadConstantND", "fillStatic"])
+def test_more_axes_than_arrays_have(kind: str) -> None:
+    """Also of an engine's array, which no other format could hold."""
+    case = cases.read(cases.FOLDER / "coreml" / f"{kind}.toml")
+    case.attributes[{"fillStatic": "targetShape"}.get(kind, "shape")] = [1] * 65
+    case.attributes.pop("data", None)
+    if kind == "loadConstantND":
+        case.attributes["data"] = {"floatValue": [1.0]}
+    with pytest.raises(UnsupportedError, match="a tensor of 65 axes, at most 64 are read"):
+        coreml.lift(coreml.build(case))

@@ -17,6 +17,8 @@ from converter.api import Model
 from converter.errors import ReadError, UnsupportedError
 from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
+from layers import cases
+from layers.models import legacy
 from support import corpus_cases
 
 rng = np.random.default_rng(5)
@@ -518,3 +520,11 @@ def test_a_large_state_begins_with_zeros_that_take_no_memory(tmp_path: Path) -> 
     assert back.interface["defaults"]["state"].shape == (2**31 - 1, 4) and back.interface[
         "defaults"
     ]["state"].strides == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["Pooling", "Convolution", "Deconvolution"])
+def test_windows_of_another_number_of_axes(kind: str) -> None:
+    case = cases.read(cases.FOLDER / "legacy" / f"{kind}.toml")
+    case.outputs[0].shape = (*case.outputs[0].shape[:-1],)
+    with pytest.raises(UnsupportedError, match=r"R105.*2 axes go into windows, 1 come out"):
+        legacy.lift(legacy.build(case))

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant
+from converter.graph.infer import constant, demand_few_axes
 from converter.graph.lazy_tensor import LazyTensor
 from converter.passes.constants import evaluate_constant, unpack
 from converter.passes.round_halves import half_is_enough
@@ -37,6 +37,7 @@ class Stored:
     def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> ir.Value:
         """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
         data = self.data()
+        demand_few_axes(shape)
         shape = [int(d) for d in shape]
         count = int(np.prod(shape))
         if data.count < count or (data.kind != "quantised" and data.count != count):
@@ -65,6 +66,7 @@ class Stored:
     def array(self, shape: Sequence[int]) -> Array:
         """Plain float32 numbers, for small weights (biases, slopes) that need no compact form."""
         array = plain(self.data())
+        demand_few_axes(shape)
         count = int(np.prod([int(d) for d in shape]))
         if array.size < count:
             raise MappingError(

@@ -14,7 +14,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.legacy.context import legacy, writing
-from converter.formats.openvino.legacy.rules.windows import Sizes, Window, sizes_of
+from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
 from converter.graph.infer import constant
 from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import Codec, float_of, number_text
@@ -110,7 +110,7 @@ class Transposed(Window):
     names = (*Window.names, "output_padding", "output_shape")
 
     def lift(self, r: Reading) -> None:
-        size, out = legacy(r).shape()[2:], legacy(r).dims()[2:]
+        size, out = along(r)
         w = self.sizes(r, size, out)
         full = [s * (n - 1) + reach for s, n, reach in zip(w.strides, size, w.reach, strict=True)]
         ends = [f - before - o for f, before, o in zip(full, w.begin, out, strict=True)]

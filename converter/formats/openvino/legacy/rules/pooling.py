@@ -9,11 +9,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
-from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.context import writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
 from converter.formats.openvino.legacy.rules.windows import (
     Sizes,
     Window,
+    along,
     cropped,
     end_pads,
     padded_for,
@@ -33,7 +34,7 @@ class PoolWindow(Window):
     keys = (*Window.keys, "rounding_type", "rounding-type", "exclude-pad")
 
     def lift(self, r: Reading) -> None:
-        size, out = legacy(r).shape()[2:], legacy(r).dims()[2:]
+        size, out = along(r)
         ones, zeros = [1] * len(size), [0] * len(size)
         has_kernel = any(k in r.layer.attrs for k in KERNELS)
         window = (
@@ -81,8 +82,8 @@ def _all_begin_inside(w: Writing, kernel: list[int]) -> None:
     size, out = writing(w).shape()[2:], writing(w).shape(writing(w).out)[2:]
     n = len(kernel)
     strides, pads = w.attr("strides", None) or [1] * n, w.attr("pads", None) or [0] * (2 * n)
-    along = zip(out, strides, size, pads[:n], strict=False)
-    if w.attr("ceil_mode", 0) and any((o - 1) * s >= d + p for o, s, d, p in along):
+    windows = zip(out, strides, size, pads[:n], strict=False)
+    if w.attr("ceil_mode", 0) and any((o - 1) * s >= d + p for o, s, d, p in windows):
         raise MappingError("the declared shape counts a window that begins in the padding")
 
 

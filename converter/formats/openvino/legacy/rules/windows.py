@@ -95,6 +95,15 @@ def padded_for(r: Reading, window: Sizes, size: Sequence[int], out: Sequence[int
         raise MappingError(f"auto_pad={auto!r} is not known", "R110")
 
 
+def along(r: Reading) -> tuple[list[int], list[int]]:
+    """The spatial sizes of the input, and of the output as its port declares them."""
+    size, out = list(legacy(r).shape()[2:]), list(legacy(r).dims()[2:])
+    if len(size) != len(out):
+        message = f"{len(size)} axes go into windows, {len(out)} come out"
+        raise MappingError(message, "R105")
+    return size, out
+
+
 def end_pads(window: Sizes, size: Sequence[int], out: Sequence[int]) -> list[int]:
     """End pads with which rounding down gives `out`; the declared ones where they already do."""
     result = []
@@ -131,7 +140,7 @@ class Window(Field):
     keys = tuple(KEYS.split())
 
     def lift(self, r: Reading) -> None:
-        size, out = legacy(r).shape()[2:], legacy(r).dims()[2:]
+        size, out = along(r)
         window = sizes_of(r, len(out))
         padded_for(r, window, size, out)
         self.complete(r, window, size, out)
