@@ -322,3 +322,12 @@ def test_more_axes_than_arrays_have(kind: str) -> None:
         case.attributes["data"] = {"floatValue": [1.0]}
     with pytest.raises(UnsupportedError, match="a tensor of 65 axes, at most 64 are read"):
         coreml.lift(coreml.build(case))
+
+
+def test_a_crop_needs_height_and_width() -> None:
+    case = cases.read(cases.FOLDER / "coreml" / "crop.toml")
+    case.attributes = {"offset": [1, 1]}
+    like = cases.Tensor.of(np.ones(3, np.float32))
+    case.inputs = [*case.inputs[:1], like]
+    with pytest.raises(UnsupportedError, match=r"offset=\[1, 1\] and an input of 1 axes"):
+        coreml.lift(coreml.build(case))

@@ -448,6 +448,9 @@ def part_like(r: Reading) -> None:
     """The first input is cut to height and width of the second, from `offset` on."""
     rank, like = blobs.rank(r, 2), r.input(1)
     offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
+    if (len(offset), len(size)) != (2, 2):
+        message = f"offset={offset} and an input of {len(size)} axes are not height and width"
+        raise MappingError(message, "R105")
     ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
     if None in size:
         sizes = r.b.Shape(like, start=blobs.rank(like) - 2)
