@@ -11,7 +11,7 @@ from pathlib import Path
 
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 ONE_BY_ONE = ("Activation", "ReLU", "Clamp", "PReLU", "SoftMax", "Tile")
-FLOATS_ONLY = ("Abs", "Neg", "Sign", "Floor", "Ceil", "Log", "Erf")
+FLOATS_ONLY = ("Abs", "Neg", "Sign", "Floor", "Ceil", "Log", "Erf", "Resample", "ShuffleChannels")
 CARRIERS = ("Reshape", "Squeeze", "Unsqueeze", "Tile", "Crop")
 
 

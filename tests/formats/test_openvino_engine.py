@@ -29,6 +29,7 @@ IMAGE = rng.normal(size=(1, 4, 5, 6)).astype(np.float32)
 DEEP = rng.normal(size=(2, 1, 3, 2, 2, 2)).astype(np.float32)
 WHOLE = rng.integers(-9, 10, (3, 4)).astype(np.int32)
 OTHER = rng.integers(-9, 10, (3, 4)).astype(np.int32)
+PIXELS = rng.integers(-(10**6), 10**6, (1, 4, 2, 3)).astype(np.int32)
 BYTES = np.array([[200, 7, 255], [3, 100, 1]], np.uint8)
 STRANGE = np.array([[np.nan, np.inf, -0.0]], np.float32)
 
@@ -106,6 +107,16 @@ CASES: dict[str, Case] = {
         lambda b, x, o: b.op("DeformConv", x, np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), o, kernel_shape=[1, 1], pads=[0] * 4),
         {"x": IMAGE, "o": np.stack([np.full((5, 6), n, np.float32) for n in (0.5, 0)])[None]},
         lambda x, o: (x + np.pad(x[:, :, 1:], ((0, 0), (0, 0), (0, 1), (0, 0)))) / 2),
+    "integers padded with a number": (
+        lambda b, x: b.op("Pad", x, [0, 1, 2, 0], np.array(3, np.int32)), {"x": WHOLE},
+        lambda x: np.pad(x, ((0, 2), (1, 0)), constant_values=3)),
+    "an image of integers, each pixel four times": (
+        lambda b, x: b.op("Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="nearest"), {"x": PIXELS},
+        lambda x: x.repeat(2, 2).repeat(2, 3)),
+    "channels of integers shuffled": (
+        lambda b, x: b.ext("ShuffleChannels", x, group=2), {"x": PIXELS}, lambda x: x[:, [0, 2, 1, 3]]),
+    "logarithms of very small shares": (
+        lambda b, x: b.op("LogSoftmax", x, axis=1), {"x": np.array([[0, 500, -500]], np.float32)}, lambda x: x - 500),
     "best integers": (
         lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=1), {"x": np.array([[1, 9, 4], [7, 3, 5]], np.int32)},
         lambda x: ([[9, 4], [7, 5]], [[1, 2], [0, 2]])),

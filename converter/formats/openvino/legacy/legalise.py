@@ -156,7 +156,8 @@ def of_integers(node: ir.Node, b: Builder) -> Value | None:
 def unfit(node: ir.Node) -> bool:
     """Whether the layer of that name is known, but does not serve.
 
-    It takes no integers, overflows, or makes the engine compute in 8 bits.
+    It takes no integers, overflows (LogSoftmax is the logarithm of Softmax), or makes the engine
+    compute in 8 bits.
     """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.dtype is None or kind_before(node.outputs[0]):
@@ -164,7 +165,7 @@ def unfit(node: ir.Node) -> bool:
     if (node.domain, node.op_type) == ("netconv", "FakeQuantize"):
         return constant(x) is not None
     return not node.domain and (
-        node.op_type == "ReduceLogSumExp"
+        node.op_type in ("ReduceLogSumExp", "LogSoftmax")
         or (node.op_type in ("Abs", "Neg", "Sign") and x.dtype.is_integer())
     )
 

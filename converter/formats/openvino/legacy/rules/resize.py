@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.legacy.context import legacy, writing
-from converter.formats.openvino.legacy.rules.fields import ToPort
+from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.infer import Array, known
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec, number_text
@@ -218,7 +218,17 @@ RULES: list[Rule] = [
         lower_only=True,
         given="1,2,4,4 ? ? =[1,2,4,4]",
     ),
-    op("Resize", "Resample", Fixed("type", "nearest", True, LAST_WORD), Nearest(), given=SIZES),
-    op("Resize", "Resample", Fixed("type", "linear", kind=LAST_WORD), Linear(), given=SIZES),
-    op("Resize", "Interp", Corners(), given=SIZES),
+    # the engine takes the bits of integers for those of floats
+    op(
+        "Resize",
+        "Resample",
+        FLOATS,
+        Fixed("type", "nearest", True, LAST_WORD),
+        Nearest(),
+        given=SIZES,
+    ),
+    op(
+        "Resize", "Resample", FLOATS, Fixed("type", "linear", kind=LAST_WORD), Linear(), given=SIZES
+    ),
+    op("Resize", "Interp", FLOATS, Corners(), given=SIZES),
 ]

@@ -14,8 +14,15 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import BLOCKS, depth_to_space, space_to_depth, words
-from converter.formats.openvino.legacy.context import MOST_AXES, LegacyWriting, legacy, writing
+from converter.formats.openvino.legacy.context import (
+    MOST_AXES,
+    LegacyWriting,
+    is_float,
+    legacy,
+    writing,
+)
 from converter.formats.openvino.legacy.rules.fields import (
+    FLOATS,
     NO_AXES,
     AllAxes,
     Axis,
@@ -431,6 +438,8 @@ class Amounts(Field):
         value = 0.0 if w.optional(2) is None else writing(w).number(2)
         if value is None:
             raise MappingError("the value of the pads must be constant")
+        if value and not is_float(w.input(0)):  # the engine writes the bits of the number's float
+            raise MappingError("integers are padded with zeros only")
         w.set(pads_begin=amounts[:rank], pads_end=amounts[rank:])
         if mode == "constant":
             w.set(pad_value=value)
@@ -487,6 +496,7 @@ REARRANGED = [
     op(
         "netconv::ShuffleChannels",
         "ShuffleChannels",
+        FLOATS,
         CHANNELS,
         Attr("group", kind=int, default=1),
         Always("axis", 1),
