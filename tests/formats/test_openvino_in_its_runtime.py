@@ -309,6 +309,35 @@ def test_the_last_states_of_both_directions(version: int, tmp_path: Path) -> Non
 
 
 @VERSIONS
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_a_sequence_whose_data_others_read(version: int, kind: str, tmp_path: Path) -> None:
+    """The runtime removes the transposition in front of a sequence for the others, too."""
+    model, b = new_model()
+    gates = 3 if kind == "GRU" else 4
+    x = b.input("x", T.FLOAT, [4, 2, 5])
+    w, r = (RNG.standard_normal((1, gates * 3, n)).astype(F) for n in (5, 3))
+    more = b.op("ReduceMax", b.op("Transpose", x, perm=[1, 0, 2]), [1], keepdims=0)
+    b.output(b.op(kind, x, w, r, hidden_size=3), b.op(kind, x, -w, r, hidden_size=3), more)
+    source = saved(tmp_path / "m.xml", b, model, version)
+    feed = RNG.standard_normal((4, 2, 5)).astype(F)
+    close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-5)
+
+
+def test_rows_filled_up_in_their_order(tmp_path: Path) -> None:
+    """By a sort of v10, which mixes up equal elements."""
+    model, b = new_model()
+    n = 40
+    x, i = b.input("x", T.FLOAT, [n]), b.input("i", T.INT64, [n, 2])
+    results = b.exts("SparseFillEmptyRows", i, x, np.float32(9), rows=3, length=n, outputs=3)
+    b.output(*results)
+    saved(tmp_path / "m.xml", b, model, 10)
+    values = RNG.standard_normal(n).astype(F)
+    places = np.stack([np.arange(n) % 3, np.arange(n)], 1)
+    _, found, _ = infer(tmp_path / "m.xml", [values, places])
+    np.testing.assert_array_equal(found, np.concatenate([values[k::3] for k in range(3)]))
+
+
+@VERSIONS
 @pytest.mark.parametrize("shape", [[3], [1, 3]], ids=str)
 def test_computed_repeats(shape: list[int], version: int, tmp_path: Path) -> None:
     """In a list, or in a row; and of several axes, of which the runtime makes garbage when they are

@@ -91,7 +91,9 @@ def SparseFillEmptyRows(
         b.ReduceMax(_same_row(b, row, rows, values), [1], keepdims=0), b.like(values, 0)
     )
     key = b.Concat(row, b.Where(empty, arange(rows), rows), axis=0)
-    order = b.TopK(key, [n + rows], outputs=2, axis=0, largest=0)[1]
+    # no two alike: IR v10 has no sort that keeps the order of equal keys
+    places = key * (n + rows) + arange(n + rows)
+    order = b.TopK(places, [n + rows], outputs=2, axis=0, largest=0)[1]
     own = np.stack([arange(rows), np.zeros(rows, np.int64)], 1)
     where = b.Gather(b.Concat(indices, b.CastLike(b.const(own), indices), axis=0), order)
     what = b.Gather(b.Concat(values, b.Expand(b.Reshape(default, [1]), [rows]), axis=0), order)

@@ -209,8 +209,25 @@ class Sequence(Field):
         w.set(hidden_size=hidden)
         own = w.layer.outputs
         w.layer.outputs = [w.temporary(n, x.dtype) for n in ("y", "h", "c")[: 1 + len(states)]]
+        shared = directions == 1 and len(w.input(0).uses()) > 1
         for result, inner, perm in zip(own, w.layer.outputs, RESULTS, strict=False):
-            w.then(partial(w.put, "Transpose", inner, list(perm), outputs=[result]))
+            put = _in_two_steps if shared and len(perm) == 4 else _transposed
+            w.then(partial(put, w, inner, perm, result))
+
+
+def _transposed(w: Writing, inner: ir.Value, perm: tuple[int, ...], result: ir.Value) -> None:
+    w.put("Transpose", inner, list(perm), outputs=[result])
+
+
+def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Value) -> None:
+    """Y [N, 1, S, H] -> [S, 1, N, H], where others read the data, too.
+
+    The runtime (2026.4) looks for a sequence between two Transposes and makes a Reshape of the
+    one in front, for whoever reads it; it joins equal Transposes before that. Its own reading of
+    ONNX gives the same wrong numbers. This spelling it does not know.
+    """
+    steps = w.emit("Squeeze", w.emit("Transpose", inner, [1, 2, 0, 3]), [0])
+    w.put("Unsqueeze", steps, [1], outputs=[result])
 
 
 def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
