@@ -384,6 +384,19 @@ def test_masks_of_a_slice_are_said_only_where_they_squeeze(tmp_path: Path) -> No
     assert list(found.squeezeMasks) == [] and spec(path) == 4
 
 
+def test_the_last_element_is_chosen_in_the_openvino_runtime(tmp_path: Path) -> None:
+    """It chooses limits as floats, which turn the largest integer into one below zero."""
+    pytest.importorskip("openvino")
+    from openvino_runtime import infer
+
+    squeezed = dict(strides=[1] * 3, beginMasks=[False] * 3, endMasks=[False] * 3)
+    path = saved(sliced(**squeezed, squeezeMasks=[False, True, False]), tmp_path / "m.mlmodel")
+    converter.convert(path, tmp_path / "m.xml", target="openvino")
+    feeds = [np.arange(120.0).reshape(4, 5, 6), np.array([1.0, -1, 2]), np.array([3.0, 0, 5])]
+    (found,) = infer(tmp_path / "m.xml", feeds)
+    np.testing.assert_array_equal(found, feeds[0][1:3, -1, 2:5])
+
+
 def test_masks_for_five_axes_of_fewer(tmp_path: Path) -> None:
     """As coremltools writes them where nobody gives the masks."""
     path = saved(

@@ -36,7 +36,7 @@ from converter.passes.indices import never_negative
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-FAR = 1 << 30  # "to the end" and beyond
+FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose limits as floats
 
 
 # gathering ---------------------------------------------------------------------------------------
@@ -371,9 +371,9 @@ def _computed(
             return value
         return b.Where(mask, b.Where(forward, ahead, back), value)
 
-    begin, end = opened("beginMasks", begin, 0, LAST), opened("endMasks", end, LAST, FIRST)
+    begin, end = opened("beginMasks", begin, 0, FAR), opened("endMasks", end, FAR, -FAR)
     if gone.any():
-        after = b.Where(b.Equal(begin, -1), LAST, begin + 1)
+        after = b.Where(b.Equal(begin, -1), FAR, begin + 1)
         end = b.Where(b.const(gone), after, end)
     y = b.Slice(x, begin, end, list(range(rank)), step)
     axes = np.flatnonzero(gone).tolist()
