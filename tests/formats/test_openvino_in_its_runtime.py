@@ -323,6 +323,40 @@ def test_a_sequence_whose_data_others_read(version: int, kind: str, tmp_path: Pa
     close(infer(tmp_path / "m.xml", [feed]), list(source.run({"x": feed}).values()), 1e-5)
 
 
+@VERSIONS
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("k", [1, 30, 200])
+def test_the_first_of_equal_elements(version: int, k: int, largest: int, tmp_path: Path) -> None:
+    """TopK before opset 11 takes any of them."""
+    feed = RNG.integers(0, 3, (2, 200)).astype(F)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [2, 200])
+    places = b.ops("TopK", x, [k], outputs=2, largest=largest)[1]
+    op = "ArgMax" if largest else "ArgMin"
+    best, last = (b.op(op, x, axis=1, keepdims=i, select_last_index=i) for i in (0, 1))
+    b.output(places, best, last)
+    saved(tmp_path / "m.xml", b, model, version)
+    signed = -feed if largest else feed
+    wanted = [
+        np.argsort(signed, 1, kind="stable")[:, :k],
+        signed.argmin(1),
+        199 - signed[:, ::-1].argmin(1, keepdims=True),
+    ]
+    for got, want in zip(infer(tmp_path / "m.xml", [feed]), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_the_best_of_a_dynamic_axis_in_v10(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, ["n", 3])
+    b.output(b.ops("TopK", x, [2], outputs=2, axis=0)[1], b.op("ArgMax", x, axis=0, keepdims=0))
+    saved(tmp_path / "m.xml", b, model, 10)
+    feed = np.array([[1, 5, 2], [1, 7, 2], [0, 7, 3]], F)
+    two, best = infer(tmp_path / "m.xml", [feed])
+    np.testing.assert_array_equal(two, [[0, 1, 2], [1, 2, 0]])
+    np.testing.assert_array_equal(best, [0, 1, 2])
+
+
 def test_rows_filled_up_in_their_order(tmp_path: Path) -> None:
     """By a sort of v10, which mixes up equal elements."""
     model, b = new_model()

@@ -142,7 +142,45 @@ def blocks_last(node: ir.Node, b: Builder) -> Value | None:
     return b.Transpose(y, perm=[order.index(i) for i in range(n)])
 
 
+def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
+    """Before opset 11, whose TopK mixes up equal elements (`sorted=0`: as it likes).
+
+    All are sorted; each gets the number of its group of equal ones times their count, plus its
+    place. The smallest of these keys, no two of which are alike, tell the places in order.
+    """
+    x, k, a, rank = x_of(node), node.inputs[1], attrs_of(node), rank_of(node.outputs[0])
+    if rank is None:
+        return None
+    axis = a.get("axis", -1) % rank
+    size = b.Slice(b.Shape(x), [axis], [axis + 1])
+    values, places = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
+    before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
+    new = b.Cast(~b.Equal(before, behind), to=T.INT64)
+    first = [int(i == axis) for i in range(rank)]
+    group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), np.array(axis))
+    keys = b.TopK(group * size + places, k, axis=axis, largest=0, sorted=0, outputs=2)[0]
+    return [b.Slice(values, [0], k, [axis]), keys % size]
+
+
+def place_of_best(node: ir.Node, b: Builder) -> Value | None:
+    """Before opset 11, whose TopK gives any of equal elements: the least place of the best one."""
+    x, a, rank = x_of(node), attrs_of(node), rank_of(x_of(node))
+    if rank is None:
+        return None
+    axis, last = a.get("axis", 0) % rank, a.get("select_last_index", 0)
+    best = b.operator("ReduceMax" if node.op_type == "ArgMax" else "ReduceMin")(x, [axis])
+    size = b.Gather(b.Shape(x), np.array(axis, np.int64), axis=0)
+    count = b.Reshape(b.Range(np.int64(0), size, np.int64(1)), [-1] + [1] * (rank - axis - 1))
+    places = b.Where(b.Equal(x, best), count, b.like(count, 0) if last else size - 1)
+    pick = b.operator("ReduceMax" if last else "ReduceMin")
+    found: Value = pick(places, [axis], keepdims=a.get("keepdims", 1))
+    return found
+
+
+_FAR = 1 << 30  # to the end
 REWRITES: Rewrites = {
+    ("", "TopK"): top_k,
+    **{("", name): place_of_best for name in ("ArgMax", "ArgMin")},
     ("", "DequantizeLinear"): blocks_last,
     ("", "Resize"): resize_in_turn,
     **{("", name): bitwise for name in BITS},

@@ -92,6 +92,9 @@ class SmallAsInt32(Field):
         r.then(lambda results: [r.cast(results[0], own)])
 
 
+MOST_SORTED = 46340  # its square is the largest in 32 bits
+
+
 class Sorted(Field):
     """Of equal elements the one in front comes first.
 
@@ -116,6 +119,19 @@ class Sorted(Field):
         w.set(sort="value")
         if w.version >= 11:
             w.set(stable=True)
+        elif w.attr("sorted", 1) and _read(w.node.outputs[-1]) and _several(w):
+            raise MappingError("equal elements come in any order before opset 11")
+
+
+def _read(value: ir.Value) -> bool:
+    return value.is_graph_output() or bool(value.uses())
+
+
+def _several(w: Writing) -> bool:
+    """Whether there are equal elements to tell apart, by numbers that `legalise.top_k` can make."""
+    shape, axis = w.input(0).shape, axis_of(w.attr("axis"), w.rank())
+    size = shape[axis] if shape is not None else None
+    return not isinstance(size, int) or 1 < size <= MOST_SORTED
 
 
 class IndexOfBest(Sorted):
