@@ -810,6 +810,35 @@ def test_apple_takes_every_form(tmp_path: Path) -> None:
     assert_valid_core_ml(*paths)
 
 
+COPIED = {
+    "constant": (lambda b, x: b.op("Reshape", x, [0, 4]), {}),
+    "computed": (lambda b, x, shape: b.op("Reshape", x, shape), {"shape": np.array([0, 4])}),
+    "of more axes": (
+        lambda b, x, shape: b.op("Reshape", x, shape),
+        {"shape": np.array([0, 1, 2, 2])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_sizes_are_copied_into_another_rank(name: str, tmp_path: Path) -> None:
+    """reshapeDynamic knows no zeros."""
+    write, more = COPIED[name]
+    path = built(tmp_path, write, x=(ir.DataType.FLOAT, ["n", 2, 2]), **more)
+    assert "getShape" in {kind_of(x) for x in layers_of(path)}
+
+
+@pytest.mark.judges
+@pytest.mark.parametrize("name", COPIED)
+def test_an_independent_interpreter_copies_sizes(name: str, tmp_path: Path) -> None:
+    write, more = COPIED[name]
+    path = built(tmp_path, write, x=(ir.DataType.FLOAT, ["n", 2, 2]), **more)
+    x = rng.normal(size=(3, 2, 2)).astype(np.float32)
+    (found,) = run_in("coreml-interp", path, {"x": x, **more}).values()
+    assert found.shape == (3, *more.get("shape", np.array([0, 4]))[1:])
+    np.testing.assert_array_equal(found.reshape(-1), x.reshape(-1))
+
+
 @pytest.mark.judges
 def test_an_independent_interpreter_agrees(tmp_path: Path) -> None:
     x, n, want = shifts()

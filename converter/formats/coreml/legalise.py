@@ -12,6 +12,7 @@ from converter.formats.coreml.legalise_recurrent import gru
 from converter.formats.coreml.rules.elementwise import is_short, shifts_out
 from converter.formats.coreml.rules.indexing import cut_axes
 from converter.formats.coreml.rules.quantization import wraps
+from converter.formats.coreml.rules.shape import may_copy
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.passes.constants import is_constant
@@ -37,10 +38,18 @@ def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
     """Zeros that copy a dimension, in a shape of another rank: taken from the shape of the operand.
     The layer copies only into the same rank.
     """
-    target = known(_input(node, 1))
-    if target is None or attrs_of(node).get("allowzero", 0) or 0 not in target.tolist():
+    given = _input(node, 1)
+    if given is None or attrs_of(node).get("allowzero", 0) or not may_copy(given):
         return None
-    shape = b.Shape(_x(node))
+    target, shape = known(given), b.Shape(_x(node))
+    if target is None:
+        rank, count = rank_of(_x(node)), (shape_of(given) or (None,))[0]
+        if rank is None or count is None:
+            return None
+        own = b.Slice(shape, [0], [count]) if count < rank else shape
+        own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
+        sizes = b.Cast(given, to=ir.DataType.INT64)
+        return b.Reshape(_x(node), b.Where(b.Equal(sizes, 0), own, sizes))
     parts = [
         b.Slice(shape, [i], [i + 1]) if d == 0 else b.const([int(d)])
         for i, d in enumerate(target.tolist())

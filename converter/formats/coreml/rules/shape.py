@@ -632,6 +632,19 @@ def _missing(target: int, size: int | None) -> int:
     return max(0, target - int(size or 0)) if target else 0
 
 
+def may_copy(shape: ir.Value | None) -> bool:
+    """Whether a shape for Reshape has zeros, which copy a size, as far as can be seen: a constant
+    is looked at, who feeds an input may give some, and computed sizes are sizes.
+    """
+    found = known(shape)
+    if found is not None:
+        return 0 in found
+    node = None if shape is None else shape.producer()
+    if node is None:
+        return True
+    return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])
+
+
 NUMBER = Codec(int, lambda v: int(np.asarray(v).reshape(-1)[0]))
 K = Const(1, "k", NUMBER, node_default=0)
 FILL = Codec(lambda v: np.array([v], np.float32), lambda v: float(np.asarray(v).reshape(-1)[0]))
@@ -655,7 +668,18 @@ RULES: list[Rule | Custom] = [
         Only("allowzero", 0),
         given="2,n,3 =[0,3,-1]",
     ),
-    op("Reshape", "reshapeDynamic", ANY, flat(1), Only("allowzero", 0), given="2,3 i64:2"),
+    op(
+        "Reshape",
+        "reshapeDynamic",
+        ANY,
+        flat(1),
+        Only("allowzero", 0),
+        Guard(
+            "zeros that copy a size into another rank",
+            lower_if=lambda w: not may_copy(w.node.inputs[1]),
+        ),
+        given="n,6 Shape(6,n)",
+    ),
     op("Reshape", "reshapeLike", ANY, ShapeOf(1), given="2,3 Shape(3,2)", lift_only=True),
     op(
         "Reshape",
