@@ -34,8 +34,10 @@ def fold(
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            if node.op_type == "DequantizeLinear" or (
-                node.op_type not in _MEASURES and any(v in compact for v in node.inputs)
+            if (
+                node.op_type == "DequantizeLinear"
+                or (node.op_type == "Cast" and keep(node))
+                or (node.op_type not in _MEASURES and any(v in compact for v in node.inputs))
             ):
                 compact.update(node.outputs)
                 continue

@@ -606,3 +606,35 @@ def test_small_weights_stay_quantised(version: int, tmp_path: Path) -> None:
     assert set(in_source) == {"u8"} and computed_in_integers(tmp_path / "m.xml") == in_source
     feed = RNG.random((1, 8, 9, 9)).astype(F)
     close(infer(tmp_path / "m.xml", [feed]), infer(tmp_path / "source.xml", [feed]), 1e-5)
+
+
+@VERSIONS
+def test_few_weights_with_fractional_zero_points_stay_small(version: int, tmp_path: Path) -> None:
+    packed = RNG.integers(0, 256, (8, 2, 16)).astype(np.uint8)
+    scales, zeros = (RNG.random((8, 2, 1)).astype(F) * n for n in (F(0.1), F(15)))
+    given = {"w": packed, "s": scales.reshape(-1), "z": zeros.reshape(-1)}
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", *given],
+        ["y"],
+        domain="com.microsoft",
+        K=64,
+        N=8,
+        bits=4,
+        block_size=32,
+    )
+    x, y = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [3, 64]), ("y", [3, 8]))
+    )
+    weights = [numpy_helper.from_array(a, n) for n, a in given.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    target = f"openvino+ir={version}"
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml", target=target)
+    assert 'element_type="u4"' in (tmp_path / "m.xml").read_text()
+    numbers = np.stack([packed & 15, packed >> 4], -1).reshape(8, 2, 32)
+    feed = RNG.standard_normal((3, 64)).astype(F)
+    wanted = feed @ ((numbers - zeros) * scales).reshape(8, 64).T
+    close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)

@@ -19,7 +19,7 @@ from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op
 from converter.passes.indices import never_negative
 
-LARGE = np.iinfo(np.int64).max
+LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as floats
 
 
 def parts(w: Writing) -> list[slice]:

@@ -106,8 +106,8 @@ def _stays(node: ir.Node) -> bool:
 
 
 def _widens(node: ir.Node) -> bool:
-    """A Cast that makes many constant numbers larger; halves are made small again when they are
-    written.
+    """A Cast that makes many constant numbers, or 4-bit ones, larger; halves are made small again
+    when they are written.
     """
     tensor = (
         node.inputs[0].const_value
@@ -118,12 +118,17 @@ def _widens(node: ir.Node) -> bool:
     if (
         tensor is None
         or to is None
-        or tensor.size <= KNOWN_LIMIT
+        or (tensor.size <= KNOWN_LIMIT and not _nibbles(tensor, to))
         or tensor.dtype in HALVES
         or tensor.dtype.bitwidth >= to.bitwidth
     ):
         return False
     return tensor.dtype.bitwidth >= 8 or not _each_has_a_factor(node.outputs[0])
+
+
+def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
+    """Weights of less than eight bits, which stand in few bytes as they are."""
+    return tensor.dtype.bitwidth < 8 and len(tensor.shape) > 1 and to.is_floating_point()
 
 
 def _each_has_a_factor(weights: ir.Value) -> bool:
