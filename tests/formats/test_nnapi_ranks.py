@@ -219,3 +219,11 @@ def test_a_form_without_a_place_for_shapes_takes_four_dimensions(tmp_path: Path)
     with pytest.raises(UnsupportedError):
         converter.save(model, tmp_path / "a.nnapi")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_least_of_unsigned_numbers_is_refused_by_their_type(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.UINT64, [5])
+    b.output(b.ops("TopK", x, [2], largest=0, outputs=2)[1])
+    with pytest.raises(UnsupportedError, match="UINT64"):
+        Model(model, "onnx").save(tmp_path / "m.nnapi.json", "nnapi")

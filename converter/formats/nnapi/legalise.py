@@ -144,6 +144,9 @@ def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     return b.Gather(x, from_front(b, operand(node, 1), shape[axis]), axis=axis)
 
 
+UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)
+
+
 def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """The largest along the last axis, as TOPK_V2 has it: another axis is brought there, and the
     least are the largest of the negatives.
@@ -161,8 +164,9 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
         return [b.Transpose(y, perm=back) for y in found]
     if not least:
         return None
-    values, places = b.TopK(x * -1, node.inputs[1], outputs=2)
-    return values * -1, places
+    signed = b.Cast(x, to=ir.DataType.INT64) if x.dtype in UNSIGNED else x
+    values, places = b.TopK(signed * -1, node.inputs[1], outputs=2)
+    return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
 
 
 def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
