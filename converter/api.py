@@ -47,7 +47,7 @@ class Model(Network):
             except InferenceError as e:
                 raise UsageError(Diagnostic("N403", str(e))) from None
         results: dict[str, Array] = self._prepared[engine].run(self.check_feeds(feeds))
-        return results
+        return self.outside(results)
 
     def save(self, path: PathLike, format: str | None = None) -> None:
         """`converter.save` of this model."""
@@ -59,16 +59,19 @@ def load(
     format: str | None = None,
     weights: PathLike | None = None,
     dequantize: bool = False,
+    *,
+    signature: str = "",
 ) -> Model:
     """Reads a model file into the shared graph.
 
     `format` overrides detection by content; `weights` names the second file where it does not lie
     beside the first. With `dequantize` exact integer arithmetic (Zhouyi integer IR) becomes float
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
-    without such arithmetic are read as ever. Raises ReadError (unreadable or invalid) or
+    without such arithmetic are read as ever. `signature` is the key of one of the networks of a
+    TensorFlow Lite file, whose inputs and outputs then have the names of the signature. Raises ReadError (unreadable or invalid) or
     UnsupportedError (layers without a mapping, all of them at once).
     """
-    return Model.of(model_files.load(path, format, weights, dequantize))
+    return Model.of(model_files.load(path, format, weights, dequantize, signature))
 
 
 def check(
@@ -106,6 +109,7 @@ def convert(
     io_layout: str = "",
     weights: PathLike | None = None,
     force: bool = True,
+    signature: str = "",
 ) -> list[Diagnostic]:
     """One conversion from file to file, as `netconv convert` does it; returns what reading and
     writing warn of.
@@ -113,7 +117,7 @@ def convert(
     `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
     it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `outputs` keeps
     only what these tensors or layers need, `io_layout` is "keep" or "native" for channels-last
-    targets, `weights` and `dequantize` are as in `load`. Existing files are overwritten unless
+    targets, `weights`, `dequantize` and `signature` are as in `load`. Existing files are overwritten unless
     `force` is false, but never an input, nor a side file that another model beside it uses (W302).
     All files appear, or none. Raises what `load` and `save` raise, and UsageError for names and
     shapes that the model does not have.
@@ -131,6 +135,7 @@ def convert(
         io_layout=io_layout,
         force=force,
         dequantize=dequantize,
+        signature=signature,
     )
     return list(convert(request).notes)
 

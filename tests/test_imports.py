@@ -29,9 +29,8 @@ HEAVY = (
 
 # format -> the one other format that it may import, and why
 BORROWS = {
-    # most operators of TensorFlow Lite are NNAPI's, under the same numbers: a file is read and
-    # written by way of an operand table, until TensorFlow Lite has rows to and from the graph of
-    # its own
+    # most operators of TensorFlow Lite are NNAPI's, under the same numbers: a file is written by way
+    # of an operand table
     "tflite": "nnapi",
 }
 

@@ -261,6 +261,18 @@ def dequantize_option(body: Body) -> Body:
     return wrapped
 
 
+def signature_option(body: Body) -> Body:
+    """--signature: one of several networks of a file."""
+    add = option(
+        "--signature",
+        metavar="KEY",
+        default="",
+        help="The network of a TensorFlow Lite file under this key, with the names of its signature.",
+    )
+    wrapped: Body = add(body)
+    return wrapped
+
+
 def native_option(body: Body) -> Body:
     """--native: whether files run in their own engines."""
     text = "Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite): where installed, always, never."

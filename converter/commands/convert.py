@@ -23,7 +23,7 @@ from converter.io.files import Output
 @dataclass(frozen=True)
 class Request:
     """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an
-    input), `dequantize` as in `load`.
+    input), `dequantize` and `signature` as in `load`.
 
     `with_map`: also OUT.map.json, which says what comes from where.
     """
@@ -39,6 +39,7 @@ class Request:
     force: bool = False
     dequantize: bool = False
     with_map: bool = False
+    signature: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,11 @@ def read(request: Request) -> Network:
     does not have.
     """
     model = model_files.load(
-        request.source, request.source_format, request.weights, request.dequantize
+        request.source,
+        request.source_format,
+        request.weights,
+        request.dequantize,
+        request.signature,
     )
     if request.outputs or request.shapes:
         model.source = None  # it is another network than that of the file

@@ -224,7 +224,7 @@ CODES: dict[str, Explanation] = {
     "U502": Explanation(
         "a package is not installed",
         "What few people need comes with extras: the engines beside onnxruntime (pip install "
-        "'netconv[openvino]', 'netconv[litert]'), the schema of TensorFlow Lite's files "
-        "('netconv[tflite]'), runs on many machines and at URLs ('netconv[batch]').",
+        "'netconv[openvino]', 'netconv[litert]'), runs on many machines and at URLs "
+        "('netconv[batch]').",
     ),
 }

@@ -159,7 +159,7 @@ def _plain(array: Array) -> Array:
         return array.astype(str)
     return (
         array
-        if array.dtype.kind in "fiubSU" and array.dtype.isbuiltin
+        if array.dtype.kind in "fiubcSU" and array.dtype.isbuiltin
         else array.astype(np.float32)
     )
 

@@ -139,13 +139,13 @@ class OpenVino:
         )
         return [
             *(self._port(p, *names) for p, names in zip(self.compiled.outputs, own, strict=True)),
-            *self._states(),
+            *self._states("_out"),
         ]
 
-    def _states(self) -> list[Port]:
+    def _states(self, suffix: str = "") -> list[Port]:
         states = self.compiled.create_infer_request().query_state()
         return [
-            {"names": [s.name], "type": self._word(s.state.element_type), "shape": None}
+            {"names": [s.name + suffix], "type": self._word(s.state.element_type), "shape": None}
             for s in states
         ]
 
@@ -254,6 +254,8 @@ ENGINES: dict[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "li
 _NUMPY = {
     "float16",
     "float32",
+    "complex64",
+    "complex128",
     "float64",
     "bool",
     "object",

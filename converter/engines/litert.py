@@ -17,6 +17,7 @@ import numpy as np
 from converter.engines import file
 from converter.errors import ConverterError, Diagnostic, UsageError
 from converter.formats.format import Flavour
+from converter.graph.network import as_complex, as_pairs
 from converter.io.files import Output
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ class Prepared:
     def __init__(self, model: Network) -> None:
         self.inputs, self.outputs = model.inputs, model.outputs
         self.folder = tempfile.TemporaryDirectory(prefix="netconv-")
-        self.path = _own_file(model) or self._written(model)
+        own = _own_file(model)
+        # complex numbers are pairs in the model, and in files that are written of it
+        self.complex = model.interface.get("complex", ()) if own else ()
+        self.path = own or self._written(model)
 
     def _written(self, model: Network) -> Path:
         from converter.formats import get
@@ -73,9 +77,11 @@ class Prepared:
         return path
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        found = _invoke(self.path, [np.asarray(feeds[i.name]) for i in self.inputs])
+        given = {n: as_complex(v) if n in self.complex else v for n, v in feeds.items()}
+        found = _invoke(self.path, [np.asarray(given[i.name]) for i in self.inputs])
         results: dict[str, Array] = {}
-        for info, value in zip(self.outputs, found, strict=True):
+        for info, result in zip(self.outputs, found, strict=True):
+            value = as_pairs(result) if result.dtype.kind == "c" else result
             shape = (
                 info.shape
                 if info.shape is not None and all(isinstance(d, int) for d in info.shape)

@@ -67,6 +67,9 @@ class Format:
     read_numbers: Callable[[Path, Path | None], Network] | None = (
         None  # integer arithmetic as quantised numbers (`--dequantize`)
     )
+    read_signature: Callable[[Path, str], Network] | None = (
+        None  # one of several networks of a file, by its key (`--signature`)
+    )
     side_names: Callable[[Path], Sequence[str]] | None = None
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
     engine: Callable[[Path], str] = lambda path: (

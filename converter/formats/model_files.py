@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from converter import formats
-from converter.errors import Diagnostic, UnsupportedError, Where, unreadable
+from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, unreadable
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
 from converter.graph.network import Network
@@ -24,6 +24,7 @@ def load(
     format: str | None = None,
     weights: PathLike | None = None,
     dequantize: bool = False,
+    signature: str = "",
 ) -> Network:
     """What `converter.load` documents, as a network that cannot run itself."""
     p = Path(path)
@@ -33,9 +34,15 @@ def load(
     formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
     with _boundary_diagnosed(p):
-        network = read(p, Path(weights) if weights else None)
+        if not signature:
+            network = read(p, Path(weights) if weights else None)
+        elif chosen.read_signature is not None:
+            network = chosen.read_signature(p, signature)
+        else:
+            message = f"{chosen.title} files have no signatures"
+            raise UsageError(Diagnostic("U501", message, where=Where(str(p))))
     _demand_boundary(network, p)
-    network.source = p if weights is None else None
+    network.source = p if weights is None and not signature else None
     if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
         network.notes.append(

@@ -43,6 +43,7 @@ RANDOM = frozenset(
     }
 )
 _CHOICES = {"Gather", "Slice"}
+_SAME_SIZES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # of one axis or none
 _UNKNOWN_SIZE = np.iinfo(np.int64).min
 _NOT_EVALUATED = {"If", "Loop", "Scan", "Dropout", *RANDOM}
 
@@ -78,6 +79,11 @@ def known(value: ir.Value | None) -> Array | None:
 
 def set_known(value: ir.Value, array: Array) -> None:
     value.meta[_KNOWN] = array
+
+
+def forget_known(value: ir.Value) -> None:
+    """What was remembered of the value no longer holds: an operand of its node was replaced."""
+    value.meta.pop(_KNOWN, None)
 
 
 def constant(value: ir.Value | None) -> Array | None:
@@ -291,7 +297,8 @@ def _evaluate(node: ir.Node) -> None:
         return
     values = [known(v) for v in node.inputs]
     if node.op_type in _CHOICES and values[0] is None:
-        values[0] = _sizes(node.inputs[0])
+        _evaluate_choice(node, values)
+        return
     if any(v is not None and k is None for v, k in zip(node.inputs, values, strict=True)):
         return
     sizes = [
@@ -300,25 +307,65 @@ def _evaluate(node: ir.Node) -> None:
     if not node.inputs or max(sizes) > KNOWN_LIMIT:
         return
     for out, array in zip(node.outputs, evaluate(node, values), strict=False):
-        if node.op_type not in _CHOICES or array.dtype != np.int64 or _UNKNOWN_SIZE not in array:
-            set_known(out, array)
+        set_known(out, array)
 
 
-def _sizes(value: ir.Value | None) -> Array | None:
-    """What Shape gives of a value of which only some dimensions are known: a choice of those does
-    not wait for the others.
+def _evaluate_choice(node: ir.Node, values: list[Array | None]) -> None:
+    """A choice of sizes that are known does not wait for the others."""
+    found, out = _chosen(node, values), node.outputs[0]
+    shape = shape_of(out)
+    if found is not None and shape is not None and _UNKNOWN_SIZE not in found and out.dtype:
+        set_known(out, np.array(found, out.dtype.numpy()).reshape(shape))
+
+
+def sizes_in(value: ir.Value | None, depth: int = 8) -> list[int | None] | None:
+    """The elements of a vector of sizes, None for those that are not known; None where not even
+    their number is. `depth`: how many operators are looked through.
     """
-    shape = value.producer() if value is not None else None
-    if (
-        shape is None
-        or shape.op_type != "Shape"
-        or shape.domain
-        or shape.inputs[0] is None
-        or shape.inputs[0].shape is None
-    ):
+    array = known(value)
+    if array is not None:
+        return [int(n) for n in array.reshape(-1)] if array.dtype.kind in "iu" else None
+    shape = shape_of(value) if value is not None else None
+    if value is None or shape is None or len(shape) > 1:
         return None
-    dims = list(shape.inputs[0].shape)[_int(shape, "start", 0) : _int(shape, "end", None)]
-    return np.array([d if isinstance(d, int) else _UNKNOWN_SIZE for d in dims], np.int64)
+    count = shape[0] if shape else 1
+    if count > KNOWN_LIMIT:
+        return None
+    node, found = value.producer(), None
+    if node is not None and not node.domain and depth:
+        found = _sizes_of(node, depth - 1)
+    return found if found is not None and len(found) == count else [None] * count
+
+
+def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
+    """The same of the result of an operator that only moves sizes."""
+    first = node.inputs[0] if node.inputs else None
+    if node.op_type == "Shape" and first is not None and first.shape is not None:
+        dims = list(first.shape)[_int(node, "start", 0) : _int(node, "end", None)]
+        return [d if isinstance(d, int) else None for d in dims]
+    if node.op_type in _SAME_SIZES:
+        return sizes_in(first, depth)
+    if node.op_type == "Concat":
+        parts = [sizes_in(v, depth) for v in node.inputs]
+        return None if None in parts else [n for p in parts if p is not None for n in p]
+    if node.op_type in _CHOICES:
+        values = [known(v) for v in node.inputs]
+        found = _chosen(node, values, depth)
+        return None if found is None else [None if n == _UNKNOWN_SIZE else n for n in found]
+    return None
+
+
+def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[int] | None:
+    """What a Gather or Slice takes of sizes, of which some are not known (_UNKNOWN_SIZE)."""
+    sizes = sizes_in(node.inputs[0], depth)
+    if sizes is None or rank_of(node.inputs[0]) != 1:  # type: ignore[arg-type]
+        return None
+    whole = np.array([_UNKNOWN_SIZE if n is None else n for n in sizes], np.int64)
+    given = zip(node.inputs[1:], values[1:], strict=True)
+    if any(v is not None and k is None for v, k in given):
+        return None
+    found = evaluate(node, [whole, *values[1:]])
+    return [int(n) for n in found[0].reshape(-1)] if found else None
 
 
 def _evaluate_shape(node: ir.Node) -> None:

@@ -7,34 +7,21 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.infer import KNOWN_LIMIT, known, shape_of
+from converter.graph.infer import KNOWN_LIMIT, known, shape_of, sizes_in
 from converter.graph.verify.shapes_of import attribute
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
 
 
 def _infer_sizes(node: ir.Node) -> None:
-    """onnx takes the sizes that these are given all together or not at all; some of what a Concat
-    joins may be known.
-    """
+    """onnx takes the sizes that these are given all together or not at all; some may be known."""
     given, out = node.inputs[_SIZED[node.op_type]], node.outputs[0]
-    joint = given.producer() if given is not None and known(given) is None else None
-    if out.shape is None or joint is None or joint.op_type != "Concat" or joint.domain:
+    if given is None or out.shape is None or known(given) is not None:
         return
-    sizes: list[int | None] = []
-    for v in joint.inputs:
-        found, length = known(v), shape_of(v) if v is not None else None
-        if found is None and (not length or length[0] > len(out.shape)):
-            return
-        sizes += (
-            [int(n) for n in found.reshape(-1)]
-            if found is not None
-            else [None] * (length or (0,))[0]
-        )
-    least = (
-        2 if node.op_type == "Expand" else 1
-    )  # 1 leaves the operand's size as it is, 0 and -1 mean something else
-    if len(sizes) == len(out.shape):
+    sizes = sizes_in(given)
+    # 1 leaves the operand's size as it is, 0 and -1 mean something else
+    least = 2 if node.op_type == "Expand" else 1
+    if sizes is not None and len(sizes) == len(out.shape):
         out.shape = ir.Shape(
             [
                 n if isinstance(d, ir.SymbolicDim) and n is not None and n >= least else d

@@ -64,6 +64,13 @@ def public_name(value: ir.Value) -> str:
     return value.metadata_props.get(_PUBLIC) or value.name or ""
 
 
+def fresh_public_name(graph: ir.Graph, name: str) -> str:
+    """`name`, or the first of NAME_1, NAME_2 ... that no input or output has."""
+    taken = {public_name(v) for v in (*graph.inputs, *graph.outputs)}
+    names = (name if i == 0 else f"{name}_{i}" for i in range(len(taken) + 1))
+    return next(n for n in names if n not in taken)
+
+
 def set_public_name(value: ir.Value, name: str) -> None:
     if name == value.name:
         value.metadata_props.pop(_PUBLIC, None)

@@ -43,8 +43,10 @@ class Network:
     reading it.
 
     Names, layouts and types of inputs and outputs are those of the source file. `interface` carries
-    what formats say about the boundary beyond tensors (labels, images, defaults), by format, for
-    writers that have a place for it.
+    what formats say about the boundary beyond tensors (labels, images), by format, for writers that
+    have a place for it. For all formats, `defaults` are values of inputs that may be left out, and
+    `states` the output that is the next value of such an input, by names, and `complex` the names
+    of inputs and outputs of complex numbers, which the graph has as pairs on a last axis.
     """
 
     ir: ir.Model
@@ -95,6 +97,8 @@ class Network:
             array = array.reshape(-1, 1, 1)
         if info.dtype.kind in "OUS":
             return array.astype(object)
+        if array.dtype.kind == "c" and info.dtype.kind == "f":
+            array = as_pairs(array)
         if array.dtype == np.bool_:  # kernels count on 1 for true
             array = np.asarray(array.view(np.uint8) != 0)
         array = array.astype(info.dtype, copy=False)
@@ -102,6 +106,11 @@ class Network:
         if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         return array
+
+    def outside(self, results: dict[str, Array]) -> dict[str, Array]:
+        """Results of a run as users know them: complex numbers where the file has such."""
+        named = self.interface.get("complex", ())
+        return {n: as_complex(v) if n in named else v for n, v in results.items()}
 
     def _is_picture(self, info: TensorInfo, array: Array) -> bool:
         """Whether `array` has the order height, width, channel although [..,C,H,W] is declared: an
@@ -117,6 +126,17 @@ class Network:
             and array.shape == (height, width, channels)
             and array.shape != (channels, height, width)
         )
+
+
+def as_pairs(array: Array) -> Array:
+    """Complex numbers as pairs of their parts on a last axis."""
+    return np.stack([array.real, array.imag], axis=-1)
+
+
+def as_complex(pairs: Array) -> Array:
+    """Pairs on the last axis as complex numbers."""
+    wide = pairs.dtype == np.float64
+    return (pairs[..., 0] + 1j * pairs[..., 1]).astype(np.complex128 if wide else np.complex64)
 
 
 def _info(value: ir.Value) -> TensorInfo:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError
-from converter.graph.infer import InferenceError, infer, known, shape_of
+from converter.graph.infer import InferenceError, forget_known, infer, known, shape_of
 from converter.graph.names import public_name
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 
@@ -70,7 +70,7 @@ def _infer_loop_body(node: ir.Node) -> None:
         [_give_up(formal, after) for formal, after in assumed]
     ):  # all of them: a list; every round gives up a dimension
         for out, shape in declared.items():
-            out.meta.pop("netconv.known", None)
+            forget_known(out)
             out.shape = shape
         infer_graph(body)
 
@@ -97,7 +97,7 @@ def forget(graph: ir.Graph) -> None:
     """Drops inferred shapes and known values of all nodes' outputs."""
     for node in all_nodes(graph):
         for out in node.outputs:
-            out.meta.pop("netconv.known", None)
+            forget_known(out)
             out.shape = None
 
 

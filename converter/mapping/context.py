@@ -136,7 +136,7 @@ class Reading:
         return np.asarray(array)
 
     def ints(self, index: int, what: str) -> list[int]:
-        return [int(v) for v in self.known(self.optional(index), what).reshape(-1)]
+        return whole_numbers(self.known(self.optional(index), what), what)
 
     def number(self, index: int, what: str) -> float:
         array = known(self.optional(index))
@@ -259,7 +259,7 @@ class Writing:
         return array
 
     def ints(self, index: int, what: str) -> list[int]:
-        return [int(v) for v in self.constant(index, what).reshape(-1)]
+        return whole_numbers(self.constant(index, what), what)
 
     def rank(self, index: int = 0, what: str = "the input") -> int:
         return rank(self.input(index), what)
@@ -359,6 +359,13 @@ class Writing:
         results = list(self.node.outputs if outputs is None else outputs)
         spelled = {k: self.spell(v, type(v)) for k, v in attrs.items() if v is not None}
         return self.low.add(kind, [self.operand(v) for v in operands], results, spelled)
+
+
+def whole_numbers(array: Array, what: str) -> list[int]:
+    try:
+        return [int(v) for v in array.reshape(-1)]
+    except (ValueError, OverflowError):  # of what is no number, or infinite
+        raise MappingError(f"{what} must be whole numbers", "R110") from None
 
 
 def rank(value: ir.Value, what: str = "the input") -> int:

@@ -14,7 +14,7 @@ A field may also put nodes or layers beside those of the row: in front of it at 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from converter.graph.infer import constant, rank_of
 from converter.mapping.codecs import Codec, Kind, same
 from converter.mapping.context import Reading, Results, Writing
 from converter.mapping.node import Parameters
+from converter.mapping.record import record
 
 MISSING: Any = object()
 
@@ -57,7 +58,7 @@ def equal(a: Any, b: Any) -> bool:
 # attributes --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Attr(Field):
     """An attribute of the operator <-> one of the layer, through a codec or by its type.
 
@@ -119,7 +120,7 @@ def attrs(**kinds: Any) -> tuple[Attr, ...]:
     return tuple(one(name, given) for name, given in kinds.items())
 
 
-@dataclass(frozen=True)
+@record
 class Fixed(Field):
     """The layer always has this value, by which the row is told from others. `absent`: it may also
     be left out when reading.
@@ -186,7 +187,7 @@ class Nested(Field):
             w.layer.attrs = {**outer, self.key: w.layer.attrs}
 
 
-@dataclass(frozen=True)
+@record
 class Only(Field):
     """The operator may have the attribute only with this value; the layer cannot say it."""
 
@@ -206,7 +207,7 @@ class Only(Field):
             raise MappingError(f"{self.name}={found!r} cannot be expressed (only {self.value!r})")
 
 
-@dataclass(frozen=True)
+@record
 class Ignore(Field):
     """Keys that say nothing about the meaning (informative, redundant with shapes); never
     written.
@@ -219,7 +220,7 @@ def ignore(*keys: str) -> Ignore:
     return Ignore(keys)
 
 
-@dataclass(frozen=True)
+@record
 class Always(Field):
     """A key that is written with one value whatever the operator is, and says nothing when it is
     read.
@@ -235,7 +236,7 @@ class Always(Field):
         w.set(**{self.key: self.value})
 
 
-@dataclass(frozen=True)
+@record
 class Implied(Field):
     """Attributes of the operator that the layer need not say, since the rest of it says them or
     they mean nothing.
@@ -244,7 +245,7 @@ class Implied(Field):
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class Group(Field):
     """Several attributes at once; both directions in one expression.
 
@@ -304,7 +305,7 @@ def spread(name: str, *keys: str, kind: Kind | Codec = same) -> Group:
 # inputs ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Const(Field):
     """A constant *input* of the operator <-> an attribute of the layer (axes, bounds, amounts of
     padding ...).
@@ -361,7 +362,7 @@ def _dtype(r: Reading) -> Any:
     return first.dtype.numpy() if first is not None and first.dtype is not None else np.float32
 
 
-@dataclass(frozen=True)
+@record
 class FixedInput(Field):
     """An input of the operator that always has this value, which the layer implies (the bounds of a
     Relu6 ...).
@@ -385,7 +386,7 @@ class FixedInput(Field):
             raise not_meant(f"input {self.index} is not {self.value:g}")
 
 
-@dataclass(frozen=True)
+@record
 class AttrInput(Field):
     """An attribute of the operator <-> a constant input of the layer (alpha of Selu, the axis of a
     Split ...).
@@ -443,7 +444,7 @@ class AttrInput(Field):
         inputs[self.index] = w.const(array, self.name)
 
 
-@dataclass(frozen=True)
+@record
 class Weight(Field):
     """A constant input of the operator <-> a blob of the layer; `perm` takes the axes to the
     layer's order (a view, nothing is copied).
@@ -508,7 +509,7 @@ def _reshape(array: Any, shape: Sequence[int], blob: str) -> Any:
     return array.reshape(shape)
 
 
-@dataclass(frozen=True)
+@record
 class Ports(Field):
     """Another order of activations: input i of the layer is input `order[i]` of the operator
     (constant ones that a field owns are not counted in).
@@ -523,7 +524,7 @@ class Ports(Field):
         w.layer.inputs = [w.layer.inputs[i] for i in self.order]
 
 
-@dataclass(frozen=True)
+@record
 class InputType(Field):
     """Inputs that the operator wants of one type, and the layer takes in others: a Cast in front
     when reading.
@@ -543,7 +544,7 @@ class InputType(Field):
                 r.node.inputs[i] = value if flat else r.b.op("Reshape", value, [-1])
 
 
-@dataclass(frozen=True)
+@record
 class Outputs(Field):
     """The layer always has outputs of these types (None: that of input 0); the operator may leave
     out the last ones.
@@ -560,7 +561,7 @@ class Outputs(Field):
             outputs.append(w.temporary(f"output{i}", dtype or w.input(0).dtype))
 
 
-@dataclass(frozen=True)
+@record
 class OutputType(Field):
     """A key of the layer says the type of outputs, which the operator gives in `dtype`: a Cast
     behind it when reading.
@@ -593,7 +594,7 @@ class OutputType(Field):
 # conditions and hooks ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Guard(Field):
     """A condition on shapes, types or versions; the reason is the refusal's text.
 
@@ -615,7 +616,7 @@ class Guard(Field):
             raise MappingError(self.reason, self.code)
 
 
-@dataclass(frozen=True)
+@record
 class Hook(Field):
     """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
 

@@ -82,11 +82,15 @@ class Lifting:
         place = str(where.path or where.line or "")
         with b.provenance(format=self.format, layer=layer.name, type=layer.kind, where=place):
             try:
-                return self.mapping.table.lift(self.reading(layer))
+                return self.lift(layer)
             except CONVERSION_ERRORS as e:
                 code, message, help = code_message_help(e)
                 self.refuse(layer, message, code, help)
         return None
+
+    def lift(self, layer: Layer) -> list[ir.Value]:
+        """The results of `layer` by the table; MappingError when it is refused."""
+        return self.mapping.table.lift(self.reading(layer))
 
     @contextlib.contextmanager
     def noting(self, where: Where) -> Iterator[None]:

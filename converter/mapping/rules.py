@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,12 +24,13 @@ from converter.graph.infer import schema_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
 from converter.mapping.node import Node
+from converter.mapping.record import record
 
 FOREVER = 1_000_000
 Values = ir.Value | Sequence[ir.Value]
 
 
-@dataclass(frozen=True)
+@record
 class Rule:
     """A row: one canonical operator <-> one foreign layer.
 
@@ -110,7 +110,7 @@ class Rule:
                 raise MappingError(f"{what} {key!r} is not known", "R111", help)
 
 
-@dataclass(frozen=True)
+@record
 class Custom:
     """A converter that is no row: functions that read layers of `kinds`, and that write operators
     `ops` ((domain, name)).
@@ -148,8 +148,10 @@ def op(
     fields.Hook; they run after all fields.
     """
     domain, _, short = name.rpartition("::")
-    hook = Hook(before_lift, after_lift, before_lower, after_lower)
-    return Rule(short, kind, fields if hook == Hook() else (*fields, hook), domain, **options)
+    hooks = (before_lift, after_lift, before_lower, after_lower)
+    if any(hooks):
+        fields = (*fields, Hook(*hooks))
+    return Rule(short, kind, fields, domain, **options)
 
 
 def ops(pairs: str, *fields: Field, **options: Any) -> list[Rule]:

@@ -15,7 +15,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.engines import litert
-from converter.formats.tflite.reader import read_tflite
+from converter.formats.tflite.flatbuffer import read_flat
 from converter.graph.build import Builder, new_model
 
 RNG = np.random.default_rng(11)
@@ -129,4 +129,5 @@ def test_nnapi_has_its_own_cell(tmp_path: Path) -> None:
     converter.save(model, tmp_path / "a.nnapi.json")
     converter.save(model, tmp_path / "a.tflite")
     assert '"UNIDIRECTIONAL_SEQUENCE_LSTM"' in (tmp_path / "a.nnapi.json").read_text()
-    assert {"TANH", "LOGISTIC"} <= {o.type for o in read_tflite(tmp_path / "a.tflite").operations}
+    (graph,) = read_flat(tmp_path / "a.tflite").graphs
+    assert {"TANH", "LOGISTIC"} <= {o.builtin for o in graph.operators}

@@ -306,8 +306,9 @@ def test_a_state_is_an_input_with_a_default_and_is_written_as_one(tmp_path: Path
     b.output(total)
     from converter.graph.names import set_public_name
 
-    set_public_name(model.graph.outputs[1], "sum")
-    source = Model(model, "test", interface={"defaults": {"sum": np.ones(3, np.float32)}})
+    set_public_name(model.graph.outputs[1], "sum_out")
+    interface = {"defaults": {"sum": np.ones(3, np.float32)}, "states": {"sum": "sum_out"}}
+    source = Model(model, "test", interface=interface)
     source.save(tmp_path / "m.xml", "openvino")
     assert "ReadValue" in (tmp_path / "m.xml").read_text()
     again = converter.load(tmp_path / "m.xml")
@@ -339,7 +340,8 @@ def test_a_state_without_an_initial_value_begins_with_zeros(tmp_path: Path) -> N
     model = converter.load(path)
     np.testing.assert_array_equal(model.interface["defaults"]["sum"], np.zeros(2, np.float32))
     found = model.run({model.inputs[0].name: np.float32([1, 2]), "sum": np.float32([5, 5])})
-    np.testing.assert_array_equal(found["sum"], [6, 7])
+    np.testing.assert_array_equal(found["sum_out"], [6, 7])
+    assert model.interface["states"] == {"sum": "sum_out"}
 
 
 @pytest.mark.parametrize(("ranked", "counted"), [(True, False), (False, True), (False, False)])

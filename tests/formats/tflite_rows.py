@@ -1,4 +1,4 @@
-"""A trial: operators of TensorFlow Lite as rows of the mapping engine, and the codec that it takes.
+"""A trial of writing: operators of TensorFlow Lite as rows of the mapping engine.
 
 An operator is a layer whose attributes are its builtin options under their schema names; all its
 tensors are inputs, constants too. Images are channels-last. Fields come from the engine and from
@@ -7,7 +7,6 @@ NNAPI's rows where the operators are the same; those below say what only this fo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 import onnx_ir as ir
 from tflite import TensorType
 
-from converter.api import Model
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import activation_code, only_user
 from converter.formats.nnapi.rules.fields import FusedActivation, Window, data, same_pads
@@ -29,10 +27,8 @@ from converter.formats.tflite.flatbuffer import (
     LiteModel,
     LiteOperator,
     LiteTensor,
-    read_flat,
     write_flat,
 )
-from converter.graph.build import Builder, new_model
 from converter.graph.infer import constant, known, set_type
 from converter.io.files import Output
 from converter.mapping.codecs import enum
@@ -47,7 +43,7 @@ from converter.mapping.fields import (
     Only,
     OutputType,
 )
-from converter.mapping.lifting import FormatMapping, Lifting
+from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
 from converter.mapping.rules import Table, op, ops
@@ -400,49 +396,6 @@ OPTIONS = {
     "ARG_MAX": "ArgMaxOptions",
     "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
 }
-# those that files of this package are not read with
-MORE = {"GeluOptions": {"Approximate": False}, "ReshapeOptions": {"NewShape": []}}
-
-
-def accessor(key: str) -> str:
-    """The generated name of an option: stride_w is StrideW."""
-    return "".join(part.capitalize() for part in key.split("_"))
-
-
-def schema_name(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def load(path: Path) -> Model:
-    """The model of a file, by the rows above."""
-    (graph,) = read_flat(path).graphs
-    _, b = new_model()
-    values = {i: value_of(b, t, i in graph.inputs) for i, t in enumerate(graph.tensors)}
-    lifting = Lifting(MAPPING, b, "tflite")
-    for operator in graph.operators:
-        attrs = {schema_name(k): v for k, v in operator.options.items()}
-        inputs = [values.get(i) for i in operator.inputs]
-        outputs = [ir.Value() for _ in operator.outputs]
-        results = lifting.layer(
-            Layer(operator.builtin, attrs=attrs, inputs=inputs, outputs=outputs)
-        )
-        assert results is not None, lifting.problems
-        values |= dict(zip(operator.outputs, results, strict=True))
-    outputs = [values[i] for i in graph.outputs]
-    assert all(v is not None for v in outputs)
-    b.output(*(v for v in outputs if v is not None))
-    return Model(ir.Model(b.graph, ir_version=10), "tflite")
-
-
-def value_of(b: Builder, tensor: LiteTensor, is_input: bool) -> ir.Value | None:
-    """The value of an input or a constant."""
-    dtype = next(k for k, v in TYPES.items() if v == tensor.type)
-    if is_input:
-        return b.input(tensor.name, dtype, tensor.shape)
-    if tensor.data is None:
-        return None
-    data = np.asarray(tensor.data).view(dtype.numpy()).reshape(tensor.shape)
-    return b.const(data, tensor.name)
 
 
 def save(layers: Sequence[Layer], outputs: Sequence[ir.Value], path: Path) -> list[str]:
@@ -464,7 +417,7 @@ def save(layers: Sequence[Layer], outputs: Sequence[ir.Value], path: Path) -> li
     free = dict.fromkeys(v for v in given if v not in made and v.const_value is None)
     graph.inputs = [tensor(v) for v in free]
     for layer in layers:
-        options = {accessor(k): v for k, v in layer.attrs.items()}
+        options = layer.attrs
         inputs = [-1 if v is None else tensor(v) for v in layer.inputs]
         kind = OPTIONS.get(layer.kind, "") if options else ""
         results = [tensor(v) for v in layer.outputs]

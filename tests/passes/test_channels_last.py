@@ -14,7 +14,7 @@ import pytest
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE, write_body
-from converter.graph.infer import infer
+from converter.graph.infer import infer, known
 from converter.graph.names import Names
 from converter.graph.walk import all_nodes
 from converter.passes.channels_last import (
@@ -157,6 +157,22 @@ def test_weights_are_views() -> None:
     permuted = [v.const_value for v in model.graph.initializers.values()]
     assert any(np.shares_memory(t.numpy(), slope) and t.shape == (1, 8, 8, 4) for t in permuted)
     assert any(isinstance(t, ir.LazyTensor) and t.shape == (256, 3) for t in permuted)
+
+
+def test_small_quantised_weights_behind_a_flatten_are_what_is_remembered_of_them() -> None:
+    """Results of small constants are remembered where nodes are made; the weights move."""
+
+    def write(b: Builder, x: ir.Value) -> ir.Value:
+        integers = np.arange(48, dtype=np.int8).reshape(48, 1)
+        weights = b.op("DequantizeLinear", integers, np.float32(0.5), np.int8(3))
+        return b.op("MatMul", b.op("Flatten", b.op("MaxPool", x, kernel_shape=[2, 2])), weights)
+
+    model = network(write, (1, 3, 5, 5))
+    to_nhwc(model)
+    (node,) = [n for n in model.graph if n.op_type == "DequantizeLinear"]
+    stored, remembered = known(node.inputs[0]), known(node.outputs[0])
+    assert stored is not None and sorted(stored.reshape(-1)) == list(range(48))
+    assert remembered is None or ((stored - 3.0) * 0.5 == remembered).all()
 
 
 def test_boundary_corners() -> None:

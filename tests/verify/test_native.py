@@ -5,9 +5,7 @@ equal networks give no finding.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,7 +38,6 @@ from converter.errors import UsageError
 from converter.graph.build import Builder, new_model
 from converter.graph.names import Names
 from converter.io.resources import schema_path
-from support import ROOT
 from verify.nets import NETS
 
 TARGETS = {
@@ -704,24 +701,3 @@ def test_default_data_and_a_users_own(tmp_path: Path, monkeypatch: pytest.Monkey
     path = written(tmp_path, "onnx")
     assert converter.verify(small(), path).passed and converter.verify(small(), path, "edge").passed
     assert counts == [2, 5]
-
-
-def test_a_plain_install_names_the_extra_of_tensorflow_lite(tmp_path: Path) -> None:
-    written(tmp_path, "onnx")
-    code = """
-import sys
-sys.modules["tflite"] = sys.modules["flatbuffers"] = None
-sys.argv = ["netconv", "convert", "net.onnx", "-o", "net.tflite"]
-from converter.cli import main
-main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and "U502" in done.stderr and "netconv[tflite]" in done.stderr, (
-        done.stderr
-    )

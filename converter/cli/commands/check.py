@@ -13,6 +13,7 @@ from converter.cli.common import (
     FormatName,
     dequantize_option,
     option,
+    signature_option,
     source_options,
     subcommand,
 )
@@ -48,6 +49,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
     "of nnapi).",
 )
 @dequantize_option
+@signature_option
 @source_options
 def command(
     console: Console,
@@ -58,6 +60,7 @@ def command(
     source: str | None,
     weights: Path | None,
     dequantize: bool,
+    signature: str,
 ) -> ExitCode | None:
     """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
 
@@ -69,7 +72,16 @@ def command(
     from converter.commands import convert
 
     model = convert.read(
-        convert.Request(file, file, source, target, weights, dict(inputs), dequantize=dequantize)
+        convert.Request(
+            file,
+            file,
+            source,
+            target,
+            weights,
+            dict(inputs),
+            dequantize=dequantize,
+            signature=signature,
+        )
     )
     found = convert.check(model, target, file, io_layout or "")
     blocked = found.layers - found.converted

@@ -15,6 +15,7 @@ from converter.cli.common import (
     dequantize_option,
     native_option,
     option,
+    signature_option,
     source_options,
     subcommand,
 )
@@ -76,6 +77,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 @native_option
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
 @dequantize_option
+@signature_option
 @source_options
 def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.
@@ -97,6 +99,7 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             io_layout=options["io_layout"] or "",
             force=options["force"],
             dequantize=options["dequantize"],
+            signature=options["signature"],
             with_map=options["with_map"] and output != DASH,
         )
         written = convert.convert(request)

@@ -11,6 +11,7 @@ from converter.cli.common import (
     FilePath,
     dequantize_option,
     option,
+    signature_option,
     source_options,
     subcommand,
 )
@@ -31,6 +32,7 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
     help="A table, JSON, ONNX's text syntax, or Graphviz.",
 )
 @dequantize_option
+@signature_option
 @source_options
 def command(
     console: Console,
@@ -39,6 +41,7 @@ def command(
     source: str | None,
     weights: Path | None,
     dequantize: bool,
+    signature: str,
 ) -> None:
     """What is in FILE: inputs, outputs, layers, weights. With -v also every node."""
     import json
@@ -46,7 +49,7 @@ def command(
     from converter import api
     from converter.commands import inspect
 
-    model = api.load(file, source, weights, dequantize)
+    model = api.load(file, source, weights, dequantize, signature=signature)
     console.report(model.notes)
     match form:
         case "table":

@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from converter.cli.common import FilePath, dequantize_option, option, source_options, subcommand
+from converter.cli.common import (
+    FilePath,
+    dequantize_option,
+    option,
+    signature_option,
+    source_options,
+    subcommand,
+)
 from converter.cli.console import Console
 
 EXAMPLES = """netconv run net.mlmodel
@@ -38,6 +45,7 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
 @option("--seed", type=int, default=0, help="Seed of the random inputs.")
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
 @dequantize_option
+@signature_option
 @source_options
 def command(
     console: Console,
@@ -50,12 +58,13 @@ def command(
     source: str | None,
     weights: Path | None,
     dequantize: bool,
+    signature: str,
 ) -> None:
     """Execute FILE and show its outputs, or write them."""
     from converter import api
     from converter.commands import run
 
-    model = api.load(file, source, weights, dequantize)
+    model = api.load(file, source, weights, dequantize, signature=signature)
     console.report(model.notes)
     results = run.run(model, data or ("random",), engine, seed)
     if out is not None:

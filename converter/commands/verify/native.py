@@ -33,7 +33,7 @@ from converter.engines import file
 from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import Array
 from converter.graph.names import public_name
-from converter.graph.network import Network
+from converter.graph.network import Network, as_complex, as_pairs
 
 CHOICES = ("auto", "on", "off")
 INSTALL = "pip install 'netconv[{}]', or --native off"
@@ -130,18 +130,38 @@ def _absent(s: Side) -> Native:
 def _examined(s: Side, judge: Judge) -> Native:
     graph = s.model.ir.graph
     fed = [v for v in graph.inputs if all(str(v.name) in f for f in s.feeds)]
+    states = s.model.interface.get("states", {}) if s.engine == "litert" else {}
+    fed = [v for v in fed if public_name(v) not in states]
     names = [public_name(v) for v in fed]
-    feeds = [[f[str(v.name)] for v in fed] for f in s.feeds]
+    pairs = s.model.interface.get("complex", ()) if s.engine == "litert" else ()
+    feeds = [
+        [
+            as_complex(f[str(v.name)]) if n in pairs else f[str(v.name)]
+            for v, n in zip(fed, names, strict=True)
+        ]
+        for f in s.feeds
+    ]
     assert s.model.source is not None
     found = file.run(s.engine, s.model.source, names, feeds, s.expected())
     if found.stage != "done":
         return _unfinished(s, found, judge)
+    if states:
+        message = (
+            "litert runs the file; Python cannot set its variables to what netconv starts from"
+        )
+        return Native(s.role, s.name, s.engine, SKIPPED, "N406", message)
     wanted = [public_name(v) for v in graph.outputs]
     places = _places(wanted, found.outputs)
     if places is None:
         message = f"the file has {len(found.outputs)} outputs, netconv reads {len(wanted)}"
         return Native(s.role, s.name, s.engine, DIFFERS, "N404", message)
-    return _compared(s, judge, [[r.get(p) for p in places] for r in found.results])
+    results = [[r.get(p) for p in places] for r in found.results]
+    return _compared(s, judge, [[_plain(a) for a in r] for r in results])
+
+
+def _plain(found: Array | None) -> Array | None:
+    """Complex numbers as the graph has them."""
+    return as_pairs(found) if found is not None and found.dtype.kind == "c" else found
 
 
 def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:

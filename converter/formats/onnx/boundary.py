@@ -18,6 +18,7 @@ from converter.graph.walk import all_graphs
 from converter.io.strict_json import note
 
 DEFAULTS = "netconv.defaults"
+STATES = "netconv.states"  # names of inputs with defaults -> of the outputs that follow them
 
 
 def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
@@ -110,6 +111,12 @@ def default_names(proto: onnx.ModelProto) -> set[str]:
     """
     names = note(next((p.value for p in proto.metadata_props if p.key == DEFAULTS), ""), [str])
     return set(names or ()) & {i.name for i in proto.graph.input}
+
+
+def state_names(proto: onnx.ModelProto) -> dict[str, str]:
+    """The outputs that are the next values of inputs with defaults, by the inputs' names."""
+    found = note(next((p.value for p in proto.metadata_props if p.key == STATES), ""), {str: str})
+    return dict(found or {})
 
 
 def take_metadata(model: ir.Model, proto: onnx.ModelProto) -> None:

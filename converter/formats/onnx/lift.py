@@ -43,6 +43,7 @@ from converter.formats.onnx.boundary import (
     declare_input,
     declare_outputs,
     default_names,
+    state_names,
     take_metadata,
 )
 from converter.formats.onnx.codec import Weights
@@ -146,7 +147,8 @@ class Lifter:
             for t in graph.initializer
             if t.name in self.defaults
         }
-        return Network(with_sizes(model), "onnx", interface={"defaults": values} if values else {})
+        interface = {"defaults": values, "states": state_names(self.proto)} if values else {}
+        return Network(with_sizes(model), "onnx", interface=interface)
 
     def graph(
         self,

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, UsageError, Where
 from converter.formats.format import Flavour
-from converter.formats.onnx.boundary import DEFAULTS
+from converter.formats.onnx.boundary import DEFAULTS, STATES
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
 from converter.formats.onnx.opset_converter.downgrade import form, respell
@@ -71,8 +71,15 @@ def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
         if public_name(v) in model.interface.get("defaults", {})
     }
     lowered.metadata_props.pop(DEFAULTS, None)
+    lowered.metadata_props.pop(STATES, None)
     if given:
         lowered.metadata_props[DEFAULTS] = json.dumps(sorted(given))
+    if states := model.interface.get("states"):
+        names = {
+            public_name(v): str(v.name) for v in (*lowered.graph.inputs, *lowered.graph.outputs)
+        }
+        told = {names[a]: names[b] for a, b in states.items() if a in names and b in names}
+        lowered.metadata_props[STATES] = json.dumps(told, sort_keys=True)
     return given
 
 

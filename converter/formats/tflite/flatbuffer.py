@@ -13,82 +13,15 @@ import numpy as np
 
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.nnapi.table import Array, Bytes, Value
+from converter.formats.tflite.options import accessor, options_of
 from converter.formats.tflite.schema import flatbuffers, schema
+from converter.formats.tflite.sparsity import Dimension, Sparsity
 from converter.io.chunks import write_array
 from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
 
 _ROOM = 1 << 26  # bytes for everything but weights; more are found when they are needed
 
-# Fields of the option tables that rows may use, with the schema's defaults; any other table is read
-# as having none.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "AddOptions": {"FusedActivationFunction": 0},
-    "ArgMaxOptions": {"OutputType": 0},
-    "ArgMinOptions": {"OutputType": 0},
-    "BatchMatMulOptions": {"AdjX": False, "AdjY": False},
-    "ConcatenationOptions": {"Axis": 0, "FusedActivationFunction": 0},
-    "Conv2DOptions": {
-        "Padding": 0,
-        "StrideW": 0,
-        "StrideH": 0,
-        "FusedActivationFunction": 0,
-        "DilationWFactor": 1,
-        "DilationHFactor": 1,
-    },
-    "DepthToSpaceOptions": {"BlockSize": 0},
-    "DepthwiseConv2DOptions": {
-        **{"Padding": 0, "StrideW": 0, "StrideH": 0, "DepthMultiplier": 0},
-        **{"FusedActivationFunction": 0, "DilationWFactor": 1, "DilationHFactor": 1},
-    },
-    "DivOptions": {"FusedActivationFunction": 0},
-    "FullyConnectedOptions": {
-        "FusedActivationFunction": 0,
-        "WeightsFormat": 0,
-        "KeepNumDims": False,
-    },
-    "GatherOptions": {"Axis": 0, "BatchDims": 0},
-    "IfOptions": {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 0},
-    "L2NormOptions": {"FusedActivationFunction": 0},
-    "LSHProjectionOptions": {"Type": 0},
-    "LeakyReluOptions": {"Alpha": 0.0},
-    "LocalResponseNormalizationOptions": {"Radius": 0, "Bias": 0.0, "Alpha": 0.0, "Beta": 0.0},
-    "MirrorPadOptions": {"Mode": 0},
-    "MulOptions": {"FusedActivationFunction": 0},
-    "PackOptions": {"ValuesCount": 0, "Axis": 0},
-    "Pool2DOptions": {
-        "Padding": 0,
-        "StrideW": 0,
-        "StrideH": 0,
-        "FilterWidth": 0,
-        "FilterHeight": 0,
-        "FusedActivationFunction": 0,
-    },
-    "ReducerOptions": {"KeepDims": False},
-    "ResizeBilinearOptions": {"AlignCorners": False, "HalfPixelCenters": False},
-    "ResizeNearestNeighborOptions": {"AlignCorners": False, "HalfPixelCenters": False},
-    "SoftmaxOptions": {"Beta": 0.0},
-    "SpaceToDepthOptions": {"BlockSize": 0},
-    "SplitOptions": {"NumSplits": 0},
-    "SqueezeOptions": {"SqueezeDims": []},
-    "StridedSliceOptions": {
-        "BeginMask": 0,
-        "EndMask": 0,
-        "EllipsisMask": 0,
-        "NewAxisMask": 0,
-        "ShrinkAxisMask": 0,
-        "Offset": False,
-    },
-    "SubOptions": {"FusedActivationFunction": 0},
-    "TransposeConvOptions": {
-        "Padding": 0,
-        "StrideW": 0,
-        "StrideH": 0,
-        "FusedActivationFunction": 0,
-    },
-    "WhileOptions": {"CondSubgraphIndex": 0, "BodySubgraphIndex": 0},
-}
-_UNION = {v: k for k, v in vars(schema.BuiltinOptions).items() if isinstance(v, int)}
 BUILTINS: dict[str, int] = {
     k: v for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int) and k.isupper()
 }
@@ -96,13 +29,16 @@ _BUILTIN_NAMES = {v: k for k, v in BUILTINS.items()}
 # The old one-byte field of an operator's code holds this for every newer operator.
 _GREATER = BUILTINS["PLACEHOLDER_FOR_GREATER_OP_CODES"]
 _MOST_RANK = 32
+_VECTORS = {v: k for k, v in vars(schema.SparseIndexVector).items() if isinstance(v, int) and v}
 
 
 @dataclass
 class LiteTensor:
-    """A tensor; `type` is a number of TensorType, `data` the value of a constant.
+    """A tensor; `type` is a number of TensorType, `data` the bytes of a constant.
 
-    `scales` and `zero_points` are none, one, or one for each index along `axis`.
+    A size of -1 in `shape` is not known before the network runs. `scales` and `zero_points` are
+    none, one, or one for each index along `axis`. The bytes of a sparse tensor are those of the
+    elements that `sparsity` says.
     """
 
     name: str
@@ -113,13 +49,16 @@ class LiteTensor:
     zero_points: list[int] = field(default_factory=list)
     axis: int = 0
     variable: bool = False
+    sparsity: Sparsity | None = None
 
 
 @dataclass
 class LiteOperator:
-    """An operator by its builtin name ("CUSTOM" included); an absent optional input is -1.
+    """An operator by its builtin name; an absent optional input is -1.
 
-    `kind` is the table of its options; `options` is complete when read.
+    `kind` is the table of its options. `options` is complete when read, by the names of the schema
+    (`stride_w`). `custom` is the name of an operator that is no builtin ("CUSTOM"), and `content`
+    the bytes of its options. `intermediates` are tensors that have quantisation alone.
     """
 
     builtin: str
@@ -127,6 +66,9 @@ class LiteOperator:
     outputs: list[int]
     kind: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    custom: str = ""
+    content: bytes = b""
+    intermediates: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -139,9 +81,20 @@ class LiteGraph:
 
 
 @dataclass
+class Signature:
+    """Names of inputs and outputs of a subgraph, each with the number of its tensor."""
+
+    key: str
+    graph: int
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+
+@dataclass
 class LiteModel:
     graphs: list[LiteGraph] = field(default_factory=list)
     metadata: dict[str, bytes] = field(default_factory=dict)
+    signatures: list[Signature] = field(default_factory=list)
 
 
 def read_flat(path: str | Path) -> LiteModel:
@@ -211,13 +164,39 @@ class _Flat:
         for item in self.each(root.MetadataLength(), root.Metadata):
             data = self._data(buffers, item.Buffer(), "metadata")
             metadata[_text(item.Name())] = b"" if data is None else data.tobytes()
-        return LiteModel(graphs, metadata)
+        signatures = [
+            self._signature(s, f"signature_defs[{i}]", graphs)
+            for i, s in enumerate(self.each(root.SignatureDefsLength(), root.SignatureDefs))
+        ]
+        return LiteModel(graphs, metadata, signatures)
 
-    def _code(self, code: Any) -> str:
+    def _signature(self, signature: Any, place: str, graphs: list[LiteGraph]) -> Signature:
+        number = signature.SubgraphIndex()
+        if not 0 <= number < len(graphs):
+            raise self.fail(f"subgraph {number} does not exist", place)
+        n = len(graphs[number].tensors)
+
+        def names(count: int, get: Callable[[int], Any]) -> dict[str, int]:
+            maps = list(self.each(count, get))
+            places = [m.TensorIndex() for m in maps]
+            self._indexes(len(places), places.__getitem__, n, place)
+            return dict(zip((_text(m.Name()) for m in maps), places, strict=True))
+
+        return Signature(
+            _text(signature.SignatureKey()),
+            number,
+            names(signature.InputsLength(), signature.Inputs),
+            names(signature.OutputsLength(), signature.Outputs),
+        )
+
+    def _code(self, code: Any) -> tuple[str, str]:
+        """The names of the builtin, and of the operator that is none."""
         number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-        return _BUILTIN_NAMES.get(number, f"operator {number}")
+        return _BUILTIN_NAMES.get(number, f"operator {number}"), _text(code.CustomCode())
 
-    def _graph(self, graph: Any, place: str, buffers: list[Any], codes: list[str]) -> LiteGraph:
+    def _graph(
+        self, graph: Any, place: str, buffers: list[Any], codes: list[tuple[str, str]]
+    ) -> LiteGraph:
         result = LiteGraph(_text(graph.Name()))
         for i, tensor in enumerate(self.each(graph.TensorsLength(), graph.Tensors)):
             result.tensors.append(self._tensor(tensor, f"{place}.tensors[{i}]", buffers))
@@ -228,10 +207,14 @@ class _Flat:
                 raise self.fail(f"operator code {operator.OpcodeIndex()} does not exist", at)
             inputs = self._indexes(operator.InputsLength(), operator.Inputs, n, f"{at}.inputs", -1)
             outputs = self._indexes(operator.OutputsLength(), operator.Outputs, n, f"{at}.outputs")
+            builtin, custom = codes[operator.OpcodeIndex()]
+            kind, options = options_of(builtin, operator, self.count)
+            more = self._indexes(
+                operator.IntermediatesLength(), operator.Intermediates, n, f"{at}.intermediates"
+            )
+            content = self._content(operator, at)
             result.operators.append(
-                LiteOperator(
-                    codes[operator.OpcodeIndex()], inputs, outputs, *self._options(operator)
-                )
+                LiteOperator(builtin, inputs, outputs, kind, options, custom, content, more)
             )
         result.inputs = self._indexes(graph.InputsLength(), graph.Inputs, n, f"{place}.inputs")
         result.outputs = self._indexes(graph.OutputsLength(), graph.Outputs, n, f"{place}.outputs")
@@ -253,24 +236,18 @@ class _Flat:
         result = LiteTensor(
             _text(tensor.Name()), tensor.Type(), shape, variable=tensor.IsVariable()
         )
-        if any(n < 0 for n in self.each(tensor.ShapeSignatureLength(), tensor.ShapeSignature)):
-            result.shape = [
-                0 if s < 0 else n
-                for n, s in zip(
-                    shape, (tensor.ShapeSignature(i) for i in range(len(shape))), strict=True
-                )
-            ]
+        signature = list(self.each(tensor.ShapeSignatureLength(), tensor.ShapeSignature))
+        if any(n < 0 for n in signature):
+            if len(signature) != len(shape):
+                raise self.fail(f"{signature[:9]} is not the signature of {shape[:9]}", place)
+            result.shape = [-1 if s < 0 else n for n, s in zip(shape, signature, strict=True)]
         quant = tensor.Quantization()
         if quant is not None:
             result.scales = list(self.each(quant.ScaleLength(), quant.Scale))
             result.zero_points = list(self.each(quant.ZeroPointLength(), quant.ZeroPoint))
             result.axis = quant.QuantizedDimension()
         if tensor.Sparsity() is not None:
-            raise unreadable(
-                "R106",
-                "sparse tensors are not read",
-                Where(str(self.path), path=place, layer=result.name),
-            )
+            result.sparsity = self._sparsity(tensor.Sparsity())
         result.data = self._data(buffers, tensor.Buffer(), place)
         return result
 
@@ -284,22 +261,37 @@ class _Flat:
             )
         return buffer.DataAsNumpy() if buffer.DataLength() else None
 
-    def _options(self, operator: Any) -> tuple[str, dict[str, Any]]:
-        kind = _UNION.get(operator.BuiltinOptionsType(), "")
-        union = operator.BuiltinOptions()
-        if kind not in OPTIONS or union is None:
-            return kind, {}
-        table = getattr(schema, kind)()
-        table.Init(union.Bytes, union.Pos)
-        values = {}
-        for name, default in OPTIONS[kind].items():
-            if isinstance(default, list):
-                values[name] = list(
-                    self.each(getattr(table, f"{name}Length")(), getattr(table, name))
-                )
-            else:
-                values[name] = type(default)(getattr(table, name)())
-        return kind, values
+    def _sparsity(self, sparsity: Any) -> Sparsity:
+        def numbers(dimension: Any, name: str) -> Array:
+            """A union of vectors of three types, each a table with one field `values`."""
+            kind = _VECTORS.get(getattr(dimension, f"{name}Type")())
+            if kind is None:
+                return np.zeros(0, np.int32)
+            vector, table = getattr(schema, kind)(), getattr(dimension, name)()
+            vector.Init(table.Bytes, table.Pos)
+            self.count(vector.ValuesLength())
+            return np.asarray(vector.ValuesAsNumpy(), np.int64).reshape(-1)
+
+        def dimension(d: Any) -> Dimension:
+            if d.Format() == schema.DimensionType.DENSE:
+                return Dimension(d.DenseSize())
+            return Dimension(0, numbers(d, "ArraySegments"), numbers(d, "ArrayIndices"))
+
+        order = list(self.each(sparsity.TraversalOrderLength(), sparsity.TraversalOrder))
+        blocks = list(self.each(sparsity.BlockMapLength(), sparsity.BlockMap))
+        found = self.each(sparsity.DimMetadataLength(), sparsity.DimMetadata)
+        return Sparsity(order, blocks, [dimension(d) for d in found])
+
+    def _content(self, operator: Any, place: str) -> bytes:
+        """The options of an operator that is no builtin, which large ones have behind the
+        flatbuffer.
+        """
+        if operator.LargeCustomOptionsOffset() > 1:
+            where = Where(str(self.path), path=place)
+            offset, size = operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize()
+            return self.file.slice(offset, size, where).tobytes()
+        n = self.count(operator.CustomOptionsLength())
+        return operator.CustomOptionsAsNumpy().tobytes() if n else b""
 
 
 def _text(value: bytes | None) -> str:
@@ -454,10 +446,9 @@ class _Builder:
                 ZeroPoint=zeros,
                 QuantizedDimension=tensor.axis,
             )
-        if 0 in tensor.shape and tensor.data is None:
-            # an unspecified dimension: shape says 1, the signature says -1
-            fields["ShapeSignature"] = self._ints([n or -1 for n in tensor.shape])
-            fields["Shape"] = self._ints([n or 1 for n in tensor.shape])
+        if -1 in tensor.shape:  # a size that is not known: the shape says 1, the signature -1
+            fields["ShapeSignature"] = fields["Shape"]
+            fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])
         return self._table("Tensor", **fields)
 
     def _operator(self, operator: LiteOperator, codes: dict[str, int]) -> int:
@@ -468,7 +459,8 @@ class _Builder:
         }
         if operator.kind:
             values = {
-                k: self._ints(v) if isinstance(v, list) else v for k, v in operator.options.items()
+                accessor(k): self._ints(v) if isinstance(v, list) else v
+                for k, v in operator.options.items()
             }
             fields["BuiltinOptions"] = self._table(operator.kind, **values)
             fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.kind)

@@ -1,14 +1,13 @@
-"""TensorFlow Lite models of the operators that NNAPI has, by way of an operand table.
+"""TensorFlow Lite models.
 
-TensorFlow Lite and NNAPI have most operators in common, so that a file becomes an operand table and
-a table a file; the graph is that of the table.
+Files are read by the rows in `rules/`. They are written by way of an operand table of NNAPI, with
+which TensorFlow Lite has most operators in common.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
-    from converter.formats.nnapi.table import Table
     from converter.graph.network import Network
 
 
@@ -26,31 +24,18 @@ def sniff(head: bytes, path: str | os.PathLike[str] = "") -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
-    from converter.formats.tflite.reader import read_tflite
+    from converter.formats.tflite.lift import read_model
 
-    notes: list[Diagnostic] = []
-    model = _lifted(read_tflite(path, notes), str(path))
-    model.notes += notes
+    model = read_model(path)
     # those of the file, which an engine may run; a table that is made of it has a table's layout
-    model.format, model.interface = "tflite", {"tflite": (model.inputs, model.outputs)}
+    model.interface["tflite"] = (model.inputs, model.outputs)
     return model
 
 
-def _lifted(table: Table, file: str) -> Network:
-    """The model of a file's table.
+def read_signature(path: Path, key: str) -> Network:
+    from converter.formats.tflite.lift import read_model
 
-    The file may have operators of types that NNAPI does not have: they are not supported (X201),
-    but nothing is wrong with the file (R105).
-    """
-    from converter.errors import UnsupportedError
-    from converter.formats.nnapi.lift import lift
-
-    try:
-        return lift(table, file)
-    except UnsupportedError as e:
-        raise UnsupportedError(
-            replace(d, code="X201") if d.code == "R105" else d for d in e.diagnostics
-        ) from None
+    return read_model(path, key)
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -60,15 +45,15 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """What reading says: the rules of NNAPI's tables are not those of TensorFlow Lite."""
+    """What reading says."""
     return read(path, weights).notes
 
 
 def kinds() -> Mapping[str, str]:
-    """The operations of NNAPI, which say what is read."""
-    from converter.formats.nnapi.format import kinds
+    """The operators that are read, and what they become."""
+    from converter.formats.tflite.rules import TABLE
 
-    return kinds()
+    return TABLE.operators()
 
 
 def engine(path: Path) -> str:
@@ -79,11 +64,12 @@ def engine(path: Path) -> str:
 
 FORMAT = Format(
     name="tflite",
-    title="TensorFlow Lite (operators of NNAPI)",
+    title="TensorFlow Lite",
     suffixes=(".tflite",),
     sniff=sniff,
     read=read,
     write=write,
+    read_signature=read_signature,
     check=check,
     kinds=kinds,
     options=(

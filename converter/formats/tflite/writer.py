@@ -37,7 +37,8 @@ from converter.formats.tflite.flatbuffer import (
     numbers,
     write_flat,
 )
-from converter.formats.tflite.rules import (
+from converter.formats.tflite.schema import schema
+from converter.formats.tflite.table_rules import (
     BY_OPERATION,
     HALF,
     LAST,
@@ -49,7 +50,6 @@ from converter.formats.tflite.rules import (
     Refused,
     Row,
 )
-from converter.formats.tflite.schema import schema
 from converter.graph.network import Network
 from converter.io.files import Output
 
@@ -180,7 +180,7 @@ class Lowering:
         return tensors
 
     def operation(self, operation: Operation) -> None:
-        from converter.formats.tflite.converters import LOWER
+        from converter.formats.tflite.table_converters import LOWER
 
         row = BY_OPERATION.get(operation.type)
         if row is None:
@@ -212,7 +212,9 @@ class Lowering:
         return replace(
             inside,
             type=LITE_TYPES[operand.type] if self.halves else inside.type,
-            shape=list(operand.outside),
+            shape=[n or -1 for n in operand.outside]
+            if inside.data is None
+            else list(operand.outside),
         )
 
     def _input(self, index: int) -> int:
@@ -277,9 +279,10 @@ class Lowering:
         """A tensor of an operand's type, shape, value and quantisation."""
         if operand.type not in LITE_TYPES:
             raise Refused(f"operand {operand.name!r} is {operand.type.name}")
-        tensor = LiteTensor(
-            operand.name, LITE_TYPES[operand.type], list(operand.dimensions), operand.value
-        )
+        dims = [n or -1 for n in operand.dimensions]
+        if operand.value is not None:
+            dims = list(operand.dimensions)
+        tensor = LiteTensor(operand.name, LITE_TYPES[operand.type], dims, operand.value)
         if operand.type in QUANTISED or (
             operand.type is OperandType.TENSOR_INT32 and operand.scale
         ):

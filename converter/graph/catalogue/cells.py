@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
@@ -23,6 +24,9 @@ ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "Sigmoid": lambda b, x: b.Sigmoid(x),
 }
 Activation = Callable[[Value], Value]
+# of one step: the builder, the input, the states, and the auxiliary input -> the new states, of
+# which the first is the output
+Step = Callable[[Builder, Value, Sequence[Value], "Value | None"], Sequence[Value]]
 
 
 def dense(b: Builder, x: Value, weights: Value) -> Value:
@@ -39,11 +43,61 @@ def total(b: Builder, *terms: Value | None) -> Value:
 
 
 def rnn_step(
-    b: Builder, x: Value, h: Value, weights: Value, recurrent: Value, bias: Value, *more: Value
+    b: Builder,
+    x: Value,
+    h: Value,
+    weights: Value,
+    recurrent: Value,
+    bias: Value | None,
+    *more: Value,
 ) -> Value:
     """weights x + recurrent h + bias; `more` are an auxiliary input and its weights."""
     products = [dense(b, x, weights), dense(b, h, recurrent), bias]
     return total(b, *products, *([dense(b, *more)] if more else []))
+
+
+def steps_of(
+    b: Builder,
+    step: Step,
+    x: Value,
+    states: Sequence[Value],
+    aux: Value | None = None,
+    backward: bool = False,
+) -> list[Value]:
+    """A loop over axis 0 of `x`, [steps, batch, size]; the outputs of all steps, in the order of the
+    input, and the last states.
+    """
+    own, large = x.shape, np.iinfo(np.int64).max
+    size = None if own is None or len(own) < 3 else own[2]
+    if aux is not None and not isinstance(size, int):
+        raise MappingError("the shape of a sequence must be static", "X203")
+    source = x if aux is None else b.Concat(x, aux, axis=2)
+    if backward:
+        source = reversed_time(b, source)
+    body = b.body("steps")
+    i = body.input("step", ir.DataType.INT64, [])
+    condition = body.input("condition", ir.DataType.BOOL, [])
+    carried = [
+        body.input(
+            "state", v.dtype or ir.DataType.FLOAT, None if v.shape is None else list(v.shape)
+        )
+        for v in states
+    ]
+    now, aside = body.Gather(source, i, axis=0), None
+    if aux is not None and isinstance(size, int):
+        aside = body.Slice(now, [size], [large], [1])
+        now = body.Slice(now, [0], [size], [1])
+    new = step(body, now, carried, aside)
+    body.output(body.Identity(condition), *new, body.Identity(new[0]))
+    steps, count = b.Gather(b.Shape(x), 0), len(states) + 1
+    *last, y = b.Loop(steps, np.array(True), *states, body=body.graph, outputs=count)
+    if y.shape is not None and own is not None:
+        y.shape = ir.Shape([own[0], *list(y.shape)[1:]])
+    return [reversed_time(b, y) if backward else y, *last]
+
+
+def reversed_time(b: Builder, x: Value) -> Value:
+    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
 
 
 @dataclass

@@ -8,16 +8,14 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import FLOAT, INT64, static
 from converter.graph.extensions import extension
+from converter.graph.infer import rank_of
 from converter.graph.sizes import arange
 
 
 def _members(b: Builder, ids: Value, rows: int) -> Value:
     """[rows, n]: 1 where ids[n] names the row."""
-    n = int(np.prod(static(ids)))
-    return b.Cast(
-        b.Equal(b.Cast(b.Reshape(ids, [1, n]), to=INT64), b.const(arange(rows).reshape(rows, 1))),
-        to=FLOAT,
-    )
+    given = b.Cast(b.Reshape(ids, [1, -1]), to=INT64)
+    return b.Cast(b.Equal(given, b.const(arange(rows).reshape(rows, 1))), to=FLOAT)
 
 
 @extension
@@ -50,12 +48,12 @@ def EmbeddingLookupSparse(
     0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
     embedding_lookup_sparse.
     """
-    n, shape = int(np.prod(static(ids))), static(params)
-    if len(static(rows)) > 1:
+    shape = static(params)
+    if rank_of(rows) != 1:
         rows = b.Gather(rows, np.array(0), axis=1)
     members = _members(b, rows, count)
-    w = b.Reshape(weights, [n, 1])
-    found = b.Gather(b.Reshape(params, [shape[0], int(np.prod(shape[1:]))]), b.Reshape(ids, [n]))
+    w = b.Reshape(weights, [-1, 1])
+    found = b.Gather(b.Reshape(params, [shape[0], int(np.prod(shape[1:]))]), b.Reshape(ids, [-1]))
     y = members @ (found * w)
     if combiner != "SUM":
         norm = members @ (w if combiner == "MEAN" else w * w)

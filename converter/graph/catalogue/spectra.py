@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.extensions import extension
@@ -18,12 +19,18 @@ from converter.graph.value import with_operators
 
 def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
     """Cut or filled up with zeros to `size`; None and -1 keep it."""
-    if size is None or size == -1 or static(x)[axis] == size:
+    if size is None or size == -1:
         return with_operators(x)
-    if size < static(x)[axis]:
+    rank = rank_of(x)
+    found = None if x.shape is None else x.shape[axis]
+    if rank is None or not isinstance(found, int):
+        raise MappingError("the length of the signal must be known", "X203")
+    if size == found:
+        return with_operators(x)
+    if size < found:
         return b.Slice(x, [0], [size], [axis])
-    pads = [0] * (2 * len(static(x)))
-    pads[len(static(x)) + axis] = size - static(x)[axis]
+    pads = [0] * (2 * rank)
+    pads[rank + axis] = size - found
     return b.Pad(x, pads)
 
 

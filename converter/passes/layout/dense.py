@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import Array, rank_of, shape_of
+from converter.graph.infer import Array, forget_known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.groups import is_constant
@@ -54,6 +54,8 @@ def flatten_into_dense(
             weights.const_value, axis, [int(d or 0) for d in features], [a - 1 for a in stored[1:]]
         )
         user.replace_input_with(index, before(user).const(moved, str(weights.name)))
+        if index == 0:  # a DequantizeLinear, whose small results are remembered
+            forget_known(user.outputs[0])
     return True
 
 

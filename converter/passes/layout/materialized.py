@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.graph.build import Builder
-from converter.graph.infer import rank_of
+from converter.graph.infer import forget_known, rank_of
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
 from converter.passes.layout.groups import is_constant
@@ -47,7 +47,7 @@ class Stored:
         if perm != axes.identity(len(perm)):
             dims = list(value.shape) if value.shape is not None else [None] * len(perm)
             value.shape = ir.Shape([dims[a] for a in perm])
-            value.meta.pop("netconv.known", None)
+            forget_known(value)
         self._forms[value] = {perm: value}
 
     def replace(self, value: ir.Value, perm: Perm, made: ir.Value) -> None:

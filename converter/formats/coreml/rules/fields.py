@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from converter.graph.infer import rank_of, shape_of
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, InputType
+from converter.mapping.record import record
 
 T = ir.DataType
 Value = ir.Value
@@ -49,7 +50,7 @@ def maker(value: Value | None, op_type: str) -> ir.Node | None:
 # numbers of the layer ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ScalarOperand(Field):
     """A constant number as the second operand <-> `key` of the layer, which then has one input.
 
@@ -84,7 +85,7 @@ def fits(number: float, x: Value, y: Value) -> bool:
     return is_single(number) and rank_of_value(y) <= max(rank_of_value(x), 1)
 
 
-@dataclass(frozen=True)
+@record
 class ConstOrInput(Field):
     """A constant input of the operator <-> a number or numbers of the layer; what is computed is an
     input of the layer.
@@ -160,7 +161,7 @@ class OneType(AnyType):
 # ranks -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class AsRank(Field):
     """The layer takes any number of axes in front, the operator exactly `rank` axes in all."""
 
@@ -172,7 +173,7 @@ class AsRank(Field):
         r.then(lambda results: [back(results[0]), *results[1:]])
 
 
-@dataclass(frozen=True)
+@record
 class Axis(Field):
     """The attribute `axis` of the operator <-> a fixed axis of the layer, counted from the end."""
 
@@ -205,7 +206,7 @@ class PositiveAxis(Field):
 # weights -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Weights(Field):
     """A constant input of the operator <-> weights of the layer.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
@@ -20,6 +18,7 @@ from converter.formats.nnapi.rules.fields import (
 from converter.formats.nnapi.writing import BYTES
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, op, ops
 
 REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)
@@ -39,7 +38,7 @@ class Ordered(Field):
                 r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
 
 
-@dataclass(frozen=True)
+@record
 class Bounds(Field):
     """Bounds of a Clip <-> those of an activation with this code."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import enum
 from converter.mapping.context import REQUIRED, Reading, Writing
 from converter.mapping.fields import Field, Guard
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, custom
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
@@ -92,7 +92,7 @@ def from_level(level: int) -> Guard:
 # axes --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Axis(Field):
     """`axis`, which is counted from the front when it is written."""
 
@@ -132,7 +132,7 @@ class ChannelAxis(Field):
             r.then(lambda results: [r.b.op("Reshape", results[0], shape)])
 
 
-@dataclass(frozen=True)
+@record
 class ChannelsFirst(Field):
     """Images of which the operator takes the channels first.
 
@@ -178,7 +178,7 @@ class FusedActivation(Field):
 # weights -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Filter(Field):
     """Weights at input 1 <-> the argument `name`.
 

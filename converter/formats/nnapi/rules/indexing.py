@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from converter.formats.nnapi.writing import Ref
 from converter.graph.infer import known
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.record import record
 from converter.mapping.rules import op
 from converter.passes.indices import never_negative
 
@@ -141,7 +141,7 @@ def counts_from_front(node: ir.Node) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@record
 class Indices(Field):
     """Indices, which are counted from the front.
 

@@ -20,10 +20,12 @@ from converter.graph.catalogue.cells import (
     ACTIVATIONS,
     Cell,
     Gate,
+    Step,
     clipped,
     dense,
     normalised,
     rnn_step,
+    steps_of,
 )
 from converter.graph.catalogue.recurrent import stored_as
 from converter.graph.value import Value, with_operators
@@ -31,9 +33,6 @@ from converter.mapping.context import static
 from converter.mapping.fields import Attr, Guard
 from converter.mapping.rules import Custom, Rule, op
 
-# of one step: the builder, the input, the states, and the auxiliary input -> the new states, of
-# which the first is the output
-Step = Callable[[Builder, Value, Sequence[Value], "Value | None"], Sequence[Value]]
 LSTM_STATES = ("output_state_in", "cell_state_in")
 
 
@@ -89,31 +88,10 @@ def sequence(
     backward: bool = False,
 ) -> list[ir.Value]:
     """A loop over axis 0 of `x`, with states of these names; the outputs, and the last states."""
-    b, shape, large = r.b, static(x, "a sequence"), np.iinfo(np.int64).max
-    source = x if aux is None else b.Concat(x, aux, axis=2)
-    if backward:
-        source = reversed_time(b, source)
-    states = [r.real(name) for name in names]
-    body = b.body("steps")
-    i = body.input("step", ir.DataType.INT64, [])
-    condition = body.input("condition", ir.DataType.BOOL, [])
-    carried = [
-        body.input(
-            "state", v.dtype or ir.DataType.FLOAT, None if v.shape is None else list(v.shape)
-        )
-        for v in states
-    ]
-    now, aside = body.Gather(source, i, axis=0), None
-    if aux is not None:
-        aside = body.Slice(now, [shape[2]], [large], [1])
-        now = body.Slice(now, [0], [shape[2]], [1])
-    new = step(body, now, carried, aside)
-    body.output(body.Identity(condition), *new, body.Identity(new[0]))
-    steps, count = b.Gather(b.Shape(x), 0), len(states) + 1
-    *last, y = b.Loop(steps, np.array(True), *states, body=body.graph, outputs=count)
-    if y.shape is not None:
-        y.shape = ir.Shape([shape[0], *list(y.shape)[1:]])
-    return [time_major(r, reversed_time(b, y) if backward else y), *last]
+    static(x, "a sequence")
+    states = [with_operators(r.real(name)) for name in names]
+    y, *last = steps_of(r.b, step, x, states, aux, backward)
+    return [time_major(r, y), *last]
 
 
 def both_directions(
@@ -136,10 +114,6 @@ def both_directions(
         raise MappingError("merge_outputs does not fit the number of outputs", "R105")
     y = (r.b.Concat(forward, backward, axis=2),) if merged else (forward, backward)
     return (*y, *states, *more) if len(r.results) > len(y) else y
-
-
-def reversed_time(b: Builder, x: Value) -> Value:
-    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
 
 
 def time_major(r: TableReading, x: ir.Value) -> Value:

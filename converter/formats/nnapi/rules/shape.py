@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, op, ops
 
 # reshape and transpose ---------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Amounts(Field):
         w.layer.attrs["paddings"] = pairs
 
 
-@dataclass(frozen=True)
+@record
 class PadValue(Field):
     """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
 

@@ -115,11 +115,16 @@ def spread(numbers: Array, array: Array, axis: int, block: int) -> Array:
     return repeated.take(range(array.shape[axis]), axis=axis)
 
 
+# types of fewer bits, by numpy's names of them, and what holds their numbers
+WHOLE_BYTES = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}
+
+
 def quantised_weights(
     w: TableWriting, value: ir.Value, source: ir.Node, array: Array, order: list[int], x: Ref
 ) -> Ref:
     """Constant integers with one scale, or one for each place of an axis."""
     (scale, zero), name = parameters_of(source), str(value.name)
+    array = array.astype(WHOLE_BYTES.get(array.dtype.name, array.dtype), copy=False)
     turned = array.transpose(order)
     if attrs_of(source).get("block_size", 0):
         raise MappingError("scales of blocks have no counterpart")

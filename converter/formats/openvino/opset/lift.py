@@ -32,7 +32,7 @@ from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
-from converter.graph.names import public_name, set_public_name
+from converter.graph.names import fresh_public_name, public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.verify.node import verify_node
 from converter.mapping.lifting import refuse
@@ -68,7 +68,7 @@ def lift(net: Net) -> Network:
     body = BodyLift(net, b, [])
     body.run(net)
     refuse(body.lifting.problems)
-    body.sinks()
+    states = body.sinks()
     fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
         model.metadata_props[STORED] = halves
@@ -76,7 +76,7 @@ def lift(net: Net) -> Network:
         model,
         "openvino",
         body.notes,
-        interface={"defaults": body.defaults} if body.defaults else {},
+        interface={"defaults": body.defaults, "states": states} if body.defaults else {},
     )
 
 
@@ -242,11 +242,17 @@ class BodyLift(BodyReader):
     def assign(self, name: str, value: ir.Value) -> None:
         self.assigned[name] = value
 
-    def sinks(self) -> None:
-        """States become extra inputs and outputs: Assign writes the output of its variable."""
+    def sinks(self) -> dict[str, str]:
+        """States become extra inputs and outputs: what Assign writes is the output NAME_out.
+        Returns the names of these outputs by those of the inputs.
+        """
+        found = {}
         for name, written in self.assigned.items():
+            graph = self.builder.graph
+            found[name] = fresh_public_name(graph, f"{name}_out")
             self.builder.output(written)
-            set_public_name(self.builder.graph.outputs[-1], name)
+            set_public_name(graph.outputs[-1], found[name])
+        return found
 
 
 HALF_PORTS = {"FP16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}

@@ -94,7 +94,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         "f16" if "fp16" in flavour.options else "",
         stored,
     )
-    notes.extend(writer.graph(graph.graph, model.interface.get("defaults")))
+    defaults, states = (model.interface.get(k, {}) for k in ("defaults", "states"))
+    notes.extend(writer.graph(graph.graph, defaults, states))
     return writer.net
 
 
@@ -292,14 +293,16 @@ class NetWriter(BodyWriter):
         self._boundary: Boundary | None = None
         self.states: dict[str, ir.Value] = {}
 
-    def graph(self, graph: ir.Graph, defaults: Mapping[str, Any] | None = None) -> list[Diagnostic]:
-        """The whole network, and what is to be said of its names. Inputs with a default that an
-        output of the same name updates are states.
+    def graph(
+        self, graph: ir.Graph, defaults: Mapping[str, Any], states: Mapping[str, str]
+    ) -> list[Diagnostic]:
+        """The whole network, and what is to be said of its names. `defaults` are values of inputs,
+        `states` the outputs that are the next values of such inputs.
         """
-        written = {public_name(v): v for v in graph.outputs}
-        self.states = {
-            n: v for v in graph.inputs if (n := public_name(v)) in (defaults or {}) and n in written
-        }
+        names = [n for v in graph.inputs if (n := public_name(v)) in defaults]
+        written = {public_name(v) for v in graph.outputs}
+        left = {states[n]: n for n in names if states.get(n) in written}
+        self.states = {public_name(v): v for v in graph.inputs if public_name(v) in left.values()}
         self._boundary = Boundary(
             graph,
             list(self.states),
@@ -313,13 +316,13 @@ class NetWriter(BodyWriter):
         )
         for value in graph.inputs:
             if public_name(value) in self.states:
-                self._read_state(value, (defaults or {})[public_name(value)])
+                self._read_state(value, defaults[public_name(value)])
             else:
                 self.parameter(value)
         self.nodes(graph)
         for value in graph.outputs:
-            if public_name(value) in self.states:
-                self._assign(value)
+            if public_name(value) in left:
+                self._assign(value, left[public_name(value)])
             else:
                 self.result(value)
         return self._boundary.notes
@@ -388,13 +391,11 @@ class NetWriter(BodyWriter):
         layer = self._put("ReadValue", name, [start], [value], data, "opset6")
         layer.outputs[0].names = ()
 
-    def _assign(self, value: ir.Value) -> None:
+    def _assign(self, value: ir.Value, name: str) -> None:
         self._constant(value)
         out = ir.Value(name="assigned", type=value.type, shape=value.shape)
-        data = {"variable_id": public_name(value)}
-        self._put(
-            "Assign", self._name(f"{public_name(value)}/assign"), [value], [out], data, "opset6"
-        )
+        data = {"variable_id": name}
+        self._put("Assign", self._name(f"{name}/assign"), [value], [out], data, "opset6")
 
     def _constant(self, value: ir.Value) -> None:
         """The Const layer of a constant that has none yet, with a Convert behind it when it is

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore
+from converter.mapping.record import record
 from converter.mapping.rules import Rule, custom, op
 
 # ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel stands behind its width,
@@ -25,7 +25,7 @@ CONV_2D, CONV_3D = (0, 2, 3, 1), (0, 3, 4, 2, 1)
 DECONV_2D, DECONV_3D = (1, 2, 3, 0), (1, 3, 4, 2, 0)
 
 
-@dataclass(frozen=True)
+@record
 class Biases(Field):
     """`biases`, which every reader wants: zeros where the canonical operator has none.
 
@@ -91,7 +91,7 @@ class DepthwiseWeights(Weight):
         w.set(group=int(w.attr("group")))
 
 
-@dataclass(frozen=True)
+@record
 class OutputPadding(Field):
     """`output_padding`, which is read.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
+from converter.mapping.record import record
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT
@@ -60,7 +60,7 @@ class Anchors(Field):
         w.layer.blobs |= {"weights": anchors, **parts}
 
 
-@dataclass(frozen=True)
+@record
 class MostBoxes(Field):
     """How many boxes there are places for <-> `max_box_num`.
 
@@ -82,7 +82,7 @@ class MostBoxes(Field):
         w.set(max_box_num=int(w.attr("size")))
 
 
-@dataclass(frozen=True)
+@record
 class Spelled(Attr):
     """A key with several spellings: the first that is there is read, `key` is written."""
 
@@ -257,7 +257,7 @@ class PooledRegions(Field):
         w.layer.attrs["spatial"] = [scale, scale]
 
 
-@dataclass(frozen=True)
+@record
 class PooledShape(Field):
     """[height, width] of the pieces <-> `pooled_shape`, else the declared output says it."""
 

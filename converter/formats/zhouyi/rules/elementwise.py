@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from converter.mapping.fields import (
     attrs,
     ignore,
 )
+from converter.mapping.record import record
 from converter.mapping.rules import custom, op, ops
 
 T = ir.DataType
@@ -81,7 +81,7 @@ UNARY = [
 # activations -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Bound(Const):
     """A bound of Clip; one that is left out is infinite."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from converter.mapping.codecs import enum
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType
 from converter.mapping.node import Layer, Node
+from converter.mapping.record import record
 
 T = ir.DataType
 
@@ -96,7 +96,7 @@ def int64(*positions: int) -> InputType:
     return InputType(positions, T.INT64)
 
 
-@dataclass(frozen=True)
+@record
 class Indices(Field):
     """Indices at `position` of a type that look-ups take."""
 
@@ -113,7 +113,7 @@ class DeclaredTypes(Field):
         r.then(layer_of(r).typed)
 
 
-@dataclass(frozen=True)
+@record
 class DeclaredSize(Field):
     """An attribute of the operator that is axis `axis` of the declared shape of output `output`."""
 
@@ -151,7 +151,7 @@ def pad_keys(rank: int = 2) -> tuple[str, ...]:
     return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])
 
 
-@dataclass(frozen=True)
+@record
 class Scalars(Field):
     """A list of integers <-> one key for each; `default` is meant by keys that are left out."""
 
@@ -255,7 +255,7 @@ def axes_of(layer: Layer) -> list[int]:
     return [int(a) for a in found]
 
 
-@dataclass(frozen=True)
+@record
 class Axis(Field):
     """The attribute `name` <-> `axis`, a number or a list of one; written counted from the front.
 

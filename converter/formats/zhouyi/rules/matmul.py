@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx_ir as ir
 
@@ -14,6 +12,7 @@ from converter.graph.infer import Array, constant, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.record import record
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------
@@ -90,7 +89,7 @@ def _two_axes(r: Reading) -> bool:
 # a product of two activations --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Transposed(Field):
     """Operand `position` with its last two axes exchanged, if one of `keys` says so.
 
@@ -122,7 +121,7 @@ class Factor(Field):
             r.then(lambda y: [y[0] * factor])
 
 
-@dataclass(frozen=True)
+@record
 class ZeroPoint(Field):
     """A zero point: a constant <-> a key, 0 when left out; of the type of input `operand`."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,10 +19,11 @@ from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.record import record
 from converter.mapping.rules import op
 
 
-@dataclass(frozen=True)
+@record
 class Kernel(Field):
     """Input `index` of the operator, in the order of ONNX <-> the blob `weights`; `group` and
     `output` repeat its shape.
@@ -73,7 +73,7 @@ class Kernel(Field):
             raise MappingError(f"{message}: the target stores them with the layer")
 
 
-@dataclass(frozen=True)
+@record
 class Bias(Field):
     """Input 2, which is constant <-> the blob `biases`."""
 

@@ -6,7 +6,7 @@ The choices are the Model Optimizer's: Power and ScaleShift for constants, Eltwi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -35,6 +35,7 @@ from converter.formats.openvino.legacy.types import keeps_type
 from converter.mapping.codecs import Floats, is_single, number_text
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -168,7 +169,7 @@ def fixed(key: str, value: float, absent: bool = True) -> Fixed:
     return Fixed(key, value, absent, float)
 
 
-@dataclass(frozen=True)
+@record
 class Line(Field):
     """The steps of a Power in front of the operator, without those that change nothing."""
 
@@ -189,7 +190,7 @@ class Line(Field):
         w.set(**{k: float(k == "scale") for k in self.keys})
 
 
-@dataclass(frozen=True)
+@record
 class Number(Field):
     """An operand that is one constant number <-> `key`; `place` of that operand, or either."""
 
@@ -259,7 +260,7 @@ POWER = [
 # ScaleShift: weights_c * x + biases_c ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Channels(Field):
     """An operand with one number for each channel of an image <-> a blob, or the input `place` of
     the layer.
@@ -345,7 +346,7 @@ def from_zero(r: Reading) -> None:
     r.node.set_input(1, r.b.like(r.input(0), 0))
 
 
-@dataclass(frozen=True)
+@record
 class Slopes(Field):
     """One slope for each channel, or one for all, in a blob; an input may hold them, too."""
 

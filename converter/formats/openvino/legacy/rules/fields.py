@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from converter.errors import MappingError
@@ -13,6 +12,7 @@ from converter.graph.infer import Array
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
+from converter.mapping.record import record
 
 
 def whole(value: Any) -> int:
@@ -89,7 +89,7 @@ class AllAxes(Field):
 NO_AXES = Guard("the result has axes", lower_if=lambda w: not writing(w).shape(writing(w).out))
 
 
-@dataclass(frozen=True)
+@record
 class Axis(Field):
     """`axis`, counted from the first;
     without it `default`, or the last axis where there are fewer.
@@ -107,7 +107,7 @@ class Axis(Field):
         w.set(axis=w.attr("axis") % len(writing(w).shape()))
 
 
-@dataclass(frozen=True)
+@record
 class PerChannel(Field):
     """A blob with one number for each channel, or one for all, or an input of the layer <-> input
     `index`.

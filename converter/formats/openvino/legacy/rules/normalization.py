@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from converter.formats.openvino.legacy.rules.fields import channels
 from converter.graph.infer import known
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.record import record
 from converter.mapping.rules import FOREVER, op, ops
 
 
@@ -118,7 +118,7 @@ def over_pixels(r: Reading) -> None:
 # over axes ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class WholeAxes(Field):
     """A flag says whether the axes are all from 1 on;
     otherwise they are `other`, or all behind it.

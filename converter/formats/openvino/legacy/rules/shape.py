@@ -32,6 +32,7 @@ from converter.formats.openvino.legacy.rules.fields import (
 from converter.graph.sizes import arange
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # the shape alone ---------------------------------------------------------------------------------
@@ -52,7 +53,7 @@ def extra_axes(few: list[int], many: list[int]) -> list[int]:
     return [] if left else found
 
 
-@dataclass(frozen=True)
+@record
 class Was(Field):
     """A Reshape that was a layer of another name stays one;
     `axes` of that layer, from the shapes.

@@ -13,6 +13,7 @@ from converter.graph.infer import shape_of
 from converter.graph.windows import halves, same_padding
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
+from converter.mapping.record import record
 
 KEYS = (
     "kernel strides pads_begin pads_end dilations auto_pad kernel-x kernel-y stride-x stride-y "
@@ -126,7 +127,7 @@ def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[in
     return r.b.op("Slice", x, starts, ends, axes), [max(0, p) for p in pads]
 
 
-@dataclass(frozen=True)
+@record
 class Window(Field):
     """kernel, strides, dilations and pads, in the lists of v3 and later or by axis <-> those of
     the operator.

@@ -4,7 +4,6 @@ attribute by attribute.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from converter.mapping.fields import (
     attrs,
     ignore,
 )
+from converter.mapping.record import record
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -82,7 +82,7 @@ class ClassCount(Attr):
         """Nothing is written, as no file has an older revision."""
 
 
-@dataclass(frozen=True)
+@record
 class FlatInput(Field):
     """An input of one axis, which files also give with a batch of one in front."""
 
@@ -148,7 +148,7 @@ class PooledShape(PooledSize):
         return list(w.attr("pooled_shape"))
 
 
-@dataclass(frozen=True)
+@record
 class Alignment(Field):
     """aligned_mode; opset8 knew only what became `asymmetric`, whose value of the attribute `name`
     is `plain`.
@@ -201,7 +201,7 @@ def _limit(r: Reading, index: int) -> ir.Value:
     return r.b.op("Reshape", value, [1]) if array is None else r.b.const(np.reshape(array, [1]))
 
 
-@dataclass(frozen=True)
+@record
 class Limits(Field):
     """Boxes and scores as floats, and `count` limits: the number of boxes, the overlap, the least
     score, sigma.
@@ -272,7 +272,7 @@ class Decay(Field):
             w.layer.inputs[3] = w.const(NO_OVERLAP)
 
 
-@dataclass(frozen=True)
+@record
 class Found(Field):
     """What is left: indices, from opset5 on also rows with the scores and the count. The operator
     gives them unsorted.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from converter.mapping.codecs import (
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import AttrInput, Field, InputType
 from converter.mapping.node import Node
+from converter.mapping.record import record
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
 EXPLICIT = ("explicit", "notset")
@@ -67,7 +67,7 @@ def explicit_pads(
     return halves(totals, auto_pad == "same_upper")
 
 
-@dataclass(frozen=True)
+@record
 class Pads(Field):
     """pads_begin and pads_end <-> pads, of `rank` spatial axes."""
 
@@ -99,7 +99,7 @@ def image_size(r: Reading, auto_pad: str) -> list[int]:
     return [int(d) for d in dims]  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
+@record
 class Window(Field):
     """strides, dilations, pads_begin, pads_end and auto_pad <-> strides, dilations, pads; auto_pad
     becomes explicit.
@@ -203,7 +203,7 @@ def computed(dtype: ir.DataType) -> ir.DataType:
 INDEX = (ir.DataType.INT32, ir.DataType.INT64)
 
 
-@dataclass(frozen=True)
+@record
 class IndexInput(InputType):
     """Operands that ONNX takes as int64 and the opsets as any integers; written as constants where
     they are known.
@@ -217,7 +217,7 @@ class IndexInput(InputType):
                 w.layer.inputs[i] = w.operand(opset(w).known(w.input(i)))
 
 
-@dataclass(frozen=True)
+@record
 class IndexType(Field):
     """Indices into data, which are of 32 or 64 bits."""
 
@@ -234,7 +234,7 @@ class IndexType(Field):
                 w.layer.inputs[i] = convert(w, value, ir.DataType.INT64)
 
 
-@dataclass(frozen=True)
+@record
 class NumberInput(Field):
     """An operand that is one integer: to the opsets it has no axes, to ONNX `rank`, which is 0 or
     1.
@@ -276,7 +276,7 @@ def scalar(w: Writing, value: ir.Value) -> ir.Value:
     return value if rank_of(value) == 0 else w.emit("Reshape", value, [], special_zero=False)
 
 
-@dataclass(frozen=True)
+@record
 class Axes(AttrInput):
     """The attribute `axes` <-> a constant input; none is below zero when it was read, and there is
     at least one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -12,12 +11,13 @@ from converter.formats.openvino.opset.context import reading
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
+from converter.mapping.record import record
 from converter.mapping.rules import Rule, op
 
 T = ir.DataType
 
 
-@dataclass(frozen=True)
+@record
 class AsInt32(Field):
     """Operands that the runtime takes as i32 only."""
 
@@ -29,7 +29,7 @@ class AsInt32(Field):
                 w.layer.inputs[i] = convert(w, w.input(i), T.INT32)
 
 
-@dataclass(frozen=True)
+@record
 class DefaultIndex(Field):
     """The index for empty bags, and weights behind it, which need one: -1, which is none."""
 

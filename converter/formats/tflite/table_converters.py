@@ -15,11 +15,10 @@ from converter.formats.nnapi.rules.fields import same_pads
 from converter.formats.nnapi.table import Array, Operand, OperandType
 from converter.formats.tflite.arguments import Arguments
 from converter.formats.tflite.flatbuffer import LiteOperator, numbers
-from converter.formats.tflite.rules import HALF, QUANTISED, TURNED, Refused
 from converter.formats.tflite.schema import schema
+from converter.formats.tflite.table_rules import HALF, TURNED, Refused
 
 if TYPE_CHECKING:
-    from converter.formats.tflite.reader import Lift, Lifting
     from converter.formats.tflite.writer import Lowering
 
 Lower = Callable[["Lowering", Arguments, LiteOperator], None]
@@ -53,7 +52,7 @@ def explicit_padding(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
             f"padding {pads} is neither SAME nor VALID, and padded positions must not count"
         )
     assert shape is not None
-    if 0 in shape:
+    if min(shape, default=1) < 1:
         raise Refused("explicit padding of an input whose dimensions are not specified")
     padded = [shape[0], shape[1] + top + bottom, shape[2] + left + right, shape[3]]
     source = lite.inputs[0]
@@ -261,7 +260,7 @@ def rank_zero(w: Lowering, x: Arguments, lite: LiteOperator) -> None:
 
 
 def _known(shape: list[int]) -> list[int]:
-    if 0 in shape:
+    if min(shape, default=1) < 1:
         raise Refused("its dimensions are not specified")
     return shape
 
@@ -396,156 +395,4 @@ LOWER: dict[str, tuple[Lower, ...]] = {
     "ARGMIN": (arg, rank_zero),
     "IF": (control,),
     "WHILE": (control,),
-}
-
-
-# reading -----------------------------------------------------------------------------------------
-
-
-def bias(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    """A bias that is not there is zeros; one with per-channel scales has scale 0 in NNAPI."""
-    names = "weights" if "weights" in x.args else "filter"
-    w, source = r.operand(x.args[names]), r.operand(x.args["input"])
-    units = (
-        w.dimensions[3 if x.operation == "DEPTHWISE_CONV_2D" else 0] if len(w.dimensions) > 1 else 0
-    )
-    if x.args.get("bias") is None:
-        floating = w.type in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
-        kind = w.type if floating else OperandType.TENSOR_INT32
-        scale = (
-            0.0
-            if floating or w.channel_quant is not None
-            else float(np.float32(source.scale) * np.float32(w.scale))
-        )
-        x.args["bias"] = r.add(
-            Operand(kind, [units], "bias", scale, value=np.zeros(units, kind.dtype))
-        )
-    elif w.channel_quant is not None:
-        b = r.operand(x.args["bias"])
-        b.channel_quant, b.scale = None, 0.0
-    if (
-        w.channel_quant is not None
-        and len(set(w.channel_quant.scales)) >= 1
-        and w.type is not OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
-    ):
-        raise Refused("its weights have per-channel scales of another type than int8")
-
-
-def convolution(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    """A filter that is shallower than the input makes a grouped convolution."""
-    w, source = r.operand(x.args["filter"]), r.operand(x.args["input"])
-    if (
-        len(w.dimensions) == 4
-        and len(source.dimensions) == 4
-        and w.dimensions[3]
-        and source.dimensions[3] > w.dimensions[3]
-    ):
-        if source.dimensions[3] % w.dimensions[3]:
-            raise Refused(
-                f"a filter of depth {w.dimensions[3]} does not divide the input's "
-                f"{source.dimensions[3]}"
-            )
-        if (x.scalars.pop("dilation_width", 1), x.scalars.pop("dilation_height", 1)) != (1, 1):
-            raise Refused("a grouped convolution with dilation")
-        x.operation = "GROUPED_CONV_2D"
-        x.scalars["groups"] = source.dimensions[3] // w.dimensions[3]
-
-
-def reshape(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    if x.args.get("shape") is None:
-        shape = r.graph.tensors[lite.outputs[0]].shape or [1]
-        x.args["shape"] = r.add(
-            Operand(OperandType.TENSOR_INT32, [len(shape)], "shape", value=numbers(shape))
-        )
-
-
-def size(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    values = r.constant(lite.inputs[1], "size")
-    x.scalars["height"], x.scalars["width"] = values
-
-
-def crops(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    if any(r.constant(lite.inputs[2], "crops")):
-        raise Refused("crops other than 0")
-
-
-def squeezed(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    source = r.operand(x.args["input"])
-    axes = [a % max(len(source.dimensions), 1) for a in lite.options.get("SqueezeDims", [])]
-    if axes:
-        x.args["axes"] = r.add(
-            Operand(OperandType.TENSOR_INT32, [len(axes)], "axes", value=numbers(axes))
-        )
-    else:
-        x.args["axes"] = r.add(Operand(OperandType.TENSOR_INT32, [0], "axes"))
-
-
-def padded(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    x.scalars["pad_value"] = r.constant(lite.inputs[2], "pad_value", 1)[0]
-
-
-def transposed(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    """The inputs are [output_shape, filter, input, bias]."""
-    if len(lite.inputs) < 3 or min(lite.inputs[:3]) < 0:
-        raise Refused("one of its first 3 inputs is missing")
-    shape, filter_, source = lite.inputs[:3]
-    x.args.update(output_shape=r.tensor(shape), filter=r.tensor(filter_), input=r.tensor(source))
-    x.args["bias"] = (
-        r.tensor(lite.inputs[3]) if len(lite.inputs) > 3 and lite.inputs[3] >= 0 else None
-    )
-
-
-def hashed(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    kinds = {LSH_SPARSE: 3, LSH_DENSE: 2}
-    kind = lite.options.get("Type", 0)
-    if kind not in kinds:
-        raise Refused(f"its type is {kind}")
-    x.scalars["kind"] = kinds[kind]
-
-
-def subgraphs(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    names = (
-        {"ThenSubgraphIndex": "then", "ElseSubgraphIndex": "else"}
-        if lite.builtin == "IF"
-        else {"CondSubgraphIndex": "condition", "BodySubgraphIndex": "body"}
-    )
-    for option, name in names.items():
-        number = lite.options.get(option, 0)
-        if not 0 < number < r.graphs:
-            raise Refused(f"subgraph {number} does not exist")
-        x.args[name] = r.add(
-            Operand(OperandType.SUBGRAPH, name=f"{name}{number - 1}", subgraph=number - 1)
-        )
-
-
-def stored_alike(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    operands = [r.operand(r.tensor(i)) for i in (*lite.inputs, *lite.outputs)]
-    if len({(o.scale, o.zero_point) for o in operands if o.scale and o.type in QUANTISED}) > 1:
-        raise Refused("its operands differ in scale or zero point, and it compares stored integers")
-
-
-def divided(r: Lifting, lite: LiteOperator, x: Lift) -> None:
-    whole = r.operand(x.args["a"]).type is OperandType.TENSOR_INT32
-    if whole and lite.builtin == "DIV":
-        raise Refused("integers are divided towards zero there, towards minus infinity in NNAPI")
-    if not whole and lite.builtin == "FLOOR_DIV":
-        raise Refused("quotients that are rounded down are those of integers in NNAPI")
-
-
-LIFT: dict[str, tuple[Callable[[Lifting, LiteOperator, Lift], None], ...]] = {
-    "CONV_2D": (convolution, bias),
-    "DEPTHWISE_CONV_2D": (bias,),
-    "FULLY_CONNECTED": (bias,),
-    "TRANSPOSE_CONV_2D": (transposed, bias),
-    **dict.fromkeys(("MAXIMUM", "MINIMUM", "SELECT", "PACK", *_COMPARISONS), (stored_alike,)),
-    "DIV": (divided,),
-    "RESHAPE": (reshape,),
-    "RESIZE_BILINEAR": (size,),
-    "RESIZE_NEAREST_NEIGHBOR": (size,),
-    "BATCH_TO_SPACE_ND": (crops,),
-    "SQUEEZE": (squeezed,),
-    "PAD_V2": (padded,),
-    "LSH_PROJECTION": (hashed,),
-    "IF": (subgraphs,),
-    "WHILE": (subgraphs,),
 }

@@ -1,0 +1,54 @@
+"""Options of operators that are no builtins, which each defines for itself: a FlexBuffer map, or
+the bytes of a structure of C.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from converter.errors import MappingError
+from converter.formats.tflite.flatbuffer import LiteOperator
+
+# Structures of 32-bit integers, by the names of their members. Source: TfLiteTransposeConvParams
+# and TfLitePoolParams of TensorFlow Lite's builtin_op_data.h, which MediaPipe's operators carry.
+_POOL = "padding stride_w stride_h filter_w filter_h fused_activation_function"
+STRUCTURES = {
+    "Convolution2DTransposeBias": "padding stride_w stride_h",
+    "MaxPoolingWithArgmax2D": _POOL,
+    "MaxUnpooling2D": _POOL,
+}
+
+
+def reason_against(kind: str) -> str:
+    """Why there is no reader of an operator, where more can be said than that; else ""."""
+    if kind.startswith("Flex"):
+        return f"{kind} is an operator of TensorFlow itself, which runs it inside the runtime"
+    if kind == "CONCAT_EMBEDDINGS":
+        return f"{kind} has no kernel in the runtime, and nothing says what it computes"
+    if kind == "DELEGATE":
+        return f"{kind} is nothing but code of one run, which no file has"
+    if kind == "SKIP_GRAM":
+        return f"{kind} makes texts of texts, which ONNX has no operators for"
+    return ""
+
+
+def parameters_of(operator: LiteOperator) -> dict[str, Any]:
+    """The options by name; none for bytes that are no map."""
+    content = operator.content
+    if operator.custom in STRUCTURES:
+        names = STRUCTURES[operator.custom].split()
+        if len(content) < 4 * len(names):
+            raise MappingError(
+                f"{len(content)} bytes of options, {4 * len(names)} are needed", "R103"
+            )
+        return dict(zip(names, struct.unpack_from(f"<{len(names)}i", content), strict=True))
+    if not content:
+        return {}
+    from flatbuffers import flexbuffers
+
+    try:
+        found = flexbuffers.Loads(content)
+    except (struct.error, IndexError, ValueError, TypeError, KeyError, UnicodeDecodeError):
+        return {}
+    return dict(found) if isinstance(found, dict) else {}

@@ -1,0 +1,301 @@
+"""A file -> the shared graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, UsageError, Where
+from converter.formats.tflite.custom import parameters_of, reason_against
+from converter.formats.tflite.flatbuffer import (
+    LiteModel,
+    LiteOperator,
+    LiteTensor,
+    Signature,
+    read_flat,
+)
+from converter.formats.tflite.mapping import MAPPING
+from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.rules.signal import MOVES, PAIRS
+from converter.formats.tflite.states import Hashtable, State, Variables
+from converter.formats.tflite.tensors import (
+    COMPLEX,
+    constant_of,
+    dequantise,
+    is_quantised,
+    quantise,
+    shape_in_graph,
+    type_of,
+    zero_points,
+)
+from converter.graph.build import Builder, new_model
+from converter.graph.infer import known, set_type
+from converter.graph.names import public_name, set_public_name
+from converter.graph.network import Network
+from converter.mapping.lifting import Lifting, refuse
+from converter.mapping.node import Layer
+from converter.passes.channels_last import to_nchw
+from converter.passes.dead_code import remove_dead_code
+from converter.passes.fold import fold
+
+# Metadata of earlier versions: how inputs and outputs were stored. The file means what LiteRT
+# computes, so that nothing is undone.
+FORMER_NOTE = "netconv.boundary"
+
+
+def read_model(path: Path, key: str = "") -> Network:
+    """The network of a file, or that of a signature, which then says the names of inputs and
+    outputs; UnsupportedError with all refusals.
+    """
+    lite = read_flat(path)
+    signature = _signature(lite, key) if key else Signature("", 0, {}, {})
+    model, b = new_model("main")
+    variables = Variables(b)
+    lifting = GraphLifting(lite, signature.graph, b, str(path), variables)
+    lifting.names = {i: name for name, i in signature.inputs.items()}
+    lifting.run()
+    refuse(lifting.problems)
+    names = {i: name for name, i in signature.outputs.items()}
+    for i in lifting.subgraph.outputs:
+        b.output(lifting.value(i))
+        set_public_name(b.graph.outputs[-1], names.get(i, lifting.name(i)))
+    states = variables.deliver()
+    remove_dead_code(model)
+    to_nchw(model)
+    fold(model, limit=0)
+    notes = []
+    if FORMER_NOTE in lite.metadata:
+        message = (
+            "a note of an earlier netconv about the order of inputs and outputs is passed "
+            "over: no runtime reads it"
+        )
+        where = Where(str(path), path=f"metadata {FORMER_NOTE}")
+        notes.append(Diagnostic("R108", message, "warning", where, help="convert the source again"))
+    interface = {"defaults": variables.defaults(), "states": states}
+    if pairs := lifting.complex_names():
+        interface["complex"] = pairs
+    return Network(model, "tflite", notes, interface)
+
+
+def _signature(lite: LiteModel, key: str) -> Signature:
+    for signature in lite.signatures:
+        if signature.key == key:
+            return signature
+    known = ", ".join(repr(s.key) for s in lite.signatures) or "none"
+    raise UsageError(Diagnostic("U501", f"the file has no signature {key!r}, it has {known}"))
+
+
+class GraphLifting(Lifting):
+    """One subgraph: tensors become values, operators nodes, in the order of execution.
+
+    `names`        of inputs that are called otherwise than their tensors
+    `path`         the subgraphs around this one
+    `handles`      the states that tensors refer to, which are no values
+    `tables`       the tables of keys and values, likewise
+    `initialises`  the subgraph gives variables their first values
+    """
+
+    def __init__(
+        self,
+        model: LiteModel,
+        number: int,
+        b: Builder,
+        file: str,
+        variables: Variables,
+        path: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(MAPPING, b, "tflite")
+        self.model, self.number, self.file, self.variables = model, number, file, variables
+        self.subgraph, self.path = model.graphs[number], (*path, number)
+        self.tensors: Sequence[LiteTensor] = self.subgraph.tensors
+        self.values: dict[int, ir.Value] = {}
+        self.reals: dict[int, ir.Value] = {}
+        self.names: dict[int, str] = {}
+        self.handles: dict[int, State] = {}
+        self.tables: dict[int, Hashtable] = {}
+        self.initialises = False
+        self.refused: set[int] = set()
+        self._made = {i for o in self.subgraph.operators for i in o.outputs}
+
+    def name(self, index: int) -> str:
+        return self.tensors[index].name or f"tensor{index}"
+
+    def run(self) -> None:
+        for i in self.subgraph.inputs:
+            if i not in self.values and i not in self.handles:
+                with self.noting(Where(self.file, path=self._place("inputs"), layer=self.name(i))):
+                    self._input(i)
+        for position, operator in enumerate(self.subgraph.operators):
+            self._operator(position, operator)
+        for i in self.subgraph.outputs:
+            if i not in self.refused and not self.problems:
+                where = Where(self.file, path=self._place("outputs"), layer=self.name(i))
+                with self.noting(where):
+                    self.value(i)
+
+    def complex_names(self) -> list[str]:
+        """Inputs and outputs of the network whose numbers are complex."""
+        graph, found = self.builder.graph, self.subgraph
+        inputs = [i for i in dict.fromkeys(found.inputs) if i in self.values]
+        pairs = [*zip(graph.inputs, inputs, strict=False)]
+        pairs += zip(graph.outputs, found.outputs, strict=False)
+        return [public_name(v) for v, i in pairs if self.tensors[i].type in COMPLEX]
+
+    def _place(self, what: str) -> str:
+        return f"subgraphs[{self.number}].{what}"
+
+    # values --------------------------------------------------------------------------------------
+
+    def _input(self, index: int) -> None:
+        tensor = self.tensors[index]
+        name = self.names.get(index, self.name(index))
+        others = {public_name(v) for v in self.builder.graph.inputs}
+        value = self.builder.input(name, type_of(tensor), shape_in_graph(tensor))
+        self.values[index] = value
+        if name not in others:  # a repeated name would name two inputs
+            set_public_name(value, name)
+
+    def value(self, index: int) -> ir.Value:
+        """The value of a tensor as it is stored; constants and variables are entered when they are
+        first needed.
+        """
+        if index not in self.values:
+            tensor = self.tensors[index]
+            constant = tensor.data is not None or 0 in tensor.shape
+            if tensor.variable and index not in self._made:
+                return self.variables.read(self._state(index))
+            if not constant or index in self._made:
+                message = f"tensor {self.name(index)!r} has no value where it is read"
+                raise MappingError(message, "R105")
+            self.values[index] = self.builder.const(constant_of(tensor), self.name(index))
+        return self.values[index]
+
+    def real(self, index: int) -> ir.Value:
+        """The value of a tensor as real numbers; all operators that read it share them."""
+        value = self.value(index)
+        if not is_quantised(self.tensors[index]):
+            return value
+        if index not in self.reals or self.tensors[index].variable:
+            self.reals[index] = dequantise(self.builder, value, self.tensors[index])
+        return self.reals[index]
+
+    def _state(self, index: int) -> State:
+        """The state of a variable tensor, which begins with zeros."""
+        tensor, states = self.tensors[index], self.variables.states
+        if len(self.path) > 1:
+            raise MappingError("a variable tensor inside a subgraph is not supported", "X201")
+        key = f"tensor {index}"
+        if key not in states:
+            if min(tensor.shape, default=1) < 0:
+                raise MappingError(f"the size of the variable {tensor.name!r} is not known", "X203")
+            fill = zero_points(tensor)[0] if is_quantised(tensor) else 0
+            initial = np.full(tensor.shape, fill, type_of(tensor).numpy())
+            states[key] = State(self.name(index), initial)
+        return states[key]
+
+    def leave(self, index: int, value: ir.Value) -> None:
+        """What a variable tensor holds from now on, in real numbers."""
+        self._state(index).value = quantise(self.builder, value, self.tensors[index])
+
+    # operators -----------------------------------------------------------------------------------
+
+    def _operator(self, position: int, operator: LiteOperator) -> None:
+        if self.refused.intersection(operator.inputs):
+            self.refused.update(operator.outputs)  # behind a refused operator
+            return
+        kind = operator.custom if operator.builtin == "CUSTOM" else operator.builtin
+        name = self.name(operator.outputs[0]) if operator.outputs else ""
+        place = self._place(f"operators[{position}]")
+        where = Where(self.file, path=place, layer=name, kind=kind)
+        results: list[ir.Value] | None = None
+        with self.noting(where):
+            inputs = [self._operand(i) for i in operator.inputs]
+            attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
+            outputs = [ir.Value() for _ in operator.outputs]
+            layer = Layer(kind, name, dict(attrs), {}, inputs, outputs, where, operator)
+            results = self.layer(layer)
+        if results is None:
+            self.refused.update(operator.outputs)
+            return
+        for index, value in zip(operator.outputs, results, strict=False):
+            self.values[index] = value
+            if value.producer() is not None and known(value) is None:
+                value.name = self.builder.names.fresh(self.name(index))
+
+    def _operand(self, index: int) -> ir.Value | None:
+        if index < 0 or index in self.handles or index in self.tables:
+            return None
+        return self.real(index)
+
+    def reading(self, layer: Layer) -> LiteReading:
+        return LiteReading(layer, self.builder, layer.extra, self)
+
+    def lift(self, layer: Layer) -> list[ir.Value]:
+        """The results of an operator as they are stored."""
+        operator: LiteOperator = layer.extra
+        if reason := reason_against(layer.kind):
+            raise MappingError(reason, "X201")
+        tensors = [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+        pairs = layer.kind not in PAIRS and any(t.type in COMPLEX for t in tensors)
+        results, stored = self._by_parts(layer) if pairs else super().lift(layer), []
+        for value, index in zip(results, operator.outputs, strict=False):
+            tensor = self.tensors[index]
+            value = quantise(self.builder, value, tensor)
+            _state_sizes(value, tensor)
+            stored.append(value)
+        return stored
+
+    def _by_parts(self, layer: Layer) -> list[ir.Value]:
+        """What moves complex numbers moves their real and their imaginary parts alike."""
+        if layer.kind not in MOVES:
+            raise MappingError(f"complex numbers in {layer.kind} have no counterpart", "X202")
+        b, parts = self.builder, []
+        for number in (0, 1):
+            inputs: list[ir.Value | None] = [
+                v
+                if v is None or self.tensors[i].type not in COMPLEX
+                else b.Gather(v, number, axis=-1)
+                for v, i in zip(layer.inputs, layer.extra.inputs, strict=True)
+            ]
+            parts.append(super().lift(replace(layer, inputs=inputs)))
+        return [
+            b.Concat(*(b.Unsqueeze(v, [-1]) for v in both), axis=-1)
+            for both in zip(*parts, strict=True)
+        ]
+
+    # subgraphs -----------------------------------------------------------------------------------
+
+    def child(self, number: int, b: Builder) -> GraphLifting:
+        """A subgraph that an operator of this one refers to, to be written with `b`."""
+        if not 0 <= number < len(self.model.graphs):
+            raise MappingError(f"subgraph {number} does not exist", "R105")
+        if number in self.path:
+            raise MappingError(f"subgraph {number} contains itself", "R105")
+        return GraphLifting(self.model, number, b, self.file, self.variables, self.path)
+
+    def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+        """The results of a subgraph, written with `b` on these values, as they are stored."""
+        inner = self.child(number, b)
+        wanted = inner.subgraph.inputs
+        if len(wanted) != len(inputs):
+            message = f"subgraph {number} takes {len(wanted)} tensors, it is given {len(inputs)}"
+            raise MappingError(message, "R105")
+        inner.values.update(zip(wanted, inputs, strict=True))
+        inner.run()
+        self.problems += inner.problems
+        if inner.problems:
+            raise MappingError("something in a subgraph has no counterpart")
+        return [inner.value(i) for i in inner.subgraph.outputs]
+
+
+def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:
+    """Sizes that inference leaves open and the file states; a stated 1 may stand for any size."""
+    stated = [n if n is not None and n > 1 else None for n in shape_in_graph(tensor)]
+    own = [None] * len(stated) if value.shape is None else list(value.shape)
+    if known(value) is None and stated and len(own) == len(stated):
+        pairs = zip(own, stated, strict=True)
+        set_type(value, None, [d if isinstance(d, int) or n is None else n for d, n in pairs])

@@ -1,0 +1,46 @@
+"""Operators of TensorFlow Lite and what they mean in the graph, by family."""
+
+from __future__ import annotations
+
+from converter.formats.tflite.rules import (
+    control,
+    convolution,
+    detection,
+    elementwise,
+    indexing,
+    lookups,
+    mediapipe,
+    normalization,
+    pooling,
+    quantization,
+    random,
+    recurrent,
+    reduction,
+    resize,
+    segments,
+    shape,
+    signal,
+)
+from converter.mapping.rules import Table
+
+TABLE = Table(
+    [
+        *elementwise.RULES,
+        *convolution.RULES,
+        *pooling.RULES,
+        *normalization.RULES,
+        *reduction.RULES,
+        *shape.RULES,
+        *indexing.RULES,
+        *segments.RULES,
+        *lookups.RULES,
+        *resize.RULES,
+        *recurrent.RULES,
+        *detection.RULES,
+        *signal.RULES,
+        *random.RULES,
+        *mediapipe.RULES,
+        *control.RULES,
+        *quantization.RULES,
+    ]
+)

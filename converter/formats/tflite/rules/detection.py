@@ -1,0 +1,125 @@
+"""Suppression of overlapping boxes, and detections of anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import data, whole
+from converter.graph.infer import known
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field, spread
+from converter.mapping.rules import Custom, Rule, custom, op
+
+NOTHING = np.zeros(0, np.int64)
+
+
+def below(number: float) -> float:
+    """The float32 number in front of one: what is above it is at least the number itself."""
+    return float(np.nextafter(np.float32(number), np.float32(-np.inf)))
+
+
+def above(number: float) -> float:
+    return float(np.nextafter(np.float32(number), np.float32(np.inf)))
+
+
+def one(r: Reading, index: int) -> float | None:
+    """The number at an input, None where it is computed."""
+    array = known(r.input(index))
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def kept_boxes(r: Reading) -> tuple[Value, Value]:
+    """The boxes that stay, by falling score, and their scores.
+
+    Inputs are [boxes, scores, most, overlap, least score, (sigma)]. A box goes whose overlap
+    reaches the threshold, where ONNX's has to exceed it.
+    """
+    b, boxes, scores = r.b, r.b.Unsqueeze(data(r), [0]), r.b.Unsqueeze(r.input(1), [0, 1])
+    most, overlap, least = (b.Reshape(r.input(i), [1]) for i in (2, 3, 4))
+    most = whole(r, most)
+    threshold, soft = one(r, 3), len(r.layer.inputs) > 5 and one(r, 5) != 0
+    if not soft and threshold is not None and 0 < threshold <= 1:
+        limit = b.const(np.array([below(threshold)], np.float32))
+        rows = b.NonMaxSuppression(boxes, scores, most, limit, least)
+        places = b.Gather(rows, np.int64(2), axis=1)
+        return places, b.Gather(r.input(1), places, axis=0)
+    sigma = b.Reshape(r.input(5), [1]) if soft else b.const(np.zeros(1, np.float32))
+    rows, left = b.SoftNonMaxSuppression(
+        boxes, scores, most, overlap, least, sigma, hard=1, outputs=2
+    )
+    return b.Gather(rows, np.int64(2), axis=1), with_operators(left)
+
+
+def suppressed(r: Reading) -> Sequence[ir.Value]:
+    """Results have room for as many boxes as are allowed, zeros behind those that stay, and say
+    how many these are.
+    """
+    b = r.b
+    places, scores = kept_boxes(r)
+    found = b.Shape(places)
+    room = b.Concat([0], b.Reshape(whole(r, r.input(2)), [1]) - found, axis=0)
+    filled = [b.Pad(v, room) for v in (places, scores)]
+    count = b.Reshape(found, NOTHING)
+    return [filled[0], count] if r.layer.kind.endswith("V4") else [*filled, count]
+
+
+# detections --------------------------------------------------------------------------------------
+
+
+class Thresholds(Field):
+    """A score may be equal to its threshold, an overlap too: there the one has to exceed it, the
+    other must not reach it.
+    """
+
+    keys = ("nms_score_threshold", "nms_iou_threshold")
+    names = ("score_threshold", "iou_threshold")
+
+    def lift(self, r: Reading) -> None:
+        score, overlap = (r.attr(k, float) for k in self.keys)
+        if not 0 < overlap <= 1:
+            raise MappingError(f"a threshold of {overlap} for overlaps", "R110")
+        lowest = max(score, float(np.finfo(np.float32).min) / 2)
+        r.node.attrs |= {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
+
+
+class Classes(Field):
+    """How many classes a box may stand for, and whether scores begin with a background."""
+
+    keys = ("max_classes_per_detection", "num_classes", "use_regular_nms", "detections_per_class")
+    names = ("per_class", "classes_each", "limit_each")
+
+    def lift(self, r: Reading) -> None:
+        each = bool(r.attr("use_regular_nms", bool, False))
+        if not each and r.attr("max_classes_per_detection", int) != 1:
+            # the runtime writes them beyond the places that its results have
+            raise MappingError("several classes of one box without suppression by class", "X202")
+        most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
+        r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
+        deltas, scores, anchors = (r.input(i) for i in range(3))
+        if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
+            raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
+        spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
+        if spare not in (0, 1):
+            raise MappingError(f"{spare} scores more than classes", "R105")
+        front = [0, 0, 1 - spare, 0, 0, 0]
+        scores = r.b.Pad(scores, front) if spare == 0 else scores
+        r.node.inputs = [scores, deltas, anchors]
+        r.then(lambda results: [results[1], results[2], results[0], results[3]])
+
+
+RULES: list[Rule | Custom] = [
+    custom("", "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5", suppressed),
+    op(
+        "netconv::AnchorDetections",
+        "TFLite_Detection_PostProcess",
+        spread("scales", "y_scale", "x_scale", "h_scale", "w_scale", kind=float),
+        Attr("limit", "max_detections", int),
+        Thresholds(),
+        Classes(),
+    ),
+]

@@ -1,0 +1,242 @@
+"""Arithmetic, comparisons, activations and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import (
+    REALS,
+    WHOLE,
+    FusedActivation,
+    data,
+    reading,
+)
+from converter.formats.tflite.rules.signal import NO_PAIRS, part
+from converter.formats.tflite.tensors import COMPLEX, type_of
+from converter.graph.build import Builder
+from converter.graph.infer import rank_of
+from converter.graph.value import Value, with_operators
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field
+from converter.mapping.record import record
+from converter.mapping.rules import Custom, Rule, custom, op, ops
+
+D = ir.DataType
+
+
+@record
+class Bounds(Field):
+    """The bounds of a Clip, which the operator implies."""
+
+    low: float
+    high: float
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        low, dtype = self.low, data(r).dtype or D.FLOAT
+        if np.dtype(dtype.numpy()).kind == "u":
+            low = max(low, 0)
+        r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in (low, self.high)]
+
+
+class Ordered(Field):
+    """Of booleans false comes before true, which ONNX does not compare."""
+
+    def lift(self, r: Reading) -> None:
+        for i, v in enumerate(r.node.inputs):
+            if v is not None and v.dtype == D.BOOL:
+                r.node.inputs[i] = r.cast(v, D.INT32)
+
+
+def added(r: Reading) -> Value:
+    """The sum of whole numbers, of which ONNX adds two."""
+    total = data(r)
+    for i in range(1, len(r.layer.inputs)):
+        total = total + with_operators(r.input(i))
+    return total if len(r.layer.inputs) > 1 else r.b.Identity(total)
+
+
+def root(r: Reading) -> None:
+    r.node.inputs = [r.b.Sqrt(data(r))]
+
+
+def squared(r: Reading, difference: ir.Value) -> ir.Value:
+    value = with_operators(difference)
+    return value * value
+
+
+def twice(r: Reading) -> None:
+    r.node.inputs = [data(r), data(r)]
+
+
+def broadcast_slope(r: Reading) -> None:
+    """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
+    b, x, slope = r.b, data(r), r.input(1)
+    larger = b.Add(x, slope)
+    if larger.shape != x.shape:
+        r.node.inputs[0] = b.Expand(x, b.Shape(larger))
+
+
+def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
+    return r.b.Floor(quotient)
+
+
+def floor_modulus(r: Reading) -> Value:
+    """x - floor(x / y) * y, which has the sign of the divisor."""
+    x, y = data(r), with_operators(r.input(1))
+    rest = r.b.Mod(x, y, fmod=1)
+    other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
+    nonzero = ~r.b.Equal(rest, r.b.like(rest, 0))
+    return r.b.Where(other & nonzero, rest + y, rest)
+
+
+class Rows(Field):
+    """A condition of one axis chooses rows."""
+
+    def lift(self, r: Reading) -> None:
+        condition, rank = data(r), rank_of(r.input(1))
+        if rank_of(condition) == 1 and rank is not None and rank > 1:
+            r.node.inputs[0] = r.b.Unsqueeze(condition, list(range(1, rank)))
+
+
+class Exclusive(Field):
+    """Of booleans it is another operator."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.op = "Xor" if data(r).dtype == D.BOOL else "BitwiseXor"
+
+
+class Shifted(Field):
+    """The quotient by a power of two, rounded down; amounts end at the width of the type.
+
+    It is divided twice, by powers that the type holds.
+    """
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        b, x = r.b, data(r)
+        kind = np.dtype((x.dtype or D.INT32).numpy())
+        most = 8 * kind.itemsize - (kind.kind == "i")
+        amount = with_operators(r.cast(r.input(1), D.FLOAT))
+        amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
+        half = b.Floor(amount * b.like(amount, 0.5))
+        first, second = (
+            b.Cast(b.Pow(b.like(amount, 2), n), to=int(x.dtype or D.INT32))
+            for n in (half, amount - half)
+        )
+        r.node.inputs = [b.FloorDiv(x, first), second]
+
+
+def truncated(x: Value, r: Reading, wanted: D) -> Value:
+    """Floats end at the bounds of an integer type; what is no number is 0 in a type whose numbers
+    all are floats, and the largest in a wider one.
+    """
+    b, limits = r.b, np.iinfo(wanted.numpy())
+    highest = largest_below(float(limits.max), (x.dtype or D.FLOAT).numpy())
+    inside = b.Clip(x, b.like(x, float(limits.min)), b.like(x, highest))
+    y = b.Cast(inside, to=int(wanted))
+    if limits.bits <= 16:
+        return b.Where(b.IsNaN(x), b.like(y, 0), y)
+    return b.Where(~(x <= b.like(x, highest)), b.like(y, limits.max), y)
+
+
+def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
+    """The largest number of a floating-point type that is at most `limit`."""
+    found = dtype.type(min(limit, float(np.finfo(dtype).max)))
+    return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
+
+
+class To(Field):
+    """The type of the result; a float ends at the bounds of an integer type."""
+
+    names = ("to",)
+
+    def lift(self, r: Reading) -> None:
+        source, target = reading(r).tensor(0), reading(r).result()
+        x, wanted = data(r), type_of(target)
+        if (source.type in COMPLEX) != (target.type in COMPLEX):
+            if target.type in COMPLEX:
+                real = r.cast(x, wanted)
+                r.ready = [r.b.Unsqueeze(r.b.Concat(real, axis=-1), [-1])]
+                zero = r.b.Mul(r.ready[0], r.b.like(r.ready[0], 0))
+                r.ready = [r.b.Concat(r.ready[0], zero, axis=-1)]
+                return
+            x = part(r, 0)
+            r.node.inputs[0] = x
+        r.node.attrs["to"] = int(wanted)
+        floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
+        if wanted.is_integer() and x.dtype in floats:
+            r.ready = [truncated(x, r, wanted)]
+
+
+def angle(b: Builder, y: Value, x: Value) -> Value:
+    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant."""
+    zero, half_turn = b.like(x, 0), b.like(x, float(np.pi))
+    steep = b.Abs(y) > b.Abs(x)
+    over, under = b.Where(steep, x, y), b.Where(steep, y, x)
+    nowhere = b.Equal(under, zero)
+    turn = b.Atan(over / b.Where(nowhere, b.like(x, 1), under))
+    quarter = b.like(x, float(np.pi / 2))
+    down = b.Where(y < zero, -quarter, quarter)
+    back = b.Where(y < zero, -half_turn, half_turn)
+    flat = b.Where(x < zero, turn + back, turn)
+    return b.Where(steep, down - turn, flat)
+
+
+def zeros(r: Reading) -> Value:
+    return r.b.Expand(r.b.like(data(r), 0), r.b.Shape(data(r)))
+
+
+def same_bits(r: Reading) -> Value:
+    x, wanted = data(r), type_of(reading(r).result())
+    widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
+    if widths[0] != widths[1]:
+        raise MappingError("elements of another width")
+    return r.b.BitCast(x, to=int(wanted))
+
+
+RULES: list[Rule | Custom] = [
+    *ops(
+        "Abs=ABS Ceil=CEIL Cos=COS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Neg=NEG Relu=RELU "
+        "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH "
+        "Elu=ELU"
+    ),
+    *ops("Equal=EQUAL And=LOGICAL_AND Or=LOGICAL_OR Pow=POW"),
+    *ops(
+        "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL "
+        "Max=MAXIMUM Min=MINIMUM",
+        Ordered(),
+    ),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y)),
+    *ops("Add=ADD Sub=SUB Div=DIV", FusedActivation()),
+    op("Mul", "MUL", NO_PAIRS, FusedActivation()),
+    op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down),
+    op("netconv::FloorDiv", "FLOOR_DIV", WHOLE),
+    op("Mod", "FLOOR_MOD", WHOLE),
+    custom("", "FLOOR_MOD", floor_modulus),
+    op("Sum", "ADD_N", REALS),
+    custom("", "ADD_N", added),
+    op("Mul", "SQUARE", before_lift=twice),
+    op("Sub", "SQUARED_DIFFERENCE", after_lift=squared),
+    op("Reciprocal", "RSQRT", before_lift=root),
+    op("Clip", "RELU6", Bounds(0, 6)),
+    op("Clip", "RELU_N1_TO_1", Bounds(-1, 1)),
+    op("Clip", "RELU_0_TO_1", Bounds(0, 1)),
+    op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
+    op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
+    op("PRelu", "PRELU", before_lift=broadcast_slope),
+    op("Where", "SELECT", Rows()),
+    op("Where", "SELECT_V2"),
+    op("BitwiseXor", "BITWISE_XOR", Exclusive()),
+    op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted()),
+    op("Cast", "CAST", To()),
+    custom("", "BITCAST", same_bits),
+    custom("", "ATAN2", lambda r: angle(r.b, data(r), with_operators(r.input(1)))),
+    custom("", "ZEROS_LIKE", zeros),
+]

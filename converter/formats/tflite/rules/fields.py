@@ -1,0 +1,205 @@
+"""Field kinds of the rows: fused activations, windows, filters, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.schema import schema
+from converter.graph.catalogue.cells import ACTIVATIONS
+from converter.graph.infer import known
+from converter.graph.value import Value, with_operators
+from converter.graph.windows import halves, same_padding
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field, Guard
+from converter.mapping.record import record
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+INT64 = ir.DataType.INT64
+SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
+A = schema.ActivationFunctionType
+# names of activations <-> codes
+CODES = enum(
+    {"": A.NONE, "Relu": A.RELU, "Relu1": A.RELU_N1_TO_1, "Relu6": A.RELU6, "Tanh": A.TANH}
+)
+
+
+def reading(r: Reading) -> LiteReading:
+    assert isinstance(r, LiteReading)
+    return r
+
+
+def data(r: Reading) -> Value:
+    """The first input of the operator."""
+    return with_operators(r.input(0))
+
+
+def sizes(value: ir.Value) -> list[int | None]:
+    """The sizes of a value whose rank is known, None for those that are not known."""
+    if value.shape is None:
+        raise MappingError("the rank of the input is unknown", "X203")
+    return [d if isinstance(d, int) else None for d in value.shape]
+
+
+def channels(r: Reading) -> int | None:
+    """The last size of an image, None where it is not known."""
+    found = sizes(data(r))
+    if len(found) < 3:
+        raise MappingError(f"an image of {len(found)} axes", "R105")
+    return found[-1]
+
+
+def whole(r: Reading, value: ir.Value) -> Value:
+    """Indices, sizes and axes, as ONNX has them: 64 bits."""
+    return with_operators(r.cast(value, INT64))
+
+
+# conditions --------------------------------------------------------------------------------------
+
+
+def is_float(r: Reading) -> bool:
+    return data(r).dtype in FLOATS
+
+
+REALS = Guard("of real numbers only", lift_if=is_float)
+WHOLE = Guard("of whole numbers only", lift_if=lambda r: not is_float(r))
+
+
+# activations -------------------------------------------------------------------------------------
+
+
+class FusedActivation(Field):
+    """`fused_activation_function` <-> a Relu, Clip or Tanh behind the operator."""
+
+    keys = ("fused_activation_function",)
+
+    def lift(self, r: Reading) -> None:
+        name = r.attr(self.keys[0], CODES)
+        if name:
+            r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+
+
+# weights -----------------------------------------------------------------------------------------
+
+
+@record
+class Filter(Field):
+    """Weights at input 1; axis i of the file's tensor is axis `perm[i]` of the operator's."""
+
+    perm: tuple[int, ...]
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, reading(r).permuted(1, [int(i) for i in np.argsort(self.perm)]))
+
+
+@record
+class Bias(Field):
+    """The optional bias at input `index` of the file; zeros are none."""
+
+    index: int = 2
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        bias = reading(r).real_bias(self.index)
+        array = None if bias is None else known(reading(r).stored(self.index))
+        r.node.set_input(2, None if array is not None and not array.any() else bias)
+
+
+class Depth(Field):
+    """`group`: how often the depth of the filter goes into the channels of the image."""
+
+    names = ("group",)
+
+    def lift(self, r: Reading) -> None:
+        filter_ = r.static(r.input(1), "the filter")
+        depth = filter_[-1] if filter_ else 0
+        own = channels(r) or depth
+        if not depth or own % depth:
+            raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
+        r.node.attrs["group"] = own // depth
+
+
+# windows -----------------------------------------------------------------------------------------
+
+
+@record
+class Window(Field):
+    """Strides, dilations and a scheme of padding <-> those of ONNX.
+
+    `axes` are the letters of the spatial axes in the names of options, `dilated` says whether there
+    are dilations. A size that is not known leaves the scheme to ONNX's `auto_pad`.
+    """
+
+    axes: str = "hw"
+    dilated: bool = True
+    sized: bool = False
+
+    def __post_init__(self) -> None:
+        names = ["strides", "pads", "auto_pad", "kernel_shape", "dilations"]
+        object.__setattr__(self, "names", tuple(names))
+        keys = ["padding", *(f"stride_{a}" for a in self.axes)]
+        keys += [f"dilation_{a}_factor" for a in self.axes] if self.dilated else []
+        keys += ["filter_height", "filter_width"] if self.sized else []
+        object.__setattr__(self, "keys", tuple(keys))
+
+    def kernel(self, r: Reading) -> list[int]:
+        if self.sized:
+            return [r.attr(k, int) for k in ("filter_height", "filter_width")]
+        weights = r.node.inputs[1]
+        if weights is None:
+            raise MappingError("the filter is absent", "R105")
+        return list(r.static(weights, "the filter")[2:])
+
+    def lift(self, r: Reading) -> None:
+        a, kernel = r.node.attrs, self.kernel(r)
+        if r.rank(data(r)) != len(kernel) + 2:
+            raise MappingError(f"an image of {r.rank(data(r))} axes", "R105")
+        spatial = sizes(data(r))[1:-1]
+        strides = [r.attr(f"stride_{x}", int) for x in self.axes]
+        dilations = [1 for _ in self.axes]
+        if self.dilated:
+            dilations = [r.attr(f"dilation_{x}_factor", int) for x in self.axes]
+        if min(*strides, *dilations, *kernel) < 1:
+            raise MappingError("a stride, dilation or size of the window is below 1", "R110")
+        a |= {"kernel_shape": kernel, "strides": strides}
+        if any(d != 1 for d in dilations):
+            a["dilations"] = dilations
+        scheme = r.attr("padding", int)
+        if scheme == VALID:
+            a["pads"] = [0] * (2 * len(kernel))
+        elif scheme != SAME:
+            raise MappingError(f"padding {scheme} is neither SAME (0) nor VALID (1)", "R110")
+        elif None in spatial:
+            a["auto_pad"] = "SAME_UPPER"
+        else:
+            extents = [n for n in spatial if n is not None]
+            windows = zip(extents, kernel, strides, dilations, strict=True)
+            a["pads"] = halves([same_padding(*w) for w in windows])
+
+
+def axes_of(r: Reading, index: int, rank: int, what: str = "the axes") -> list[int]:
+    """The axes that a constant input lists, each once, counted from the front."""
+    found = r.ints(index, what)
+    for axis in found:
+        if not -rank <= axis < rank:
+            raise MappingError(f"axis {axis} of {rank} axes", "R105")
+    return sorted({axis % rank for axis in found})
+
+
+def one_axis(r: Reading, index: int, rank: int) -> int:
+    """The axis at input `index`, counted from the front."""
+    found = r.ints(index, "the axis")
+    if len(found) != 1 or not -rank <= found[0] < rank:
+        raise MappingError(f"axis {found} of {rank} axes", "R105")
+    return found[0] % rank
+
+
+def constant_of(r: Reading, numbers: Sequence[int], name: str) -> Any:
+    return r.b.const(np.asarray(numbers, np.int64), name)

@@ -1,0 +1,182 @@
+"""Operators that pick by index, and those that put something somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import data, whole
+from converter.graph.infer import rank_of
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field, Fixed
+from converter.mapping.rules import Custom, Rule, custom, op
+
+LARGE = np.iinfo(np.int64).max
+
+
+class Indices(Field):
+    """Indices at input 1 count from the front; a negative one is an error there."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = whole(r, r.input(1))
+
+
+def batched_gather(r: Reading) -> Value:
+    """Along `axis`, with `batch_dims` leading axes that data and indices share: GatherND picks
+    along the axis behind those, so that the axis goes there and comes back.
+    """
+    x, indices = data(r), whole(r, r.input(1))
+    rank, depth = r.rank(x), r.rank(indices)
+    axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
+    batch = batch % max(1, depth) if batch < 0 else batch
+    if not 0 <= batch <= min(axis, depth):
+        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+    order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+    places = r.b.Unsqueeze(indices, [-1])
+    y = r.b.GatherND(r.transpose(x, order), places, batch_dims=batch)
+    between = axis - batch  # axes of the data in front of the axis, now behind the indices
+    own = list(range(batch, depth))
+    tail = list(range(depth, depth + rank - 1 - batch))
+    back = [*range(batch), *tail[:between], *own, *tail[between:]]
+    return with_operators(r.transpose(y, back))
+
+
+class Lookup(Field):
+    """Inputs are [indices, table]."""
+
+    names = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs, r.node.attrs["axis"] = [r.input(1), whole(r, data(r))], 0
+
+
+def scattered(r: Reading) -> Value:
+    """Updates at places of zeros of a shape; those at one place are added."""
+    b, updates = r.b, r.input(1)
+    blank = b.Expand(b.like(updates, 0), whole(r, r.input(2)))
+    if updates.dtype == ir.DataType.BOOL:
+        number = b.ScatterND(
+            b.Cast(blank, to=int(ir.DataType.INT32)),
+            whole(r, data(r)),
+            b.Cast(updates, to=int(ir.DataType.INT32)),
+            reduction="max",
+        )
+        return b.Cast(number, to=int(ir.DataType.BOOL))
+    return b.ScatterND(blank, whole(r, data(r)), updates, reduction="add")
+
+
+def dense_of_sparse(r: Reading) -> Value:
+    """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
+    b, places, shape = r.b, whole(r, data(r)), whole(r, r.input(1))
+    values, default, rank = r.input(2), r.input(3), rank_of(data(r))
+    if rank == 0:
+        places = b.Reshape(places, [1, 1])
+    elif rank == 1:
+        places = b.Reshape(places, [-1, 1])
+    count = b.Slice(b.Shape(places), [0], [1], [0])
+    return b.ScatterND(b.Expand(default, shape), places, b.Expand(values, count))
+
+
+def one_hot(r: Reading) -> Value:
+    """An index outside of the depth, also a negative one, is nowhere."""
+    b, indices = r.b, whole(r, data(r))
+    depth, on, off = whole(r, r.input(1)), r.input(2), r.input(3)
+    nothing = np.zeros(0, np.int64)
+    depth = b.Reshape(depth, nothing)
+    inside = b.Where(indices < b.like(indices, 0), depth, indices)
+    ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
+    return b.OneHot(inside, depth, ends, axis=r.attr("axis", int))
+
+
+class Largest(Field):
+    """How many of the largest along the last axis."""
+
+    names = ("axis",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(whole(r, r.input(1)), [1]), -1
+
+
+def bucket(r: Reading) -> Value:
+    """How many boundaries, which rise, are not above a number."""
+    b, x = r.b, data(r)
+    limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
+    if x.dtype != ir.DataType.DOUBLE:
+        x = with_operators(r.cast(x, ir.DataType.FLOAT))
+    above = b.Unsqueeze(x, [-1]) < b.const(limits.astype((x.dtype or ir.DataType.FLOAT).numpy()))
+    return b.ReduceSum(b.Cast(~above, to=int(ir.DataType.INT32)), [-1], keepdims=0)
+
+
+def places_of_truth(r: Reading) -> Value:
+    return r.b.Transpose(r.b.NonZero(data(r)), perm=[1, 0])
+
+
+def distinct(r: Reading) -> Sequence[ir.Value]:
+    """Values in the order of their first places, and where each is."""
+    y, _, places, _ = r.b.Unique(data(r), sorted=0, outputs=4)
+    return y, places
+
+
+def updated_slice(r: Reading) -> Value:
+    """A part of the data replaced; it begins where it still fits."""
+    b, x, update, start = r.b, data(r), r.input(1), whole(r, r.input(2))
+    shape = r.static(update, "the update")
+    room = b.Shape(x) - np.array(shape, np.int64)
+    first = b.Max(b.Min(start, room), b.like(start, 0))
+    grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
+    return b.ScatterND(x, b.Add(b.const(grid.astype(np.int64)), first), update)
+
+
+def diagonal(r: Reading, size: int) -> Value:
+    """Where row and column are the same."""
+    return r.b.const(np.eye(size, dtype=bool), "diagonal")
+
+
+def matrix_of_diagonal(r: Reading) -> Value:
+    x = data(r)
+    mask = diagonal(r, r.static(x)[-1])
+    return r.b.Where(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))
+
+
+def with_diagonal(r: Reading) -> Value:
+    x, values = data(r), r.input(1)
+    rows, columns = r.static(x)[-2:]
+    mask = r.b.const(np.eye(rows, columns, dtype=bool), "diagonal")
+    ends = r.static(values)[-1]
+    missing = np.zeros((2, len(r.static(values))), np.int64)
+    missing[1, -1] = columns - ends
+    row = r.b.Pad(values, missing.reshape(-1)) if columns > ends else values
+    if columns < ends:
+        raise MappingError("the diagonal is longer than the matrix", "R105")
+    return r.b.Where(mask, r.b.Unsqueeze(row, [-2]), x)
+
+
+RULES: list[Rule | Custom] = [
+    op(
+        "Gather",
+        "GATHER",
+        Fixed("batch_dims", 0),
+        Attr("axis", kind=int),
+        Indices(),
+    ),
+    custom("", "GATHER", batched_gather),
+    op("GatherND", "GATHER_ND", Indices()),
+    op("Gather", "EMBEDDING_LOOKUP", Lookup()),
+    custom("", "SCATTER_ND", scattered),
+    custom("", "SPARSE_TO_DENSE", dense_of_sparse),
+    custom("", "ONE_HOT", one_hot),
+    op("TopK", "TOPK_V2", Largest()),
+    custom("", "BUCKETIZE", bucket),
+    custom("", "WHERE", places_of_truth),
+    custom("", "UNIQUE", distinct),
+    custom("", "DYNAMIC_UPDATE_SLICE", updated_slice),
+    custom("", "MATRIX_DIAG", matrix_of_diagonal),
+    custom("", "MATRIX_SET_DIAG", with_diagonal),
+]

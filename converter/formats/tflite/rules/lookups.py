@@ -1,0 +1,91 @@
+"""Tables that are looked up by key or by hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.rules.fields import reading
+from converter.formats.tflite.schema import schema
+from converter.formats.tflite.states import Hashtable
+from converter.graph.infer import constant
+from converter.graph.value import Value
+from converter.mapping.codecs import enum
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr
+from converter.mapping.rules import Custom, Rule, custom, op
+
+HASHES = schema.LSHProjectionType
+# kinds of the operator of the graph, whose sparse hashes are apart when it is 3
+KINDS = enum({3: HASHES.SPARSE, 2: HASHES.DENSE})
+
+
+# tables in the file ------------------------------------------------------------------------------
+
+
+def handle(r: Reading) -> Sequence[ir.Value]:
+    """HASHTABLE: the result stands for a table, which all handles of that number share."""
+    t = reading(r)
+    tables, number = t.graph.variables.tables, r.attr("table_id", int)
+    t.graph.tables[t.operator.outputs[0]] = tables.setdefault(number, Hashtable())
+    return []
+
+
+def table_of(t: LiteReading) -> Hashtable:
+    found = t.graph.tables.get(t.operator.inputs[0])
+    if found is None:
+        raise MappingError("a table that is handed to a subgraph is not supported", "X201")
+    return found
+
+
+def filled(r: Reading) -> Sequence[ir.Value]:
+    """HASHTABLE_IMPORT: keys and values, which only the first filling sets."""
+    t = reading(r)
+    table, (keys, values) = table_of(t), (constant(t.stored(i)) for i in (1, 2))
+    if keys is None or values is None:
+        raise MappingError("keys or values of a table are computed", "X201")
+    if keys.shape != values.shape:
+        raise MappingError(f"{keys.size} keys for {values.size} values", "R105")
+    if table.keys is None:
+        table.keys, table.values = keys.reshape(-1), values.reshape(-1)
+    return []
+
+
+def content(t: LiteReading) -> Hashtable:
+    table = table_of(t)
+    if table.keys is None or table.values is None:
+        raise MappingError("the table is read before it is filled", "R105")
+    return table
+
+
+def found(r: Reading) -> Value:
+    """HASHTABLE_FIND: inputs are [table, keys, value of what is not found]."""
+    t, b = reading(r), r.b
+    table, wanted, default = content(t), t.stored(1), b.Reshape(t.stored(2), np.zeros(0, np.int64))
+    assert table.keys is not None and table.values is not None
+    if not table.keys.size:
+        return b.Expand(default, b.Shape(wanted))
+    equal = b.Equal(b.Unsqueeze(wanted, [-1]), b.const(table.keys, "keys"))
+    hits = b.Cast(equal, to=int(ir.DataType.INT32))
+    values = b.Gather(b.const(table.values, "values"), b.ArgMax(hits, axis=-1, keepdims=0), axis=0)
+    hit = b.Cast(b.ReduceMax(hits, [-1], keepdims=0), to=int(ir.DataType.BOOL))
+    return b.Where(hit, values, default)
+
+
+def size(r: Reading) -> Value:
+    keys = content(reading(r)).keys
+    return r.b.const(np.array([0 if keys is None else len(keys)], np.int64))
+
+
+RULES: list[Rule | Custom] = [
+    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP"),
+    op("netconv::LSHProjection", "LSH_PROJECTION", Attr("kind", "type", KINDS)),
+    custom("", "HASHTABLE", handle),
+    custom("", "HASHTABLE_IMPORT", filled),
+    custom("", "HASHTABLE_FIND", found),
+    custom("", "HASHTABLE_SIZE", size),
+]

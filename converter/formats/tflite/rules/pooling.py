@@ -1,0 +1,68 @@
+"""Pools and other windows."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import FusedActivation, Window, data
+from converter.formats.tflite.schema import schema
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.rules import Custom, Rule, custom, ops
+
+MOST = 1 << 12  # elements of a window that are slices of their own
+LARGE = np.iinfo(np.int64).max
+W = schema.ReduceWindowFunction
+FUNCTIONS = {
+    W.ADD: "Add",
+    W.MUL: "Mul",
+    W.MINIMUM: "Min",
+    W.MAXIMUM: "Max",
+    W.ALL: "And",
+    W.ANY: "Or",
+}
+
+
+def reduced_windows(r: Reading) -> Value:
+    """Windows of any number of axes, without padding: one axis after the other, the sum of slices
+    whose elements are a stride apart. Inputs are [data, start, sizes, strides, dilations].
+    """
+    x, number = data(r), r.attr("reduce_function", int)
+    if number not in FUNCTIONS:
+        raise MappingError(f"reduce_function {number} is none of 1 to 6", "R110")
+    lists = [r.ints(i, "the window") for i in (2, 3, 4)]
+    if {len(v) for v in lists} != {r.rank(x)} or min((n for v in lists for n in v), default=1) < 1:
+        raise MappingError(f"a window of {lists[0]} for {r.rank(x)} axes", "R105")
+    if max(lists[0], default=1) > MOST:
+        raise MappingError(f"a window of {lists[0]} elements")
+    join = r.b.operator(FUNCTIONS[number])
+    for axis, (size, stride, dilation) in enumerate(zip(*lists, strict=True)):
+        if size > 1 or stride > 1:
+            x = reduce(join, windows(r, x, axis, size, stride, dilation))
+    return join(r.b.Reshape(r.input(1), np.zeros(0, np.int64)), x)
+
+
+def windows(
+    r: Reading, x: ir.Value, axis: int, size: int, stride: int, dilation: int
+) -> list[Value]:
+    """The first elements of all windows along an axis, the second ones, and so on."""
+    found = []
+    for i in range(size):
+        left = (size - 1 - i) * dilation
+        end = -left if left else LARGE
+        found.append(r.b.Slice(x, [i * dilation], [end], [axis], [stride]))
+    return [with_operators(v) for v in found]
+
+
+RULES: list[Rule | Custom] = [
+    *ops(
+        "AveragePool=AVERAGE_POOL_2D MaxPool=MAX_POOL_2D netconv::L2Pool=L2_POOL_2D",
+        Window(dilated=False, sized=True),
+        FusedActivation(),
+    ),
+    custom("", "REDUCE_WINDOW", reduced_windows),
+]

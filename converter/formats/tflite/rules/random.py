@@ -1,0 +1,44 @@
+"""Random numbers. The generator is the runtime's own, so that the seeds say nothing elsewhere."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.tflite.rules.fields import data, reading, whole
+from converter.formats.tflite.tensors import type_of
+from converter.graph.infer import known
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field
+from converter.mapping.rules import Custom, Rule, custom, op
+
+DRAWS = {"RANDOM_UNIFORM": "RandomUniform", "RANDOM_STANDARD_NORMAL": "RandomNormal"}
+
+
+def drawn(r: Reading) -> Value:
+    """Numbers of a shape: from 0 to 1, or around 0 with a deviation of 1, which are ONNX's
+    defaults.
+    """
+    b, kind, dtype = r.b, DRAWS[r.layer.kind], int(type_of(reading(r).result()))
+    shape = known(data(r))
+    if shape is not None:
+        return with_operators(b.op(kind, shape=[int(n) for n in shape.reshape(-1)], dtype=dtype))
+    blank = b.Expand(b.const(0.0), whole(r, data(r)))
+    return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
+
+
+class Logits(Field):
+    """Chances are given as logarithms."""
+
+    names = ("log", "index")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs |= {"log": 1, "index": int(type_of(reading(r).result()))}
+        r.node.inputs[1] = r.cast(r.input(1), ir.DataType.INT64)
+
+
+RULES: list[Rule | Custom] = [
+    custom("", " ".join(DRAWS), drawn),
+    op("netconv::ClassDraws", "MULTINOMIAL", Logits()),
+]

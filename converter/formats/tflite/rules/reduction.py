@@ -1,0 +1,114 @@
+"""Reductions, places of the largest, and running sums."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import (
+    REALS,
+    WHOLE,
+    axes_of,
+    constant_of,
+    data,
+    one_axis,
+    sizes,
+    whole,
+)
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.rules import op, ops
+
+KEEP = Attr("keepdims", "keep_dims", int)
+
+
+class Axes(Field):
+    """A tensor of axes; none of them means none, and all of them in ONNX."""
+
+    names = ("noop_with_empty_axes",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        axes = axes_of(r, 1, r.rank(data(r)))
+        r.node.inputs[1:] = [constant_of(r, axes, "axes")]
+        if not axes:
+            r.node.attrs["noop_with_empty_axes"] = 1
+
+
+class ListedAxes(Field):
+    """The same as an attribute."""
+
+    names = ("axes",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["axes"] = axes_of(r, 1, r.rank(data(r)))
+        del r.node.inputs[1:]
+
+
+class Axis(Field):
+    """The one axis at input 1."""
+
+    names = ("axis",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        axis = r.node.attrs["axis"] = one_axis(r, 1, r.rank(data(r)))
+        if sizes(data(r))[axis] == 0:
+            raise MappingError("an axis without elements has no largest", "R105")
+        del r.node.inputs[1:]
+
+
+class Dropped(Field):
+    names = ("keepdims",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["keepdims"] = 0
+
+
+class Running(Field):
+    """The axis of a running sum is an input in both."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = whole(r, r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
+
+
+class Wide(Field):
+    """A sum of 32 bits wraps around when it is cast back; there are engines whose own sum ends at
+    the largest number.
+    """
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[0] = r.cast(data(r), ir.DataType.INT64)
+
+
+class Truths(Field):
+    """Booleans are numbers while they are compared."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[0] = r.cast(data(r), ir.DataType.INT32)
+        r.then(lambda results: [r.cast(results[0], ir.DataType.BOOL)])
+
+
+INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)
+RULES = [
+    op("ReduceMean", "MEAN", REALS, Axes(), KEEP),
+    op("netconv::IntegerMean", "MEAN", WHOLE, ListedAxes(), KEEP),
+    op("ReduceSum", "SUM", INT32, Wide(), Axes(), KEEP),
+    *ops(
+        "ReduceSum=SUM ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD",
+        Axes(),
+        KEEP,
+    ),
+    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), Axes(), KEEP),
+    *ops("ArgMax=ARG_MAX ArgMin=ARG_MIN", Axis(), Dropped()),
+    op(
+        "CumSum",
+        "CUMSUM",
+        Running(),
+        Attr("exclusive", kind=int),
+        Attr("reverse", kind=int),
+    ),
+]

@@ -1,0 +1,96 @@
+"""Resizing of images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from converter.errors import MappingError, not_meant
+from converter.formats.tflite.rules.fields import data, reading, sizes, whole
+from converter.formats.tflite.schema import schema
+from converter.graph.infer import known
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom, op
+
+ONE = 1 << 10  # of a coordinate
+FLAGS = ("align_corners", "half_pixel_centers")
+
+
+def flags(r: Reading) -> tuple[bool, bool]:
+    corners, half = (bool(r.attr(k, bool)) for k in FLAGS)
+    return corners, half
+
+
+class Coordinates(Field):
+    """The size at input 1, and the rule for coordinates.
+
+    Without flags a coordinate is i * in / out. The nearest neighbour is the one below, or the
+    nearest with ties upwards where a flag is set.
+    """
+
+    names = ("coordinate_transformation_mode", "nearest_mode")
+    inputs = (1,)
+    keys = FLAGS
+
+    def lift(self, r: Reading) -> None:
+        a, (corners, half) = r.node.attrs, flags(r)
+        rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+        a["coordinate_transformation_mode"] = rule
+        if a["mode"] == "nearest":
+            a["nearest_mode"] = "round_prefer_ceil" if corners or half else "floor"
+        if 0 in sizes(data(r)):
+            raise MappingError("an image without elements", "R105")
+        shape = r.b.Shape(data(r))
+        ends = r.b.Gather(shape, np.array([0, 3]), axis=0)
+        wanted = r.b.Concat(ends, whole(r, r.input(1)), axis=0)
+        array = known(wanted)
+        if array is not None and (array[2:] < 1).any():
+            raise MappingError(f"a size of {array[2:].tolist()}", "R105")
+        r.node.inputs[1:] = [None, None, wanted if array is None else r.b.const(array, "sizes")]
+
+
+def nearest_of_corners(r: Reading) -> Value:
+    """Both flags: half is added before a coordinate between the corners is rounded."""
+    x, size = data(r), r.ints(1, "the size")
+    if len(size) != 2 or min(size) < 1:
+        raise MappingError(f"a size of {size}", "R105")
+    for axis, m in zip((1, 2), size, strict=True):
+        n = r.static(x)[axis]
+        scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)
+        places = np.floor((arange(m, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(0.5))
+        x = r.b.Gather(x, np.clip(places, 0, n - 1).astype(np.int64), axis=axis)
+    return x
+
+
+def by_fixed_point(r: Reading) -> Value:
+    """Numbers of 16 bits: coordinates have 10 bits behind the point, as the scale has, which is
+    much less than the numbers have. The others do not show it.
+    """
+    x, size, (corners, half) = data(r), known(r.input(1)), flags(r)
+    extents = [n for n in sizes(x)[1:3] if n is not None]
+    if reading(r).tensor(0).type != schema.TensorType.INT16 or size is None or len(extents) < 2:
+        raise not_meant("images of 16 bits and of a known size only")
+    wanted = [int(n) for n in size.reshape(-1)]
+    if len(wanted) != 2 or min(*wanted, *extents) < 1:
+        raise MappingError(f"images of {extents} resized to {wanted}", "R105")
+    for axis, n, m in zip((1, 2), extents, wanted, strict=True):
+        steps = (n - 1, m - 1) if corners and m > 1 else (n, m)
+        scale = (ONE * steps[0] + steps[1] // 2) // steps[1]
+        places = arange(m) * scale + ((scale // 2 - ONE // 2) if half else 0)
+        low = np.clip(places // ONE, 0, n - 1)
+        part = np.clip(places - low * ONE, 0, ONE).reshape([-1] + [1] * (3 - axis))
+        first, second = (r.b.Gather(x, i, axis=axis) for i in (low, np.minimum(low + 1, n - 1)))
+        weight = r.b.const((part / ONE).astype(np.float32))
+        x = first + (second - first) * weight
+    return x
+
+
+ONE_FLAG = Guard("both flags", lift_if=lambda r: flags(r) != (True, True))
+RULES: list[Rule | Custom] = [
+    custom("", "RESIZE_BILINEAR", by_fixed_point),
+    op("Resize", "RESIZE_BILINEAR", ONE_FLAG, Only("mode", "linear"), Coordinates()),
+    op("Resize", "RESIZE_NEAREST_NEIGHBOR", ONE_FLAG, Only("mode", "nearest"), Coordinates()),
+    custom("", "RESIZE_NEAREST_NEIGHBOR", nearest_of_corners),
+]

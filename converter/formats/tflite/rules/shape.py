@@ -1,0 +1,418 @@
+"""Reshaping, transposing, joining, splitting, padding, slicing, and moving blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import (
+    axes_of,
+    constant_of,
+    data,
+    one_axis,
+    reading,
+    sizes,
+    whole,
+)
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field, Fixed, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom, op
+
+LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
+
+
+# reshape and transpose ---------------------------------------------------------------------------
+
+
+class Shape(Field):
+    """The shape is an input, or an option where there is none; 0 is a size of 0."""
+
+    names = ("allowzero",)
+    inputs = (1,)
+    keys = ("new_shape",)
+
+    def lift(self, r: Reading) -> None:
+        given = r.optional(1)
+        if given is None:
+            given = constant_of(r, r.attr("new_shape", list, []), "shape")
+        if rank_of(given) == 0:
+            given = r.b.Reshape(given, [1])
+        array = known(given)
+        if array is not None and 0 in array and -1 not in array:
+            r.node.attrs["allowzero"] = 1
+        r.node.inputs = [data(r), whole(r, given)]
+
+
+class Permutation(Field):
+    names = ("perm",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        found, rank = r.ints(1, "the permutation"), r.rank(data(r))
+        if sorted(n % max(1, rank) for n in found) != list(range(rank)):
+            raise MappingError(f"{found} is no permutation of {rank} axes", "R105")
+        r.node.attrs["perm"] = [n % rank for n in found]
+        del r.node.inputs[1:]
+
+
+class SqueezedAxes(Field):
+    """The axes of length 1 that go; without them all."""
+
+    inputs = (1,)
+    keys = ("squeeze_dims",)
+
+    def lift(self, r: Reading) -> None:
+        if axes := r.attr("squeeze_dims", list):
+            r.node.set_input(1, constant_of(r, axes, "axes"))
+
+
+class AddedAxis(Field):
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = r.b.Reshape(whole(r, r.input(1)), [-1])
+
+
+class JoinedAxis(Field):
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["axis"] = r.attr("axis", int)
+
+
+def packed(r: Reading) -> None:
+    axis = r.node.attrs["axis"]
+    r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
+
+
+def unpacked(r: Reading) -> list[ir.Value]:
+    """Slices of size 1 along an axis, which goes."""
+    axis, count = r.attr("axis", int), r.attr("num", int)
+    outputs = len(reading(r).operator.outputs)
+    if outputs != count:
+        raise MappingError(f"{count} parts, {outputs} outputs", "R105")
+    return [r.b.Gather(data(r), np.int64(i), axis=axis) for i in range(outputs)]
+
+
+# split -------------------------------------------------------------------------------------------
+
+
+class EqualParts(Field):
+    """Inputs are [axis, data]; the number of parts is an option."""
+
+    names = ("axis", "num_outputs")
+    keys = ("num_splits",)
+
+    def lift(self, r: Reading) -> None:
+        x = r.input(1)
+        r.node.attrs |= {
+            "axis": one_axis(r, 0, r.rank(x)),
+            "num_outputs": r.attr("num_splits", int),
+        }
+        r.node.inputs = [x]
+
+
+class ListedParts(Field):
+    """Inputs are [data, sizes, axis]; one of the sizes may be -1: what is left."""
+
+    names = ("axis",)
+    keys = ("num_splits",)
+
+    def lift(self, r: Reading) -> None:
+        x, parts = data(r), r.ints(1, "the sizes")
+        axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
+        if -1 in parts:
+            size = sizes(x)[axis]
+            if size is None:
+                raise MappingError("the size of what is left is not known", "X203")
+            parts[parts.index(-1)] = size - sum(parts) - 1
+        r.node.inputs = [x, constant_of(r, parts, "sizes")]
+
+
+# pads --------------------------------------------------------------------------------------------
+
+
+class Paddings(Field):
+    """Pairs (before, after) for each axis -> all before, then all behind."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = whole(r, r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
+
+
+class PadValue(Field):
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        value = r.optional(2)
+        if value is not None:
+            r.node.inputs[2] = r.b.Reshape(value, np.zeros(0, np.int64))
+
+
+class Symmetric(Field):
+    """The padding mirrors the data with their border: places that are gathered, axis by axis."""
+
+    names = ("axis",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        pairs = r.known(r.input(1), "the padding").reshape(-1, 2).tolist()
+        axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
+        shape = r.static(data(r))
+        orders = [np.pad(arange(shape[i]), pairs[i], "symmetric") for i in axes]
+        for axis, order in zip(axes[:-1], orders, strict=False):
+            r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
+        r.node.inputs[1] = r.b.const(orders[-1])
+        r.node.attrs["axis"] = axes[-1]
+
+
+def dilated(r: Reading) -> Value:
+    """`n - 1` times a value between two elements of an axis that is dilated by n."""
+    b, x, steps = r.b, data(r), r.ints(1, "the dilations")
+    rank, value = r.rank(x), b.Reshape(r.input(2), np.zeros(0, np.int64))
+    if len(steps) != rank or min(steps, default=1) < 1:
+        raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
+    axes = [i for i, n in enumerate(steps) if n > 1]
+    if not axes:
+        return b.Identity(x)
+    behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
+    pads = np.zeros((2, rank + len(axes)), np.int64)
+    pads[1, behind] = [steps[i] - 1 for i in axes]
+    apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
+    joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
+    return b.Slice(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
+
+
+# slices ------------------------------------------------------------------------------------------
+
+
+def sliced(r: Reading) -> Value:
+    """`begin` and `size`; -1 is all that is left."""
+    begin, size = whole(r, r.input(1)), whole(r, r.input(2))
+    end = r.b.Where(r.b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
+    return r.b.Slice(data(r), begin, end)
+
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+def strided(r: Reading) -> Value:
+    """Begins, ends and strides, with bits for each position: what is left out, all axes between,
+    a new axis, one place whose axis goes.
+    """
+    masks = [r.attr(k, int) for k in MASKS]
+    begins, ends, ellipsis, new, shrinks = ([bool(m >> i & 1) for i in range(32)] for m in masks)
+    x, steps = data(r), r.ints(3, "the strides")
+    begin, end = whole(r, r.input(1)), whole(r, r.input(2))
+    count = len(steps)
+    if 0 in steps or shape_of(begin) != (count,) or shape_of(end) != (count,):
+        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
+    if r.attr("offset", bool):
+        end = begin + end
+    rank, axes, axis = r.rank(x), [], 0
+    after = [i for i in range(count) if any(ellipsis[:i])]
+    for i in range(count):
+        if ellipsis[i]:
+            axis = rank - sum(not new[j] for j in after)
+        axes.append(axis)
+        axis += not (new[i] or ellipsis[i])
+    kept = [i for i in range(count) if not (ellipsis[i] or new[i])]
+    if any(not 0 <= axes[i] < rank for i in kept):
+        raise MappingError(f"{len(kept)} ranges for {rank} axes", "R105")
+    if kept:
+        x = _ranges(r, x, (begin, end), steps, kept, axes, (begins, ends, shrinks))
+    return _axes_changed(r, x, rank, axes, new, shrinks, kept, ellipsis)
+
+
+def _ranges(
+    r: Reading,
+    x: Value,
+    bounds: tuple[Value, Value],
+    steps: Sequence[int],
+    kept: Sequence[int],
+    axes: Sequence[int],
+    masks: tuple[list[bool], list[bool], list[bool]],
+) -> Value:
+    b, (begins, ends, shrinks) = r.b, masks
+    first, last = (b.Gather(v, np.asarray(kept, np.int64), axis=0) for v in bounds)
+    shrunk = np.array([shrinks[i] for i in kept])
+    lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
+    highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
+    first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
+    behind = b.Where(b.Equal(first, np.int64(-1)), np.int64(LARGE), first + np.int64(1))
+    last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
+    step = [1 if shrinks[i] else steps[i] for i in kept]
+    return b.Slice(x, first, last, [axes[i] for i in kept], step)
+
+
+def _axes_changed(
+    r: Reading,
+    x: Value,
+    rank: int,
+    axes: Sequence[int],
+    new: Sequence[bool],
+    shrinks: Sequence[bool],
+    kept: Sequence[int],
+    ellipsis: Sequence[bool],
+) -> Value:
+    """The axes that go are squeezed, then new ones put in."""
+    gone = [axes[i] for i in kept if shrinks[i]]
+    if gone:
+        x = r.b.Squeeze(x, gone)
+    added, place, done = [], 0, 0
+    for i, axis in enumerate(axes):
+        place += sum(a not in gone for a in range(done, axis))
+        done = max(done, axis)
+        if new[i] and not ellipsis[i]:
+            added.append(place)
+            place += 1
+    return r.b.Unsqueeze(x, added) if added else x
+
+
+def reversed_axes(r: Reading) -> Value:
+    x = data(r)
+    axes = axes_of(r, 1, r.rank(x))
+    n = len(axes)
+    return r.b.Slice(x, [-1] * n, [SMALL] * n, axes, [-1] * n) if n else r.b.Identity(x)
+
+
+def reversed_sequences(r: Reading) -> Value:
+    """The first `lengths[i]` places of axis `seq_dim` are turned round in row i of `batch_dim`."""
+    x, time, batch = data(r), r.attr("seq_dim", int), r.attr("batch_dim", int)
+    rank = r.rank(x)
+    if time == batch or not (0 <= time < rank and 0 <= batch < rank):
+        raise MappingError(f"axes {time} and {batch} of {rank} axes", "R110")
+    lengths = whole(r, r.input(1))
+    if {time, batch} == {0, 1}:
+        return r.b.ReverseSequence(x, lengths, time_axis=time, batch_axis=batch)
+    order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+    y = r.b.ReverseSequence(r.transpose(x, order), lengths, time_axis=0, batch_axis=1)
+    return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
+
+
+# sizes -------------------------------------------------------------------------------------------
+
+
+def joint_shape(r: Reading) -> Value:
+    """The shape of what two shapes broadcast to."""
+    b, one = r.b, np.zeros(1, np.int64)
+    both = [b.ConstantOfShape(whole(r, r.input(i)), value=ir.Tensor(one)) for i in range(2)]
+    return b.Shape(b.Add(*both))
+
+
+def rank_value(r: Reading) -> Value:
+    return r.b.Size(r.b.Shape(data(r)))
+
+
+class Repeats(Field):
+    """Sizes or repeats at input 1."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = whole(r, r.input(1))
+
+
+class Filled(Field):
+    """Inputs are [shape, value]."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [r.input(1), whole(r, data(r))]
+
+
+def single(r: Reading) -> None:
+    """First, last and step of a range have no axes."""
+    nothing = np.zeros(0, np.int64)
+    r.node.inputs = [r.b.Reshape(r.input(i), nothing) for i in range(3)]
+
+
+# blocks ------------------------------------------------------------------------------------------
+
+
+def space_to_batch(r: Reading) -> Value:
+    """Blocks of the spatial axes go into the batch, slower than it; padded before."""
+    b, x = r.b, data(r)
+    blocks, pads = r.ints(1, "the blocks"), r.known(r.input(2), "the padding").reshape(-1, 2)
+    n, rank = len(blocks), r.rank(x)
+    if len(pads) != n or n >= rank or min(blocks, default=1) < 1:
+        raise MappingError(f"{n} blocks and {len(pads)} paddings of {rank} axes", "R105")
+    amounts = np.zeros((rank, 2), np.int64)
+    amounts[1 : n + 1] = pads
+    if amounts.any():
+        x = b.Pad(x, amounts.T.reshape(-1))
+    shape = b.Shape(x)
+    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) / np.array(blocks, np.int64)
+    pairs = b.Reshape(b.Concat(*_columns(r, inner, np.array(blocks, np.int64)), axis=1), [-1])
+    rest = b.Slice(shape, [n + 1], [LARGE], [0])
+    x = b.Reshape(x, b.Concat(b.Slice(shape, [0], [1], [0]), pairs, rest, axis=0))
+    perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
+    tail = b.Concat(inner, rest, axis=0)
+    return b.Reshape(b.Transpose(x, perm=perm), b.Concat([-1], tail, axis=0))
+
+
+def batch_to_space(r: Reading) -> Value:
+    """Blocks of the batch go into the spatial axes, which are cropped then."""
+    b, x = r.b, data(r)
+    blocks, crops = r.ints(1, "the blocks"), r.known(r.input(2), "the crops").reshape(-1, 2)
+    n, rank = len(blocks), r.rank(x)
+    if len(crops) != n or n >= rank or min(blocks, default=1) < 1 or crops.min(initial=0) < 0:
+        raise MappingError(f"{n} blocks and {len(crops)} crops of {rank} axes", "R105")
+    shape = b.Shape(x)
+    batch = b.Slice(shape, [0], [1], [0]) / np.int64(math.prod(blocks))
+    x = b.Reshape(x, b.Concat(blocks, batch, b.Slice(shape, [1], [LARGE], [0]), axis=0))
+    pairs = [i for k in range(n) for i in (n + 1 + k, k)]
+    x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
+    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * np.array(blocks, np.int64)
+    x = b.Reshape(x, b.Concat(batch, inner, b.Slice(shape, [n + 1], [LARGE], [0]), axis=0))
+    if not crops.any():
+        return x
+    ends = [-int(e) if e else LARGE for _, e in crops]
+    return b.Slice(x, crops[:, 0].astype(np.int64), ends, list(range(1, n + 1)))
+
+
+def _columns(r: Reading, *vectors: Any) -> list[Value]:
+    return [r.b.Reshape(v, [-1, 1]) for v in vectors]
+
+
+RULES: list[Rule | Custom] = [
+    op("Reshape", "RESHAPE", Shape()),
+    op("Transpose", "TRANSPOSE", Permutation()),
+    op("Squeeze", "SQUEEZE", SqueezedAxes()),
+    op("Unsqueeze", "EXPAND_DIMS", AddedAxis()),
+    # no kernel of LiteRT applies the activation
+    op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
+    op("Concat", "PACK", JoinedAxis(), before_lift=packed),
+    custom("", "UNPACK", unpacked),
+    op("Split", "SPLIT", EqualParts()),
+    op("Split", "SPLIT_V", ListedParts()),
+    op("Pad", "PAD", Only("mode", "constant"), Paddings()),
+    op("Pad", "PADV2", Only("mode", "constant"), Paddings(), PadValue()),
+    op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
+    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric()),
+    custom("", "DILATE", dilated),
+    custom("", "SLICE", sliced),
+    custom("", "STRIDED_SLICE", strided),
+    custom("", "REVERSE_V2", reversed_axes),
+    custom("", "REVERSE_SEQUENCE", reversed_sequences),
+    op("Shape", "SHAPE"),
+    custom("", "RANK", rank_value),
+    custom("", "BROADCAST_ARGS", joint_shape),
+    op("Tile", "TILE", Repeats()),
+    op("Expand", "BROADCAST_TO", Repeats()),
+    op("Expand", "FILL", Filled()),
+    op("Range", "RANGE", before_lift=single),
+    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), Attr("blocksize", "block_size", int)),
+    op("SpaceToDepth", "SPACE_TO_DEPTH", Attr("blocksize", "block_size", int)),
+    custom("", "SPACE_TO_BATCH_ND", space_to_batch),
+    custom("", "BATCH_TO_SPACE_ND", batch_to_space),
+]

@@ -1,0 +1,149 @@
+"""Complex numbers, which are pairs on a last axis of the graph, Fourier transforms, and what is
+computed of sounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import data, reading, sizes
+from converter.formats.tflite.tensors import COMPLEX
+from converter.graph.infer import Array
+from converter.graph.sizes import arange, demand_small
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field, Guard
+from converter.mapping.rules import Custom, Rule, custom, op
+
+# What knows of the last axis, or hands values on as they are.
+_PAIRS = """COMPLEX_ABS REAL IMAG CAST MUL RFFT2D IF WHILE CALL CALL_ONCE READ_VARIABLE
+ASSIGN_VARIABLE STABLEHLO_COMPOSITE"""
+PAIRS = frozenset(_PAIRS.split())
+# What moves numbers: the real parts as it moves the imaginary ones.
+_MOVES = """RESHAPE SQUEEZE EXPAND_DIMS TRANSPOSE CONCATENATION PACK UNPACK SPLIT SPLIT_V SLICE
+STRIDED_SLICE GATHER GATHER_ND REVERSE_V2 TILE BROADCAST_TO PAD"""
+MOVES = frozenset(_MOVES.split())
+LIMITS = {"lower": 20.0, "upper": 4000.0}  # frequencies in Hz, unless the options say others
+LEAST = np.float32(1e-12)  # energy whose logarithm is taken
+
+
+def has_pairs(r: Reading) -> bool:
+    return any(reading(r).tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
+
+
+NO_PAIRS = Guard("not of complex numbers", lift_if=lambda r: not has_pairs(r))
+
+
+def part(r: Reading, index: int, of: int = 0) -> Value:
+    """The real or the imaginary part of complex numbers."""
+    return r.b.Gather(r.input(of), np.int64(index), axis=-1)
+
+
+def pair(r: Reading, real: ir.Value, imaginary: ir.Value) -> Value:
+    return r.b.Concat(r.b.Unsqueeze(real, [-1]), r.b.Unsqueeze(imaginary, [-1]), axis=-1)
+
+
+def modulus(r: Reading) -> Value:
+    real, imaginary = part(r, 0), part(r, 1)
+    return r.b.Sqrt(real * real + imaginary * imaginary)
+
+
+def product(r: Reading) -> Value:
+    (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
+    return pair(r, a * c - b * d, a * d + b * c)
+
+
+class Lengths(Field):
+    """The lengths of the signal at input 1, along the last two axes; one element along the first
+    of them is its own transform.
+    """
+
+    names = ("axes", "sizes")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        wanted, rank = r.ints(1, "the lengths"), r.rank(data(r))
+        if len(wanted) != 2 or rank < 2 or min(wanted) < 1:
+            raise MappingError(f"the lengths {wanted} of {rank} axes", "R105")
+        axes = [rank - 2, rank - 1]
+        if wanted[0] == 1 and sizes(data(r))[-2] == 1:
+            axes, wanted = axes[1:], wanted[1:]
+        r.node.attrs |= {"axes": axes, "sizes": wanted}
+        del r.node.inputs[1:]
+
+
+# sounds ------------------------------------------------------------------------------------------
+
+
+def spectrogram(r: Reading) -> Value:
+    """Spectra of a sound [samples, channels] in windows: [channels, windows, bins].
+
+    Windows are weighted by a raised cosine and filled up with zeros to a power of 2.
+    """
+    b, width, step = r.b, r.attr("window_size", int), r.attr("stride", int)
+    samples = sizes(data(r))[0] if r.rank(data(r)) == 2 else None
+    if samples is None:
+        raise MappingError("the number of samples must be known", "X203")
+    if not 0 < width <= samples or step < 1:
+        raise MappingError(f"windows of {width} of {samples} samples, {step} apart", "R110")
+    demand_small((samples - width) // step + 1, width)
+    starts = arange(0, samples - width + 1, step)
+    frames = b.Gather(r.transpose(data(r), [1, 0]), starts[:, None] + arange(width), axis=1)
+    weights = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
+    length = 1 << (width - 1).bit_length()
+    pairs = b.RealDFT(frames * weights.astype(np.float32), axes=[2], sizes=[length])
+    power = b.ReduceSum(pairs * pairs, [-1], keepdims=0)
+    return power if r.attr("magnitude_squared", bool, False) else b.Sqrt(power)
+
+
+def cepstrum(r: Reading) -> Value:
+    """Cosine transform of the logarithm of the spectrum in bands of equal width on the mel scale.
+
+    Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
+    """
+    b, rate = r.b, r.ints(1, "the sample rate")
+    bins = sizes(data(r))[-1] if r.rank(data(r)) == 3 else None
+    if bins is None or bins < 2 or len(rate) != 1:
+        raise MappingError(f"{bins} bins at the rate {rate}", "X203")
+    limits = [r.attr(f"{k}_frequency_limit", float, d) for k, d in LIMITS.items()]
+    bands = r.attr("filterbank_channel_count", int, 40)
+    count = r.attr("dct_coefficient_count", int, 13)
+    if not 0 <= limits[0] < limits[1] or not 0 < count <= bands or rate[0] < 1:
+        raise MappingError(f"{count} of {bands} bands between {limits} Hz", "R110")
+    demand_small(bins, bands)
+    places = np.arange(bands) + 0.5
+    cosines = np.sqrt(2 / bands) * np.cos(np.pi / bands * np.outer(places, np.arange(count)))
+    energy = b.Sqrt(data(r)) @ b.const(mel_bands(bins, rate[0], bands, limits), "bands")
+    return b.Log(b.Max(energy, LEAST)) @ b.const(cosines.astype(np.float32), "cosines")
+
+
+def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
+    """[bins, bands]: triangles whose ends are the middles of their neighbours, at frequencies that
+    are equally far apart on the mel scale. Source: TensorFlow, MfccMelFilterbank.
+    """
+
+    def mel(frequency: Array) -> Array:
+        return np.asarray(1127 * np.log1p(frequency / 700))
+
+    width = rate / 2 / (bins - 1)
+    low, high = mel(np.array(limits))
+    ends = np.linspace(low, high, bands + 2)
+    at = mel(np.arange(bins) * width)
+    distance = (at[:, None] - ends[1:-1]) / (ends[1] - ends[0])
+    weights = np.maximum(0, 1 - np.abs(distance))
+    first, last = int(1.5 + limits[0] / width), int(limits[1] / width)
+    weights[:first] = weights[last + 1 :] = 0
+    return np.asarray(weights, np.float32)
+
+
+RULES: list[Rule | Custom] = [
+    op("netconv::RealDFT", "RFFT2D", Lengths()),
+    custom("", "AudioSpectrogram", spectrogram),
+    custom("", "Mfcc", cepstrum),
+    custom("", "MUL", product),
+    custom("", "COMPLEX_ABS", modulus),
+    custom("", "REAL", lambda r: part(r, 0)),
+    custom("", "IMAG", lambda r: part(r, 1)),
+]

@@ -1,0 +1,82 @@
+"""Variables of a file as states of the network: an input that may be left out and then has the value
+at the start, and an output that is what the variable holds afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.names import fresh_public_name, public_name, set_public_name
+
+
+@dataclass
+class State:
+    """What a variable holds: `value` now, None before it is assigned; `initial` at the start.
+
+    `source` is the graph's input that stands for it, once it was read.
+    """
+
+    name: str
+    initial: Array | None = None
+    value: ir.Value | None = None
+    source: ir.Value | None = None
+
+
+@dataclass
+class Hashtable:
+    """Keys and as many values, None before they are set; they never change afterwards."""
+
+    keys: Array | None = None
+    values: Array | None = None
+
+
+@dataclass
+class Variables:
+    """States of the network, each an input that may be left out and an output `NAME_out`.
+
+    `b` writes into the main graph, whose inputs they are. `tables` are by their numbers in the
+    file.
+    """
+
+    b: Builder
+    states: dict[str, State] = field(default_factory=dict)
+    tables: dict[int, Hashtable] = field(default_factory=dict)
+
+    def read(self, state: State) -> ir.Value:
+        """The value of a state; the first time that at the start."""
+        if state.value is None:
+            if state.initial is None:
+                raise MappingError(f"the variable {state.name!r} is read before it is assigned")
+            dtype, name = (
+                ir.DataType.from_numpy(state.initial.dtype),
+                fresh_public_name(self.b.graph, state.name),
+            )
+            source = self.b.input(name, dtype, list(state.initial.shape))
+            set_public_name(source, name)
+            state.source = state.value = source
+        return state.value
+
+    def deliver(self) -> dict[str, str]:
+        """Outputs of all states that the network reads and changes, by the names of inputs."""
+        found = {}
+        for state in self.states.values():
+            if state.source is None or state.value is state.source or state.value is None:
+                continue
+            name = fresh_public_name(self.b.graph, f"{public_name(state.source)}_out")
+            self.b.output(state.value)
+            set_public_name(self.b.graph.outputs[-1], name)
+            found[public_name(state.source)] = name
+        return found
+
+    def defaults(self) -> dict[str, Array]:
+        """The values at the start, by the names of inputs."""
+        return {
+            public_name(s.source): s.initial
+            for s in self.states.values()
+            if s.source is not None and s.initial is not None
+        }

@@ -1,0 +1,169 @@
+"""Tensors of a file as values of the graph: types, constants, and the real numbers that stored
+integers stand for.
+
+An integer with a scale is (stored - zero point) * scale. A complex number is two floats along a
+last axis of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.flatbuffer import LiteTensor
+from converter.formats.tflite.schema import schema
+from converter.formats.tflite.sparsity import dense
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+
+T, D = schema.TensorType, ir.DataType
+TYPES = {
+    T.FLOAT32: D.FLOAT,
+    T.FLOAT16: D.FLOAT16,
+    T.BFLOAT16: D.BFLOAT16,
+    T.FLOAT64: D.DOUBLE,
+    T.INT8: D.INT8,
+    T.INT16: D.INT16,
+    T.INT32: D.INT32,
+    T.INT64: D.INT64,
+    T.UINT8: D.UINT8,
+    T.UINT16: D.UINT16,
+    T.UINT32: D.UINT32,
+    T.UINT64: D.UINT64,
+    T.INT4: D.INT4,
+    T.BOOL: D.BOOL,
+    T.STRING: D.STRING,
+    T.COMPLEX64: D.FLOAT,
+    T.COMPLEX128: D.DOUBLE,
+}
+TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
+COMPLEX = (T.COMPLEX64, T.COMPLEX128)
+STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
+FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
+
+
+def type_of(tensor: LiteTensor) -> ir.DataType:
+    """The type of a tensor in the graph; MappingError X201 where there is none."""
+    found = TYPES.get(tensor.type)
+    if found is None:
+        name = TYPE_NAMES.get(tensor.type, str(tensor.type))
+        raise MappingError(f"tensor {tensor.name!r} is {name}, which has no counterpart", "X201")
+    return found
+
+
+def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
+    sizes: list[int | None] = [None if n < 0 else n for n in tensor.shape]
+    return [*sizes, 2] if tensor.type in COMPLEX else sizes
+
+
+def is_quantised(tensor: LiteTensor) -> bool:
+    """Whether the integers of a tensor stand for real numbers. Those of 32 and 64 bits are biases,
+    whose scale only the operator looks at that they belong to.
+    """
+    return bool(tensor.scales) and TYPES.get(tensor.type) in STORED
+
+
+def constant_of(tensor: LiteTensor) -> Array:
+    """The elements of a constant, a view of the file unless they are packed; MappingError R103
+    where the bytes do not fit the shape.
+    """
+    dtype = type_of(tensor)
+    data = np.zeros(0, np.uint8) if tensor.data is None else np.asarray(tensor.data).view(np.uint8)
+    shape = [max(n, 0) for n in tensor.shape]
+    if dtype == D.STRING:
+        return _shaped(_strings(data, tensor), shape, tensor)
+    found = _unpacked(data, math.prod(shape)) if dtype == D.INT4 else None
+    if found is None:
+        kind = dtype.numpy()
+        if data.nbytes % kind.itemsize:
+            raise MappingError(f"tensor {tensor.name!r} has {data.nbytes} bytes", "R103")
+        found = data.view(kind)
+    if tensor.sparsity is not None:
+        return dense(found, shape, tensor.sparsity)
+    return _shaped(found, [*shape, 2] if tensor.type in COMPLEX else shape, tensor)
+
+
+def _shaped(found: Array, shape: list[int], tensor: LiteTensor) -> Array:
+    if found.size != math.prod(shape):
+        message = f"tensor {tensor.name!r} has {found.size} elements, its shape is {shape}"
+        raise MappingError(message, "R103")
+    return found.reshape(shape)
+
+
+def _unpacked(data: Array, count: int) -> Array:
+    """Numbers of four bits, the lower half of a byte first."""
+    low, high = (data << 4).view(np.int8) >> 4, data.view(np.int8) >> 4
+    both = np.stack([low, high], axis=-1).reshape(-1)
+    return both[:count].astype(ml_dtypes.int4)
+
+
+def _strings(data: Array, tensor: LiteTensor) -> Array:
+    """A buffer of strings: their count, count + 1 offsets, bytes."""
+    if not data.size:
+        return np.zeros(0, object)
+    count = int(data[:4].view("<i4")[0]) if data.nbytes >= 4 else -1
+    if count < 0 or data.nbytes < 8 + 4 * count:
+        raise MappingError(f"tensor {tensor.name!r} has strings outside its buffer", "R103")
+    ends = data[4 : 8 + 4 * count].view("<i4")
+    if (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > data.nbytes:
+        raise MappingError(f"tensor {tensor.name!r} has strings outside its buffer", "R103")
+    pairs = itertools.pairwise(ends)
+    return np.array([data[a:b].tobytes() for a, b in pairs], object)
+
+
+# stored integers and real numbers ----------------------------------------------------------------
+
+
+def zero_points(tensor: LiteTensor) -> Array:
+    """The zero points in the tensor's own type, as many as there are scales."""
+    dtype = type_of(tensor).numpy()
+    numbers = np.asarray(tensor.zero_points or [0] * len(tensor.scales), np.int64)
+    if len(numbers) not in (1, len(tensor.scales)) or (numbers != numbers.astype(dtype)).any():
+        message = f"tensor {tensor.name!r} has the zero points {numbers[:4].tolist()}"
+        raise MappingError(message, "R103")
+    found: Array = np.broadcast_to(numbers, len(tensor.scales)).astype(dtype)
+    return found
+
+
+def quantisation(tensor: LiteTensor) -> tuple[Array, Array]:
+    """Scale and zero point as operands of ONNX's operators: numbers, or one for each channel."""
+    scales, zeros = np.asarray(tensor.scales, np.float32), zero_points(tensor)
+    if len(scales) == 1:
+        return scales.reshape(()), zeros.reshape(())
+    return scales, zeros
+
+
+def is_by_axis(tensor: LiteTensor) -> bool:
+    return len(tensor.scales) > 1
+
+
+def dequantise(
+    b: Builder, value: ir.Value, tensor: LiteTensor, axis: int | None = None
+) -> ir.Value:
+    """The real numbers of a value; what has no scale stays as it is. `axis`: that of the scales,
+    where it is not the tensor's.
+    """
+    if not is_quantised(tensor):
+        return value
+    along = tensor.axis if axis is None else axis
+    return b.DequantizeLinear(
+        value, *quantisation(tensor), axis=along if is_by_axis(tensor) else None
+    )
+
+
+def quantise(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
+    """The stored form of a result: real numbers are quantised, others cast to the tensor's type."""
+    wanted = type_of(tensor)
+    if is_quantised(tensor) and value.dtype in FLOATS:
+        if value.dtype != D.FLOAT:
+            value = b.Cast(value, to=int(D.FLOAT))
+        axis = tensor.axis if is_by_axis(tensor) else None
+        return b.QuantizeLinear(value, *quantisation(tensor), axis=axis)
+    if value.dtype == wanted or value.dtype is None:
+        return value
+    return b.Cast(value, to=int(wanted))

@@ -1,0 +1,261 @@
+"""Recurrent operators and variables: each run, and the next with the states that it leaves, gives
+what LiteRT gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import converter
+from converter.engines import litert
+
+pytest.importorskip("tflite", reason="the schema package tflite is not installed")
+from tflite_files import Graph, Op, Tensor, const, in_litert, write
+
+pytestmark = pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
+RNG = np.random.default_rng(23)
+F, SIZE, UNITS = np.float32, 3, 4
+TANH, RELU = 4, 1
+
+
+def floats(*shape: int) -> Any:
+    return (RNG.standard_normal(shape) * 0.7).astype(F)
+
+
+def file_of(
+    path: Path, op: str, slots: Sequence[Any], outputs: Sequence[Tensor], **options: Any
+) -> Path:
+    """An operator with these inputs; None is left out. The first is the network's input."""
+    tensors, inputs = [], []
+    for slot in slots:
+        inputs.append(-1 if slot is None else len(tensors))
+        if slot is not None:
+            tensors.append(slot if isinstance(slot, Tensor) else const(slot))
+    results = list(range(len(tensors), len(tensors) + len(outputs)))
+    table = options.pop("table")
+    operator = Op(op, inputs, results, table, options)
+    return write(path, Graph([*tensors, *outputs], [operator], [0], results))
+
+
+def check(path: Path, feed: Any, atol: float = 1e-5) -> None:
+    """Three runs, one after the other."""
+    model, left = converter.load(path), {}
+    for times in (1, 2, 3):
+        found = model.run({model.inputs[0].name: feed, **left})
+        wanted = in_litert(path, [feed], times)
+        for got, value in zip(found.values(), wanted, strict=False):
+            np.testing.assert_allclose(got, value, rtol=1e-4, atol=atol)
+        left = {i: found[o] for i, o in model.interface["states"].items()}
+
+
+def lstm(
+    coupled: bool = False, peepholes: bool = False, projected: int = 0, normalised: bool = False
+) -> list[Any]:
+    """The inputs of an LSTM behind the data."""
+    out = projected or UNITS
+    weights = [None if coupled and i == 0 else floats(UNITS, SIZE) for i in range(4)]
+    recurrent = [None if coupled and i == 0 else floats(UNITS, out) for i in range(4)]
+    peeps = [floats(UNITS) if peepholes and not (coupled and i == 0) else None for i in range(3)]
+    biases = [None if coupled and i == 0 else floats(UNITS) for i in range(4)]
+    projection = [floats(projected, UNITS), floats(projected)] if projected else [None, None]
+    states = [Tensor(F, [2, out], variable=True), Tensor(F, [2, UNITS], variable=True)]
+    norms = [None if coupled and i == 0 else floats(UNITS) for i in range(4)]
+    found = [*weights, *recurrent, *peeps, *biases, *projection, *states]
+    return [*found, *norms] if normalised else found
+
+
+KINDS = {
+    "plain": {},
+    "coupled": {"coupled": True},
+    "peepholes": {"peepholes": True},
+    "coupled with peepholes": {"coupled": True, "peepholes": True},
+    "projected": {"projected": 3},
+    "normalised": {"normalised": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps(kind: str, tmp_path: Path) -> None:
+    slots = [Tensor(F, [2, SIZE]), *lstm(**KINDS[kind])]
+    y = Tensor(F, [2, KINDS[kind].get("projected", UNITS)])
+    options = {"table": "LSTMOptions", "FusedActivationFunction": TANH}
+    path = file_of(tmp_path / "m.tflite", "LSTM", slots, [y], **options)
+    check(path, floats(2, SIZE))
+
+
+@pytest.mark.parametrize("major", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences(kind: str, major: bool, tmp_path: Path) -> None:
+    shape = [5, 2, SIZE] if major else [2, 5, SIZE]
+    slots = [Tensor(F, shape), *lstm(**KINDS[kind])]
+    y = Tensor(F, [*shape[:2], KINDS[kind].get("projected", UNITS)])
+    options = {"table": "UnidirectionalSequenceLSTMOptions", "FusedActivationFunction": TANH}
+    path = file_of(
+        *(tmp_path / "m.tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM", slots, [y]),
+        TimeMajor=major,
+        **options,
+    )
+    check(path, floats(*shape))
+    kinds = {n.op_type for n in converter.load(path).ir.graph}
+    assert ("LSTM" in kinds) == (kind not in ("projected", "normalised"))
+
+
+@pytest.mark.parametrize(("cell", "projection"), [(0.3, 0.0), (0.0, 0.1)])
+def test_limits_of_the_states(cell: float, projection: float, tmp_path: Path) -> None:
+    slots = [Tensor(F, [2, 5, SIZE]), *lstm(projected=3)]
+    options = {"CellClip": cell, "ProjClip": projection, "FusedActivationFunction": TANH}
+    path = file_of(
+        *(tmp_path / "m.tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM", slots, [Tensor(F, [2, 5, 3])]),
+        table="UnidirectionalSequenceLSTMOptions",
+        **options,
+    )
+    check(path, floats(2, 5, SIZE))
+
+
+def both(path: Path, ways: Sequence[list[Any]], merged: bool) -> Path:
+    first, second = ways
+    slots = [Tensor(F, [2, 5, SIZE]), *first[:17], *second[:17], *first[17:], *second[17:]]
+    one, two = Tensor(F, [2, 5, UNITS]), Tensor(F, [2, 5, 2 * UNITS])
+    return file_of(
+        *(path, "BIDIRECTIONAL_SEQUENCE_LSTM", [*slots, *[None] * 9]),
+        [two] if merged else [one, one],
+        table="BidirectionalSequenceLSTMOptions",
+        FusedActivationFunction=TANH,
+        MergeOutputs=merged,
+        TimeMajor=False,
+    )
+
+
+def test_both_directions(tmp_path: Path) -> None:
+    check(both(tmp_path / "m.tflite", [lstm(), lstm()], False), floats(2, 5, SIZE))
+
+
+def test_both_directions_side_by_side(tmp_path: Path) -> None:
+    """LiteRT's own numbers of merged outputs change from run to run."""
+    ways, feed = [lstm(), lstm()], floats(2, 5, SIZE)
+    wanted = np.concatenate(in_litert(both(tmp_path / "a.tflite", ways, False), [feed]), axis=2)
+    model = converter.load(both(tmp_path / "b.tflite", ways, True))
+    found = next(iter(model.run({model.inputs[0].name: feed}).values()))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def rnn() -> list[Any]:
+    state = Tensor(F, [2, UNITS], variable=True)
+    return [floats(UNITS, SIZE), floats(UNITS, UNITS), floats(UNITS), state]
+
+
+@pytest.mark.parametrize("activation", [TANH, RELU])
+def test_simple_steps(activation: int, tmp_path: Path) -> None:
+    slots = [Tensor(F, [2, SIZE]), *rnn()]
+    options = {"table": "RNNOptions", "FusedActivationFunction": activation}
+    path = file_of(tmp_path / "m.tflite", "RNN", slots, [Tensor(F, [2, UNITS])], **options)
+    check(path, floats(2, SIZE))
+
+
+@pytest.mark.parametrize("major", [False, True])
+def test_simple_sequences(major: bool, tmp_path: Path) -> None:
+    shape = [5, 2, SIZE] if major else [2, 5, SIZE]
+    path = file_of(
+        *(tmp_path / "m.tflite", "UNIDIRECTIONAL_SEQUENCE_RNN", [Tensor(F, shape), *rnn()]),
+        [Tensor(F, [*shape[:2], UNITS])],
+        table="SequenceRNNOptions",
+        FusedActivationFunction=TANH,
+        TimeMajor=major,
+    )
+    check(path, floats(*shape))
+
+
+def test_simple_sequences_in_both_directions(tmp_path: Path) -> None:
+    slots = [Tensor(F, [2, 5, SIZE]), *rnn(), *rnn(), None, None, None]
+    one = Tensor(F, [2, 5, UNITS])
+    path = file_of(
+        *(tmp_path / "m.tflite", "BIDIRECTIONAL_SEQUENCE_RNN", slots, [one, one]),
+        table="BidirectionalSequenceRNNOptions",
+        FusedActivationFunction=TANH,
+    )
+    check(path, floats(2, 5, SIZE))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("biased", [False, True])
+def test_filters_in_time(rank: int, biased: bool, tmp_path: Path) -> None:
+    filters, memory = 4, 6
+    state = Tensor(F, [2, filters * memory], variable=True)
+    bias = floats(filters // rank) if biased else None
+    slots = [Tensor(F, [2, SIZE]), floats(filters, SIZE), floats(filters, memory), bias, state]
+    path = file_of(
+        *(tmp_path / "m.tflite", "SVDF", slots, [Tensor(F, [2, filters // rank])]),
+        table="SVDFOptions",
+        Rank=rank,
+        FusedActivationFunction=RELU,
+    )
+    check(path, floats(2, SIZE))
+
+
+def accumulator(path: Path) -> Path:
+    """y = variable + x, which the variable becomes; it begins with 2."""
+    handle = Tensor(13, [1])  # a resource
+    name = {"SharedName": "total", "Container": ""}
+    main = Graph(
+        [Tensor(F, [3]), handle, Tensor(F, [3]), Tensor(F, [3])],
+        [
+            Op("CALL_ONCE", [], [], "CallOnceOptions", {"InitSubgraphIndex": 1}),
+            Op("VAR_HANDLE", [], [1], "VarHandleOptions", name),
+            Op("READ_VARIABLE", [1], [2], "ReadVariableOptions"),
+            Op("ADD", [0, 2], [3], "AddOptions"),
+            Op("ASSIGN_VARIABLE", [1, 3], [], "AssignVariableOptions"),
+        ],
+        [0],
+        [3],
+    )
+    first = Graph(
+        [handle, const(np.full(3, 2, F))],
+        [
+            Op("VAR_HANDLE", [], [0], "VarHandleOptions", name),
+            Op("ASSIGN_VARIABLE", [0, 1], [], "AssignVariableOptions"),
+        ],
+        [],
+        [],
+    )
+    return write(path, main, first)
+
+
+def test_a_variable_is_a_state(tmp_path: Path) -> None:
+    path = accumulator(tmp_path / "m.tflite")
+    check(path, floats(3))
+    model = converter.load(path)
+    assert model.interface["states"] == {"total": "total_out"}
+    np.testing.assert_array_equal(model.interface["defaults"]["total"], [2, 2, 2])
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino"])
+def test_a_state_is_one_in_other_formats(target: str, tmp_path: Path) -> None:
+    path = accumulator(tmp_path / "m.tflite")
+    written = tmp_path / ("m.onnx" if target == "onnx" else "m.xml")
+    converter.convert(path, written, target=target)
+    model = converter.load(written)
+    assert model.interface["states"] == {"total": "total_out"}
+    first = model.run({"t0": np.ones(3, F)})
+    np.testing.assert_array_equal(next(iter(first.values())), [3, 3, 3])
+    again = model.run({"t0": np.ones(3, F), "total": first["total_out"]})
+    np.testing.assert_array_equal(next(iter(again.values())), [4, 4, 4])
+
+
+def test_a_variable_that_has_no_first_value_is_refused(tmp_path: Path) -> None:
+    name = {"SharedName": "total"}
+    graph = Graph(
+        [Tensor(13, [1]), Tensor(F, [3])],
+        [
+            Op("VAR_HANDLE", [], [0], "VarHandleOptions", name),
+            Op("READ_VARIABLE", [0], [1], "ReadVariableOptions"),
+        ],
+        [],
+        [1],
+    )
+    with pytest.raises(converter.errors.UnsupportedError, match="read before it is assigned"):
+        converter.load(write(tmp_path / "m.tflite", graph))
