@@ -82,7 +82,7 @@ def _protobuf(data: bytes) -> Iterator[tuple[str, str]]:
     """An ONNX or Core ML model by field names; nothing when it is neither."""
     from google.protobuf.message import DecodeError
 
-    for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml.proto", "Model_pb2")):
+    for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml_proto", "Model_pb2")):
         found = getattr(importlib.import_module(module), name)
         try:
             message = getattr(found, "Model", found).FromString(data)

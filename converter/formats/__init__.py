@@ -24,6 +24,7 @@ FORMATS = {
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
     "tflite": "converter.formats.tflite.format",
+    "mlprogram": "converter.formats.mlprogram.format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096
@@ -110,12 +111,10 @@ def detect(path: Path) -> Format:
     R101.
     """
     if path.is_dir():
-        raise unreadable(
-            "R100",
-            "is a folder"
-            + (" (an .mlpackage holds an ML Program)" if path.suffix == ".mlpackage" else ""),
-            Where(str(path)),
-        )
+        packages = [f for f in map(get, present()) if f.package(path)]
+        if len(packages) == 1:
+            return packages[0]
+        raise unreadable("R100", "is a folder, no package of a model", Where(str(path)))
     demand_file(path)
     try:
         with open(path, "rb") as f:

@@ -67,6 +67,7 @@ class Format:
     read_numbers: Callable[[Path, Path | None], Network] | None = (
         None  # integer arithmetic as quantised numbers (`--dequantize`)
     )
+    package: Callable[[Path], bool] = lambda path: False  # whether a folder is a model
     read_signature: Callable[[Path, str], Network] | None = (
         None  # one of several networks of a file, by its key (`--signature`)
     )

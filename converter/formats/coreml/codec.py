@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.coreml.locate_error import path_at, undecodable
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
-from converter.formats.coreml.proto import Model_pb2
-from converter.formats.coreml.wire import LEN, VARINT, WireError, fields, varint
+from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml_wire import LEN, VARINT, WireError, fields, varint
 from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
 

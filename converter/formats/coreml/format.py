@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,47 +13,32 @@ if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
 
-# Model: everything beside the kinds (all from 200), with the wire types they have
-_COMMON = {(1, 0), (2, 2), (10, 0)}
-_KINDS = range(200, 4000)
+ML_PROGRAM = 502  # a kind of model that is a format of its own
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a Core ML model: a bare protobuf message, told by walking its top-level
-    fields.
-
-    ONNX begins with the same byte (0x08, a version) and goes on with a length-delimited field 2
-    when it names its producer, but has no field from 200 on; Core ML has one there, its kind of
-    model, and none of ONNX's 3..9. A truncated model is still recognised if its kind is begun.
-    """
+    """Whether the file is a Core ML model of another kind than a program."""
     if head[:1] != b"\x08" or os.path.isdir(path):
         return False
-    from converter.formats.coreml.wire import WireError, fields
+    from converter.formats.coreml_kind import kind_of
 
-    kind = False
-    try:
-        with (
-            open(path, "rb") as f,
-            mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-            memoryview(mapped) as data,
-        ):
-            for field in fields(data):
-                if field.wire == 2 and field.number in _KINDS:
-                    kind = True
-                elif (field.number, field.wire) not in _COMMON:
-                    return False
-    except WireError as e:
-        return kind or e.number in _KINDS
-    except (OSError, ValueError):  # a pipe cannot be mapped
-        return False
-    return kind
+    return kind_of(Path(path)) not in (0, ML_PROGRAM)
+
+
+def package(path: Path) -> bool:
+    """Whether a folder is a package that holds another kind of model than a program."""
+    from converter.formats.coreml_kind import kind_of
+    from converter.formats.mlpackage import is_package, parts_of
+
+    return is_package(path) and kind_of(parts_of(path).model) not in (0, ML_PROGRAM)
 
 
 def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.coreml.codec import read_mlmodel
     from converter.formats.coreml.lift import lift
+    from converter.formats.mlpackage import parts_of
 
-    return lift(read_mlmodel(path))
+    return lift(read_mlmodel(parts_of(path).model))
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -98,6 +82,7 @@ FORMAT = Format(
     title="Core ML neural network",
     suffixes=(".mlmodel",),
     sniff=sniff,
+    package=package,
     read=read,
     write=write,
     check=check,

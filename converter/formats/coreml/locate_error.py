@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from converter.formats.coreml.wire import LEN, Field, WireError, fields
+from converter.formats.coreml_wire import LEN, Field, WireError, fields
 
 
 def path_at(data: memoryview, descriptor: Any, offset: int) -> str:

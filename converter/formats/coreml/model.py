@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from converter.errors import Where, unreadable
-from converter.formats.coreml.proto import Model_pb2, NeuralNetwork_pb2
 from converter.formats.coreml.weights import (
     FIELDS,
     KEY,
@@ -22,7 +21,8 @@ from converter.formats.coreml.weights import (
     reference,
     take_apart,
 )
-from converter.formats.coreml.wire import Piece, Rewrite, WireError, routes
+from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
+from converter.formats.coreml_wire import Piece, Rewrite, WireError, routes
 from converter.graph.lazy_tensor import LazyTensor
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.formats.coreml.wire import (
+from converter.formats.coreml_wire import (
     FIXED32,
     LEN,
     Piece,

@@ -9,7 +9,6 @@ sparsity.py          constants that are stored without their zeros
 tensors.py           tensors as values: types, constants, stored integers and real numbers
 mapping.py           the table of operators, and what the format holds of a graph
 rules/               rows and custom converters, by family
-states.py            variables as states of a network
 lift.py              a file -> the shared graph
 writer.py            an operand table as a file
 arguments.py         arguments of operations of a table

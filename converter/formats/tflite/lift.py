@@ -21,7 +21,6 @@ from converter.formats.tflite.flatbuffer import (
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.signal import MOVES, PAIRS
-from converter.formats.tflite.states import Hashtable, State, Variables
 from converter.formats.tflite.tensors import (
     COMPLEX,
     constant_of,
@@ -36,6 +35,7 @@ from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.states import Hashtable, State, Variables
 from converter.mapping.lifting import Lifting, refuse
 from converter.mapping.node import Layer
 from converter.passes.channels_last import to_nchw

@@ -19,7 +19,7 @@ from converter.formats.coreml.codec import write_mlmodel
 from converter.formats.coreml.lift import lift as lift
 from converter.formats.coreml.mapping import MAPPING as MAPPING
 from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.proto import Model_pb2
+from converter.formats.coreml_proto import Model_pb2
 from converter.io.files import Output
 from layers.cases import Case, Tensor
 from layers.models.judged import JudgeEngine

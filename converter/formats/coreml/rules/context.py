@@ -19,9 +19,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import CoreLowering, scalar, small
-from converter.formats.coreml.proto import NeuralNetwork_pb2
 from converter.formats.coreml.weight_encoding import Stored, of_array, stored_form
 from converter.formats.coreml.weights import WeightData
+from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.infer import Array
 from converter.mapping.codecs import PLAIN, Codec, Kind, same
 from converter.mapping.context import Reading, Results, Writing

@@ -11,9 +11,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.fields import reading
-from converter.formats.tflite.states import State
 from converter.graph.build import Builder
 from converter.graph.infer import constant
+from converter.graph.states import State
 from converter.graph.value import Value
 from converter.mapping.context import Reading
 from converter.mapping.rules import custom

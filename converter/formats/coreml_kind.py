@@ -1,0 +1,39 @@
+"""Which kind of model a Core ML file holds, told without decoding it."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from converter.formats.coreml_wire import WireError, fields
+
+# Model: everything beside the kinds (all from 200), with the wire types they have
+_COMMON = {(1, 0), (2, 2), (10, 0)}
+_KINDS = range(200, 4000)
+
+
+def kind_of(path: Path) -> int:
+    """The number of the field that says the kind of model; 0 for a file that is none of Core ML.
+
+    A bare protobuf message, told by walking its top-level fields. ONNX begins with the same byte
+    (0x08, a version) and goes on with a length-delimited field 2 when it names its producer, but
+    has no field from 200 on; Core ML has one there, and none of ONNX's 3..9. A truncated model is
+    still recognised if its kind is begun.
+    """
+    kind = 0
+    try:
+        with (
+            open(path, "rb") as f,
+            mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            for field in fields(data):
+                if field.wire == 2 and field.number in _KINDS:
+                    kind = field.number
+                elif (field.number, field.wire) not in _COMMON:
+                    return 0
+    except WireError as e:
+        return kind or (e.number if e.number in _KINDS else 0)
+    except (OSError, ValueError):  # a pipe cannot be mapped
+        return 0
+    return kind

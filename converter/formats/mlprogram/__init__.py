@@ -1,0 +1,9 @@
+"""Core ML ML Programs, in an .mlpackage or a bare .mlmodel: read.
+
+format.py   ML Programs as a format
+blobs.py    the storage of weights beside a model
+values.py   constants of a program, immediate or in the storage
+mapping.py  the table of operations, and what the format holds of a graph
+rules/      rows and custom converters, by family
+lift.py     a program -> the shared graph
+"""

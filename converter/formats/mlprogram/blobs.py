@@ -1,0 +1,49 @@
+"""Blob storage, version 2: weights beside a model, each behind 64 bytes that describe it.
+
+At the place that a value names: u32 0xDEADBEEF, u32 type, u64 size in bytes, u64 place of the data,
+u64 bits of padding. Elements of less than a byte lie in a stream of bits, the least significant
+first. Source: MILBlob, StorageFormat.hpp.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from converter.errors import Where, unreadable
+from converter.graph.infer import Array
+from converter.io.mapped_file import MappedFile
+
+SENTINEL = 0xDEADBEEF
+# types of the storage -> those of a program (MIL.proto, DataType)
+TYPES = {
+    **{1: 10, 2: 11, 3: 31, 4: 21, 5: 13, 6: 22, 7: 32, 8: 25, 9: 37, 10: 36, 11: 35, 12: 39},
+    **{13: 38, 14: 23, 15: 33, 16: 40, 17: 41},
+}
+
+
+class Blobs:
+    """The files of a model's weights, mapped when one of them is first asked for."""
+
+    def __init__(self, folder: Path, weights: Path | None = None) -> None:
+        self.folder, self.weights = folder, weights
+        self._files: dict[str, MappedFile] = {}
+
+    def bytes(self, name: str, offset: int, dtype: int) -> Array:
+        """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
+        from converter.formats.mlpackage import inside
+
+        where = Where(str(self.folder), path=name)
+        if name not in self._files:
+            relative = name.removeprefix("@model_path/")
+            path = self.weights or inside(self.folder, relative, where)
+            self._files[name] = MappedFile(path)
+        file = self._files[name]
+        head = file.slice(offset, 64, where).tobytes()
+        sentinel, kind, size, start = struct.unpack_from("<IIQQ", head)
+        if sentinel != SENTINEL or TYPES.get(kind) != dtype:
+            message = f"there is no weight of type {dtype} at {offset}"
+            raise unreadable("R103", message, where)
+        return np.asarray(file.slice(start, size, where))

@@ -1,0 +1,77 @@
+"""Core ML ML Programs as one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.formats.format import Flavour, Format
+
+if TYPE_CHECKING:
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
+
+ML_PROGRAM = 502  # the field of a Model message
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a Core ML model whose kind is a program."""
+    from converter.formats.coreml_kind import kind_of
+
+    return head[:1] == b"\x08" and kind_of(Path(path)) == ML_PROGRAM
+
+
+def package(path: Path) -> bool:
+    """Whether a folder is a package that holds a program."""
+    from converter.formats.coreml_kind import kind_of
+    from converter.formats.mlpackage import is_package, parts_of
+
+    return is_package(path) and kind_of(parts_of(path).model) == ML_PROGRAM
+
+
+def read(path: Path, weights: Path | None) -> Network:
+    from converter.formats.mlprogram.lift import read_model
+
+    return read_model(path, weights)
+
+
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.errors import Diagnostic, UnsupportedError
+
+    message = "ML Programs are read, not written"
+    raise UnsupportedError(Diagnostic("X201", message, help="-t coreml writes an .mlmodel"))
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """What reading says."""
+    return read(path, weights).notes
+
+
+def kinds() -> Mapping[str, str]:
+    """The operations that are read, and what they become."""
+    from converter.formats.mlprogram.rules import TABLE
+
+    return TABLE.operators()
+
+
+def read_signature(path: Path, key: str) -> Network:
+    from converter.formats.mlprogram.lift import read_model
+
+    return read_model(path, function=key)
+
+
+FORMAT = Format(
+    name="mlprogram",
+    title="Core ML ML Program",
+    suffixes=(".mlpackage",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    package=package,
+    read_signature=read_signature,
+    versions="specification 6-10",
+)

@@ -1,0 +1,10 @@
+"""What ML Programs know about operators."""
+
+from __future__ import annotations
+
+from converter.formats.mlprogram.rules import TABLE
+from converter.formats.mlprogram.rules.context import MilReading
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(TABLE, Target("ML Program"), reading=MilReading)

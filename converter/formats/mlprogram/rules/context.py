@@ -1,0 +1,117 @@
+"""The context in which an operation of a program is read.
+
+All that an operation has is a parameter with a name. A row sees them as the attributes of a layer:
+small constants as Python values, all others as values of the graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder
+from converter.graph.infer import Array, known
+from converter.graph.value import Value, with_operators
+from converter.mapping.codecs import PLAIN, Codec, Kind
+from converter.mapping.context import REQUIRED, Reading
+from converter.mapping.fields import Field
+from converter.mapping.node import Layer
+
+if TYPE_CHECKING:
+    from converter.formats.mlprogram.lift import BlockLifting
+
+SMALL = 1 << 10  # elements of a constant that is an attribute
+
+
+class MilReading(Reading):
+    """One operation on its way into the graph.
+
+    `block`  the block that is being read
+    """
+
+    def __init__(self, layer: Layer, b: Builder, version: int, block: BlockLifting) -> None:
+        super().__init__(layer, b, version, PLAIN)
+        self.block = block
+
+    def has(self, name: str) -> bool:
+        return name in self.layer.attrs
+
+    def value(self, name: str) -> Value:
+        """A parameter as a value of the graph; MappingError R105 when it is left out."""
+        found = self.values(name)
+        if len(found) != 1:
+            raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
+        return found[0]
+
+    def given(self, name: str) -> Value | None:
+        """The same of a parameter that may be left out."""
+        return self.value(name) if self.has(name) else None
+
+    def values(self, name: str) -> list[Value]:
+        """All values of a parameter that may have several."""
+        if name not in self.layer.attrs:
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
+
+    def array(self, name: str) -> Array:
+        """The elements of a parameter that must be constant."""
+        (given,) = self.layer.extra[name] if self.has(name) else (None,)
+        if given is None:
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        found = known(given) if isinstance(given, ir.Value) else given
+        if isinstance(given, ir.Value) and found is None and given.const_value is not None:
+            found = given.const_value.numpy()
+        if not isinstance(found, np.ndarray):
+            raise MappingError(f"{name!r} must be constant", "X202")
+        return found
+
+    def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
+        found = self.layer.attrs.get(key)
+        if isinstance(found, ir.Value):
+            array = known(found)
+            if array is None:
+                raise MappingError(f"{key!r} must be constant", "X202")
+            return self.parse(key, array.tolist(), kind)
+        return super().attr(key, kind, default)
+
+
+def reading(r: Reading) -> MilReading:
+    assert isinstance(r, MilReading)
+    return r
+
+
+class Operands(Field):
+    """Parameters that are the operator's inputs, in its order; those behind `?` may be left out.
+
+    Floats of another precision than the first are cast to it.
+    """
+
+    def __init__(self, names: str) -> None:
+        split = names.split()
+        self.needed = {n for n in split if not n.endswith("?")}
+        self.keys = tuple(n.rstrip("?") for n in split)
+
+    def lift(self, r: Reading) -> None:
+        t, inputs = reading(r), []
+        for name in self.keys:
+            value = t.value(name) if name in self.needed else t.given(name)
+            first = inputs[0].dtype if inputs and inputs[0] is not None else None
+            if value is not None and first is not None and value.dtype != first:
+                both = first.is_floating_point() and value.dtype is not None
+                if both and value.dtype.is_floating_point():  # type: ignore[union-attr]
+                    value = with_operators(r.cast(value, first))
+            inputs.append(value)
+        r.node.inputs = [*inputs, *r.node.inputs]
+
+
+class Several(Field):
+    """One parameter with several values: the operator's inputs."""
+
+    def __init__(self, name: str) -> None:
+        self.keys = (name,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = list(reading(r).values(self.keys[0]))

@@ -1,0 +1,152 @@
+"""Field kinds of the rows: padding of windows, axes, precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import Operands, reading
+from converter.graph.value import Value, with_operators
+from converter.graph.windows import halves, same_padding
+from converter.mapping.context import Reading
+from converter.mapping.fields import Field
+from converter.mapping.rules import Rule, op
+
+INT64 = ir.DataType.INT64
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
+
+
+def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
+    """A row whose operation has these parameters as the operator's inputs."""
+    return op(name, kind, Operands(operands), *fields, lift_only=True, **options)
+
+
+def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:
+    split = (p.partition("=") for p in pairs.split())
+    return [mil(a, b, operands, *fields, **options) for a, _, b in split]
+
+
+def data(r: Reading) -> Value:
+    """The first input of the operator."""
+    value = r.node.input(0)
+    if value is None:
+        raise MappingError("the input is absent", "R105")
+    return with_operators(value)
+
+
+def whole(r: Reading, value: ir.Value) -> Value:
+    """Indices, sizes and axes, as ONNX has them: 64 bits."""
+    return with_operators(r.cast(value, INT64))
+
+
+def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:
+    return r.b.const(np.asarray(values, np.int64), name)
+
+
+def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
+    """A parameter of several whole numbers, a single one included."""
+    if key not in r.layer.attrs:
+        return default  # type: ignore[no-any-return]
+    array = reading(r).array(key)
+    return [int(n) for n in array.reshape(-1)]
+
+
+def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
+    """The axes of a parameter, counted from the front; all where it is left out."""
+    rank = r.rank(value)
+    found = listed(r, key)
+    if found is None:
+        return list(range(rank))
+    if any(not -rank <= a < rank for a in found):
+        raise MappingError(f"axes {found} of {rank}", "R105")
+    return sorted({a % rank for a in found})
+
+
+class Whole(Field):
+    """Inputs of the operator that are indices, sizes or axes."""
+
+    def __init__(self, *positions: int) -> None:
+        self.positions = positions
+
+    def lift(self, r: Reading) -> None:
+        for i in self.positions:
+            if (value := r.node.input(i)) is not None:
+                r.node.inputs[i] = whole(r, value)
+
+
+class Axes(Field):
+    """Axes <-> input `index` of the operator; left out, they are all."""
+
+    keys = ("axes",)
+
+    def __init__(self, index: int = 1) -> None:
+        self.index = index
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(self.index, numbers(r, axes_of(r, data(r)), "axes"))
+
+
+class Window(Field):
+    """Strides, dilations and padding, whose amounts stand in pairs for each axis.
+
+    `sized`: the kernel's size is a parameter; else it is that of the weights.
+    """
+
+    def __init__(self, sized: bool = False, rounded: bool = False) -> None:
+        self.sized = sized
+        keys = ["strides", "pad_type", "pad", *(("kernel_sizes",) if sized else ("dilations",))]
+        self.keys = (*keys, *(("ceil_mode",) if rounded else ()))
+        self.names = ("strides", "pads", "dilations", "kernel_shape", "auto_pad", "ceil_mode")
+
+    def lift(self, r: Reading) -> None:
+        a, rank = r.node.attrs, r.rank(data(r)) - 2
+        kernel = self.kernel(r)
+        if len(kernel) != rank or rank < 1:
+            raise MappingError(f"a window of {len(kernel)} axes over {rank}", "R105")
+        strides = listed(r, "strides") or [1] * rank
+        dilations = listed(r, "dilations") or [1] * rank
+        a |= {"kernel_shape": kernel, "strides": strides}
+        if not self.sized:
+            a["dilations"] = dilations
+        scheme, amounts = r.attr("pad_type", str, "valid"), listed(r, "pad") or [0] * (2 * rank)
+        if len(strides) != rank or len(dilations) != rank or len(amounts) != 2 * rank:
+            raise MappingError("strides, dilations and padding do not fit the window", "R110")
+        self.pad(r, scheme, amounts, kernel, strides, dilations)
+
+    def kernel(self, r: Reading) -> list[int]:
+        if self.sized:
+            return listed(r, "kernel_sizes") or []
+        weights = r.node.inputs[1]
+        return list(r.static(weights, "the weights")[2:]) if weights is not None else []
+
+    def pad(
+        self,
+        r: Reading,
+        scheme: str,
+        amounts: list[int],
+        kernel: list[int],
+        strides: list[int],
+        dilations: list[int],
+    ) -> None:
+        a = r.node.attrs
+        if scheme == "custom":
+            a["pads"] = [*amounts[::2], *amounts[1::2]]
+        elif scheme == "valid":
+            a["pads"] = [0] * len(amounts)
+        elif scheme in ("same", "same_lower"):
+            shape = data(r).shape
+            sizes = list(shape)[2:] if shape is not None else [None]
+            if all(isinstance(n, int) for n in sizes):
+                windows = zip(sizes, kernel, strides, dilations, strict=True)
+                totals = [same_padding(*w) for w in windows]  # type: ignore[arg-type]
+                a["pads"] = halves(totals, upper=scheme == "same")
+            else:
+                a["auto_pad"] = "SAME_UPPER" if scheme == "same" else "SAME_LOWER"
+        else:
+            raise MappingError(f"pad_type {scheme!r} is not known", "R110")
+        if "ceil_mode" in self.keys and r.attr("ceil_mode", bool, False):
+            a["ceil_mode"] = 1

@@ -1,0 +1,183 @@
+"""Operations that pick by index, and those that put something somewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.fields import Whole, mil, numbers, whole
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Fixed, ignore
+from converter.mapping.rules import Custom, Rule, custom
+
+LARGE = np.iinfo(np.int64).max
+CHECKED = ignore("validate_indices")
+REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": "none"}
+
+
+def batched(r: Reading) -> Value:
+    """Along `axis`, with leading axes that data and indices share."""
+    t, b = reading(r), r.b
+    x, indices = t.value("x"), whole(r, t.value("indices"))
+    rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
+    axis = r.attr("axis", int, 0) % rank
+    if not 0 <= batch <= min(axis, depth):
+        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+    order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+    y = b.GatherND(r.transpose(x, order), b.Unsqueeze(indices, [-1]), batch_dims=batch)
+    between = axis - batch
+    own, tail = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
+    back = [*range(batch), *tail[:between], *own, *tail[between:]]
+    return with_operators(r.transpose(y, back))
+
+
+def changed(r: Reading, updates: Value) -> tuple[Value, str]:
+    """Updates, and how they join what is there: what is taken away is added negated."""
+    mode = r.attr("mode", str, "add")
+    if mode == "sub":
+        return -updates, "add"
+    if mode == "div":
+        return r.b.Reciprocal(updates), "mul"
+    if mode not in REDUCTIONS:
+        raise MappingError(f"mode {mode!r} is not known", "R110")
+    return updates, REDUCTIONS[mode]
+
+
+def scatter_nd(r: Reading) -> Value:
+    t = reading(r)
+    updates, mode = changed(r, t.value("updates"))
+    indices = whole(r, t.value("indices"))
+    return r.b.ScatterND(t.value("data"), indices, updates, reduction=mode)
+
+
+def scatter_along(r: Reading) -> Value:
+    t = reading(r)
+    updates, mode = changed(r, t.value("updates"))
+    indices, axis = whole(r, t.value("indices")), r.attr("axis", int, 0)
+    return r.b.ScatterElements(t.value("data"), indices, updates, axis=axis, reduction=mode)
+
+
+def scatter(r: Reading) -> Value:
+    """Whole slices along `axis`: that axis goes to the front and comes back."""
+    t, b = reading(r), r.b
+    x, indices = t.value("data"), whole(r, t.value("indices"))
+    updates, mode = changed(r, t.value("updates"))
+    rank, depth = r.rank(x), r.rank(indices)
+    axis = r.attr("axis", int, 0) % rank
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+    y = b.ScatterND(
+        r.transpose(x, order),
+        b.Unsqueeze(indices, [-1]),
+        r.transpose(updates, turned),
+        reduction=mode,
+    )
+    return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
+
+
+def one_hot(r: Reading) -> Value:
+    """An index outside of the depth, also a negative one, is nowhere."""
+    t, b = reading(r), r.b
+    indices, nothing = whole(r, t.value("indices")), np.zeros(0, np.int64)
+    depth = b.Reshape(whole(r, t.value("one_hot_vector_size")), nothing)
+    on, off = (t.given(k) for k in ("on_value", "off_value"))
+    on = b.const(np.int32(1)) if on is None else on
+    off = b.like(on, 0) if off is None else off
+    inside = b.Where(indices < b.like(indices, 0), depth, indices)
+    ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
+    return b.OneHot(inside, depth, ends, axis=r.attr("axis", int, -1))
+
+
+def places(r: Reading) -> Value:
+    return r.b.Transpose(r.b.NonZero(reading(r).value("x")), perm=[1, 0])
+
+
+# lists: a list is the tensor of its elements ------------------------------------------------------
+
+
+def make_list(r: Reading) -> Value:
+    """As many elements as it begins with, zeros."""
+    from converter.formats.mlprogram.rules.elementwise import DTYPES
+
+    t, b = reading(r), r.b
+    count = whole(r, t.value("init_length")) if t.has("init_length") else numbers(r, [1])
+    sizes = [b.Reshape(whole(r, v), [1]) for v in t.values("elem_shape")]
+    shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
+    dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
+    return b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+
+
+def list_write(r: Reading) -> Value:
+    """One element replaced, or one more behind the last."""
+    t, b = reading(r), r.b
+    ls, value = t.value("ls"), b.Unsqueeze(t.value("value"), [0])
+    index = b.Reshape(whole(r, t.value("index")), [1])
+    if ls.shape is not None and isinstance(ls.shape[0], int):
+        return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
+    front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + np.int64(1), [LARGE], [0])
+    return b.Concat(front, value, back, axis=0)
+
+
+def list_read(r: Reading) -> Value:
+    t = reading(r)
+    index = r.b.Reshape(whole(r, t.value("index")), np.zeros(0, np.int64))
+    return r.b.Gather(t.value("ls"), index, axis=0)
+
+
+def list_gather(r: Reading) -> Value:
+    t = reading(r)
+    return r.b.Gather(t.value("ls"), whole(r, t.value("indices")), axis=0)
+
+
+def list_scatter(r: Reading) -> Value:
+    t = reading(r)
+    indices = r.b.Unsqueeze(whole(r, t.value("indices")), [-1])
+    return r.b.ScatterND(t.value("ls"), indices, t.value("value"))
+
+
+def list_length(r: Reading) -> Value:
+    return r.b.Gather(r.b.Shape(reading(r).value("ls")), np.int64(0), axis=0)
+
+
+RULES: list[Rule | Custom] = [
+    mil(
+        "Gather",
+        "gather",
+        "x indices",
+        Fixed("batch_dims", 0, absent=True),
+        Attr("axis", kind=int, default=0),
+        Whole(1),
+        CHECKED,
+    ),
+    custom("", "gather", batched),
+    mil(
+        "GatherElements",
+        "gather_along_axis",
+        "x indices",
+        Attr("axis", kind=int, default=0),
+        Whole(1),
+        CHECKED,
+    ),
+    mil(
+        "GatherND",
+        "gather_nd",
+        "x indices",
+        Attr("batch_dims", kind=int, default=0),
+        Whole(1),
+        CHECKED,
+    ),
+    custom("", "scatter", scatter),
+    custom("", "scatter_nd", scatter_nd),
+    custom("", "scatter_along_axis", scatter_along),
+    custom("", "one_hot", one_hot),
+    custom("", "non_zero", places),
+    custom("", "make_list", make_list),
+    custom("", "list_write", list_write),
+    custom("", "list_read", list_read),
+    custom("", "list_gather", list_gather),
+    custom("", "list_scatter", list_scatter),
+    custom("", "list_length", list_length),
+]

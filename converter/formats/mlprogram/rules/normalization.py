@@ -1,0 +1,96 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.fields import axes_of, data, mil
+from converter.graph.value import Value, with_operators
+from converter.mapping.context import Reading
+from converter.mapping.fields import Attr, Field
+from converter.mapping.rules import Custom, Rule, custom
+
+
+class Filled(Field):
+    """Factors and addends of the channels: ones and zeros where they are left out."""
+
+    keys = ("gamma", "beta")
+
+    def lift(self, r: Reading) -> None:
+        t, x = reading(r), data(r)
+        channels = (x.shape or [None, None])[1]
+        for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
+            value = t.given(key)
+            if value is None:
+                count = channels if isinstance(channels, int) else r.static(x)[1]
+                kind = (x.dtype or ir.DataType.FLOAT).numpy()
+                value = r.b.const(np.full(count, number, kind), key)
+            r.node.set_input(i + 1, r.cast(value, x.dtype or ir.DataType.FLOAT))
+
+
+class Statistics(Field):
+    keys = ("mean", "variance")
+
+    def lift(self, r: Reading) -> None:
+        dtype = data(r).dtype or ir.DataType.FLOAT
+        for i, key in enumerate(self.keys):
+            r.node.set_input(i + 3, r.cast(reading(r).value(key), dtype))
+
+
+class Neighbours(Field):
+    """x / (k + alpha / size * sum over the window of x^2) ^ beta."""
+
+    names = ("size", "alpha", "beta", "bias")
+    keys = ("size", "alpha", "beta", "k")
+
+    def lift(self, r: Reading) -> None:
+        defaults = (1e-4, 0.75, 1.0)
+        numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
+        r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
+
+
+def layer_norm(r: Reading) -> Value:
+    """Over any axes: ONNX's own where they are the last ones."""
+    t, b = reading(r), r.b
+    x, epsilon = t.value("x"), r.attr("epsilon", float, 1e-5)
+    axes, rank = axes_of(r, x), r.rank(x)
+    gamma, beta = (t.given(k) for k in ("gamma", "beta"))
+    dtype = x.dtype or ir.DataType.FLOAT
+    gamma, beta = (None if v is None else with_operators(r.cast(v, dtype)) for v in (gamma, beta))
+    if axes == list(range(rank - len(axes), rank)) and gamma is not None:
+        more = () if beta is None else (beta,)
+        return b.LayerNormalization(x, gamma, *more, axis=axes[0], epsilon=epsilon)
+    centred = x - b.ReduceMean(x, axes, keepdims=1)
+    variance = b.ReduceMean(centred * centred, axes, keepdims=1)
+    y = centred / b.Sqrt(variance + epsilon)
+    if axes != list(range(rank - len(axes), rank)):
+        shape = [-1] if len(axes) == 1 else list(r.static(gamma)) if gamma is not None else [-1]
+        sizes = iter(shape)
+        line = [next(sizes, -1) if i in axes else 1 for i in range(rank)]
+        gamma, beta = (
+            None if v is None else with_operators(r.reshape(v, line)) for v in (gamma, beta)
+        )
+    y = y if gamma is None else y * gamma
+    return y if beta is None else y + beta
+
+
+def l2_norm(r: Reading) -> Value:
+    """Over the last three axes."""
+    x = reading(r).value("x")
+    rank = r.rank(x)
+    axes = list(range(max(0, rank - 3), rank))
+    total = r.b.ReduceSum(x * x, axes, keepdims=1)
+    return x / r.b.Sqrt(total + r.attr("epsilon", float, 1e-6))
+
+
+EPSILON = Attr("epsilon", kind=float, default=1e-5)
+RULES: list[Rule | Custom] = [
+    mil("BatchNormalization", "batch_norm", "x", Filled(), Statistics(), EPSILON),
+    mil("InstanceNormalization", "instance_norm", "x", Filled(), EPSILON),
+    mil("LRN", "local_response_norm", "x", Neighbours()),
+    mil("Softmax", "softmax", "x", Attr("axis", kind=int, default=-1)),
+    custom("", "layer_norm", layer_norm),
+    custom("", "l2_norm", l2_norm),
+]
