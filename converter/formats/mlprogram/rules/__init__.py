@@ -5,10 +5,15 @@ from __future__ import annotations
 from converter.formats.mlprogram.rules import (
     control,
     convolution,
+    detection,
     elementwise,
     indexing,
     normalization,
+    quantization,
+    random,
+    recurrent,
     reduction,
+    resize,
     shape,
 )
 from converter.mapping.rules import Table
@@ -21,6 +26,11 @@ TABLE = Table(
         *reduction.RULES,
         *shape.RULES,
         *indexing.RULES,
+        *resize.RULES,
+        *recurrent.RULES,
+        *detection.RULES,
+        *random.RULES,
         *control.RULES,
+        *quantization.RULES,
     ]
 )

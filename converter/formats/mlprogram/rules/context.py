@@ -95,7 +95,8 @@ class Operands(Field):
         self.keys = tuple(n.rstrip("?") for n in split)
 
     def lift(self, r: Reading) -> None:
-        t, inputs = reading(r), []
+        t = reading(r)
+        inputs: list[Value | None] = []
         for name in self.keys:
             value = t.value(name) if name in self.needed else t.given(name)
             first = inputs[0].dtype if inputs and inputs[0] is not None else None

@@ -31,7 +31,7 @@ class WantedSize(Field):
         rank, kernel, strides = len(shape), a["kernel_shape"], a["strides"]
         dilations, pads = a.get("dilations") or [1] * rank, a.get("pads") or [0] * (2 * rank)
         sizes = zip(shape, kernel, strides, dilations, strict=True)
-        full = [(int(n) - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]  # type: ignore[call-overload]
+        full = [(int(n) - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]  # type: ignore[arg-type]
         own = [f - p - q for f, p, q in zip(full, pads[:rank], pads[rank:], strict=True)]
         more = [w - n for w, n in zip(wanted[-rank:], own, strict=True)]
         if min(more) < 0:  # cut off behind
@@ -104,6 +104,13 @@ def product(r: Reading) -> Value:
     return r.b.MatMul(x, y)
 
 
+def einsum(r: Reading) -> Value:
+    """Sizes of 1 broadcast."""
+    t = reading(r)
+    equation = r.attr("equation", str).replace(" ", "")
+    return r.b.Einsum(*t.values("values"), equation=equation)
+
+
 def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
     t, b = reading(r), r.b
@@ -129,5 +136,6 @@ RULES: list[Rule | Custom] = [
     mil("LpPool", "l2_pool", "x", Window(True, True)),
     custom("", "linear", linear),
     custom("", "matmul", product),
+    custom("", "einsum", einsum),
     custom("", "scaled_dot_product_attention", attention),
 ]

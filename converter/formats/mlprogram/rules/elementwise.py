@@ -119,12 +119,14 @@ def thresholded(r: Reading) -> Value:
 
 def line(r: Reading) -> Value:
     x = reading(r).value("x")
-    return x * r.attr("alpha", float) + r.attr("beta", float)
+    alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
+    return x * alpha + beta
 
 
 def scaled_tanh(r: Reading) -> Value:
     x = reading(r).value("x")
-    return r.b.Tanh(x * r.attr("beta", float)) * r.attr("alpha", float)
+    alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
+    return r.b.Tanh(x * beta) * alpha
 
 
 def parametric(r: Reading) -> Value:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import reading
 from converter.formats.mlprogram.rules.fields import Whole, mil, numbers, whole
+from converter.graph.infer import set_type
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading
 from converter.mapping.fields import Attr, Fixed, ignore
@@ -107,7 +108,10 @@ def make_list(r: Reading) -> Value:
     sizes = [b.Reshape(whole(r, v), [1]) for v in t.values("elem_shape")]
     shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
     dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
-    return b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+    found = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+    if r.attr("dynamic_length", bool, True) and found.shape is not None:
+        set_type(found, None, [None, *list(found.shape)[1:]])
+    return found
 
 
 def list_write(r: Reading) -> Value:
@@ -118,7 +122,10 @@ def list_write(r: Reading) -> Value:
     if ls.shape is not None and isinstance(ls.shape[0], int):
         return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
     front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + np.int64(1), [LARGE], [0])
-    return b.Concat(front, value, back, axis=0)
+    missing = index - b.Slice(b.Shape(front), [0], [1], [0])
+    rank = r.rank(ls)
+    amounts = b.Concat(np.zeros(rank, np.int64), missing, np.zeros(rank - 1, np.int64), axis=0)
+    return b.Concat(b.Pad(front, amounts), value, back, axis=0)
 
 
 def list_read(r: Reading) -> Value:

@@ -46,9 +46,17 @@ class Neighbours(Field):
     keys = ("size", "alpha", "beta", "k")
 
     def lift(self, r: Reading) -> None:
+        if r.attr("size", int) % 2 == 0:  # the longer half is in front, in ONNX behind
+            self.turn(r)
         defaults = (1e-4, 0.75, 1.0)
         numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
         r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
+
+    def turn(self, r: Reading) -> None:
+        """The channels in the other order, in front and behind."""
+        last = np.iinfo(np.int64).min + 1
+        r.node.inputs[0] = r.b.Slice(data(r), [-1], [last], [1], [-1])
+        r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
 
 
 def layer_norm(r: Reading) -> Value:

@@ -1,0 +1,62 @@
+"""Suppression of overlapping boxes, and the class of the largest probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import reading
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.rules import custom
+
+IOS17 = 8
+
+
+def suppression(r: Reading) -> Sequence[ir.Value]:
+    """Boxes [n, boxes, 4] and scores [n, boxes, classes], since iOS17 with the boxes last."""
+    t, b = reading(r), r.b
+    late = r.version >= IOS17 and not t.has("score_threshold")
+    boxes, scores = (turned(r, t.value(k), late) for k in ("boxes", "scores"))
+    kind = np.dtype((boxes.dtype or ir.DataType.FLOAT).numpy())
+    least = r.attr("score_threshold", float, float(np.finfo(kind).min))
+    numbers = [np.float32(r.attr("iou_threshold", float)), np.float32(least)]
+    found = b.SuppressBoxes(
+        boxes,
+        scores,
+        *(b.const(n) for n in numbers),
+        b.const(np.array(r.attr("max_boxes", int), np.int64)),
+        per_class=int(r.attr("per_class_suppression", bool, False)),
+        outputs=4,
+    )
+    if late:
+        return [turned(r, found[0], True), turned(r, found[1], True), found[2]]
+    return found
+
+
+def turned(r: Reading, value: Value, late: bool) -> Value:
+    return r.b.Transpose(value, perm=[0, 2, 1]) if late else value
+
+
+def classify(r: Reading) -> Sequence[ir.Value]:
+    """The class with the largest probability, and the probabilities in the order of classes."""
+    t, b = reading(r), r.b
+    probabilities = b.Reshape(t.value("probabilities"), [-1])
+    (classes,) = t.layer.extra["classes"]
+    if isinstance(classes, list) and all(isinstance(c, str) for c in classes):
+        names = b.const(np.array(classes, object))
+    elif isinstance(classes, list | np.ndarray):
+        names = b.const(np.asarray(classes, np.int64).reshape(-1))
+    else:
+        raise MappingError("classes are neither words nor numbers", "R105")
+    best = b.ArgMax(probabilities, axis=0, keepdims=0)
+    return [b.Gather(names, best, axis=0), probabilities]
+
+
+RULES = [
+    custom("", "non_maximum_suppression", suppression),
+    custom("", "classify", classify),
+]

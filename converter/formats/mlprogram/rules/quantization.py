@@ -1,0 +1,230 @@
+"""Quantised numbers, and the compressed forms of constants.
+
+Compressed constants stay compressed in the graph where ONNX says them: quantised ones behind a
+DequantizeLinear, those with a table behind a Gather. Others are computed when they are written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import MilReading, reading
+from converter.formats.mlprogram.rules.elementwise import DTYPES
+from converter.formats.mlprogram.values import unpacked
+from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.sizes import demand_small
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.rules import custom
+
+D = ir.DataType
+
+
+def axis_of(r: Reading, scale: Array) -> int | None:
+    return r.attr("axis", int) if scale.ndim and scale.size > 1 else None
+
+
+def quantize(r: Reading) -> Value:
+    t = reading(r)
+    scale, word = t.array("scale"), r.attr("output_dtype", str)
+    if word not in ("int8", "uint8"):
+        raise MappingError(f"output_dtype {word!r}", "X202")
+    kind = DTYPES[word].numpy()
+    zero = t.array("zero_point") if t.has("zero_point") else np.zeros(scale.shape, kind)
+    axis = axis_of(r, scale)
+    if axis is None:
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return r.b.QuantizeLinear(t.value("input"), scale, zero.astype(kind), axis=axis)
+
+
+def dequantize(r: Reading) -> Value:
+    t = reading(r)
+    scale, x = t.array("scale"), t.value("input")
+    axis = axis_of(r, scale)
+    scale = scale.reshape(()) if axis is None else scale
+    if not t.has("zero_point"):
+        return r.b.DequantizeLinear(x, scale, axis=axis)
+    kind = (x.dtype or D.INT8).numpy()
+    zero = t.array("zero_point").astype(kind)
+    return r.b.DequantizeLinear(x, scale, zero.reshape(scale.shape), axis=axis)
+
+
+# compressed constants ----------------------------------------------------------------------------
+
+
+def later(
+    r: Reading, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
+) -> Value:
+    """A constant that is computed when it is written."""
+    demand_small(*shape)
+    return r.b.const(LazyTensor(make, D.from_numpy(dtype), shape))
+
+
+def affine(r: Reading) -> Value:
+    t = reading(r)
+    data, scale, zero = (t.array(k) for k in ("quantized_data", "scale", "zero_point"))
+    axis = r.attr("axis", int, 0) if scale.size > 1 or zero.size > 1 else None
+    size = max(scale.size, zero.size)
+    shape = () if axis is None else (size,)
+    scale, zero = (np.broadcast_to(a.reshape(-1), size).reshape(shape) for a in (scale, zero))
+    if (zero == zero.astype(data.dtype)).all():
+        return r.b.DequantizeLinear(data, scale.copy(), zero.astype(data.dtype), axis=axis)
+    line = [1 if i != axis else -1 for i in range(data.ndim)]
+    real = r.b.Cast(r.b.const(data), to=int(D.from_numpy(scale.dtype)))
+    zeros, scales = (r.b.const(a.astype(scale.dtype).reshape(line)) for a in (zero, scale))
+    return (real - zeros) * scales
+
+
+def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
+    """Numbers of blocks repeated over each axis but one."""
+    for axis, (own, wanted) in enumerate(zip(array.shape, shape, strict=True)):
+        if axis != but and own != wanted:
+            if not own or wanted % own:
+                raise MappingError(f"{own} blocks of {wanted} places", "R105")
+            array = np.repeat(array, wanted // own, axis=axis)
+    return array
+
+
+def blockwise(r: Reading) -> Value:
+    """scale * (data - offset), with a scale for each block of the data."""
+    t = reading(r)
+    scale = t.array("scale")
+    (given,) = t.layer.extra["data"]
+    shape = list(given.shape) if isinstance(given, np.ndarray) else list(r.static(t.value("data")))
+    if len(shape) != scale.ndim:
+        raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
+    offset = t.array("offset") if t.has("offset") else None
+    real = not isinstance(given, np.ndarray) or given.dtype.kind == "f"
+    if real:
+        scaled = t.value("data")
+        if offset is not None:
+            scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
+        return scaled * r.b.const(spread(scale, shape))
+    spread(scale, shape)  # whether the blocks fit
+    several = [i for i, n in enumerate(scale.shape) if n > 1]
+    if not several:
+        flat = () if offset is None else (offset.reshape(()).astype(given.dtype),)
+        return r.b.DequantizeLinear(given, scale.reshape(()), *flat)
+    if len(several) == 1 and scale.shape[several[0]] == shape[several[0]]:
+        flat = () if offset is None else (offset.reshape(-1).astype(given.dtype),)
+        return r.b.DequantizeLinear(given, scale.reshape(-1), *flat, axis=several[0])
+    blocks = [n // m for n, m in zip(shape, scale.shape, strict=True)]
+    axis = max(range(len(shape)), key=lambda i: blocks[i])
+    wide = spread(scale, shape, axis)
+    more = () if offset is None else (spread(offset, shape, axis).astype(given.dtype),)
+    return r.b.DequantizeLinear(given, wide, *more, axis=axis, block_size=blocks[axis])
+
+
+def of_table(r: Reading) -> Value:
+    """Indices into a table of values, or into one for each block, or of several values each."""
+    t = reading(r)
+    indices, table = t.array("indices"), t.array("lut")
+    if t.has("shape"):
+        shape = [int(n) for n in t.array("shape").reshape(-1)]
+        bits = int(math.log2(table.size)) if table.size else 1
+        indices = unpacked(indices, bits)[: math.prod(shape)].reshape(shape)
+        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
+    groups, width = table.shape[:-2], table.shape[-1]
+    if math.prod(groups) == width == 1:
+        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
+    axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
+    shape = list(indices.shape)
+    if width > 1:
+        shape[axis] *= width
+    return later(r, lambda: looked_up(indices, table, axis), table.dtype, shape)
+
+
+def _places(r: Reading, indices: Array) -> Value:
+    return r.b.Cast(r.b.const(indices.astype(np.uint8)), to=int(D.INT32))
+
+
+def looked_up(indices: Array, table: Array, axis: int) -> Array:
+    """The values of each group's own table; several values of an index unfold along `axis`."""
+    places = []
+    for i, (n, groups) in enumerate(zip(indices.shape, table.shape[:-2], strict=True)):
+        own = np.arange(n) // max(1, n // groups)
+        places.append(own.reshape([-1 if j == i else 1 for j in range(indices.ndim)]))
+    found = table[(*places, indices.astype(np.int64))]
+    if found.shape[-1] == 1:
+        return np.asarray(found[..., 0])
+    axis %= indices.ndim
+    moved = np.moveaxis(found, -1, axis + 1)
+    shape = list(indices.shape)
+    shape[axis] *= found.shape[-1]
+    return moved.reshape(shape)
+
+
+def mask_of(t: MilReading, name: str) -> Array:
+    """Which elements are there: bits, or numbers 0 and 1."""
+    mask = t.array(name)
+    if t.has("shape"):
+        shape = [int(n) for n in t.array("shape").reshape(-1)]
+        return unpacked(mask, 1)[: math.prod(shape)].reshape(shape).astype(bool)
+    return mask.astype(bool)
+
+
+def full(mask: Array, values: Array) -> Array:
+    """The values where the mask is set, zeros elsewhere."""
+    if int(mask.sum()) != values.size:
+        raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
+    found = np.zeros(mask.shape, values.dtype)
+    found[mask] = values.reshape(-1)
+    return found
+
+
+def sparse(r: Reading) -> Value:
+    t = reading(r)
+    mask, values = mask_of(t, "mask"), t.array("nonzero_data")
+    full(mask, values)
+    return later(r, lambda: full(mask, values), values.dtype, mask.shape)
+
+
+def table_to_sparse(r: Reading) -> Any:
+    """The mask, and the values of the indices that are there."""
+    t = reading(r)
+    mask, indices, table = (
+        mask_of(t, "indices_mask"),
+        t.array("indices_nonzero_data"),
+        t.array("lut"),
+    )
+    axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
+    whole = looked_up(full(mask, indices), table, axis)
+    width = table.shape[-1]
+    wide = np.repeat(mask, width, axis=axis) if width > 1 else mask
+    return [wide.astype(np.uint8), whole[wide]]
+
+
+def sparse_blockwise(r: Reading) -> Any:
+    """The mask, and the scaled values of the numbers that are there."""
+    t = reading(r)
+    mask, data, scale = mask_of(t, "data_mask"), t.array("nonzero_data"), t.array("scale")
+    wide = spread(scale, mask.shape)
+    real = data.astype(scale.dtype)
+    if t.has("offset"):
+        real = real - spread(t.array("offset"), mask.shape).astype(scale.dtype)[mask]
+    return [mask.astype(np.uint8), (real * wide[mask]).astype(scale.dtype)]
+
+
+def cast(r: Reading) -> Value:
+    word = r.attr("output_dtype", str)
+    return r.b.Cast(reading(r).value("source_val"), to=int(DTYPES[word]))
+
+
+RULES = [
+    custom("", "quantize", quantize),
+    custom("", "dequantize", dequantize),
+    custom("", "constexpr_affine_dequantize", affine),
+    custom("", "constexpr_blockwise_shift_scale", blockwise),
+    custom("", "constexpr_lut_to_dense", of_table),
+    custom("", "constexpr_sparse_to_dense", sparse),
+    custom("", "constexpr_lut_to_sparse", table_to_sparse),
+    custom("", "constexpr_sparse_blockwise_shift_scale", sparse_blockwise),
+    custom("", "constexpr_cast", cast),
+]

@@ -1,0 +1,53 @@
+"""Random numbers, which are others in each engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.fields import whole
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.rules import custom
+
+
+def blank(r: Reading, number: float = 0.0) -> Value:
+    """A number in the shape that is asked for."""
+    return r.b.Expand(r.b.const(np.float32(number)), whole(r, reading(r).value("shape")))
+
+
+def seed(r: Reading) -> dict[str, float]:
+    found = r.attr("seed", int, -1)
+    return {} if found < 0 else {"seed": float(found)}
+
+
+def normal(r: Reading) -> Value:
+    mean, scale = r.attr("mean", float, 0.0), r.attr("stddev", float, 1.0)
+    return r.b.RandomNormalLike(blank(r), mean=mean, scale=scale, **seed(r))
+
+
+def uniform(r: Reading) -> Value:
+    low, high = r.attr("low", float, 0.0), r.attr("high", float, 1.0)
+    return r.b.RandomUniformLike(blank(r), low=low, high=high, **seed(r))
+
+
+def bernoulli(r: Reading) -> Value:
+    return r.b.Bernoulli(blank(r, r.attr("prob", float, 0.5)), **seed(r))
+
+
+def categorical(r: Reading) -> Value:
+    """Classes drawn by logarithms of probabilities, or by these."""
+    x = reading(r).value("x")
+    logits = x if r.attr("mode", str, "logits") == "logits" else r.b.Log(x)
+    return r.b.Multinomial(
+        logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), **seed(r)
+    )
+
+
+RULES = [
+    custom("", "random_normal", normal),
+    custom("", "random_uniform", uniform),
+    custom("", "random_bernoulli", bernoulli),
+    custom("", "random_categorical", categorical),
+]

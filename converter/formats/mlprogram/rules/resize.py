@@ -1,0 +1,257 @@
+"""Resizing, cropping and sampling of images."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.fields import listed
+from converter.graph.infer import Array, known
+from converter.graph.value import Value
+from converter.mapping.context import Reading
+from converter.mapping.rules import custom
+
+MODES = {
+    "STRICT_ALIGN_CORNERS": "align_corners",
+    "ALIGN_CORNERS": "align_corners",
+    "DEFAULT": "asymmetric",
+    "UNALIGN_CORNERS": "half_pixel",
+}
+SAMPLING = {
+    "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
+    "ALIGN_CORNERS": "align_endpoints",
+    "DEFAULT": "upsample",
+    "OFFSET_CORNERS": "roi_align",
+}
+
+
+def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
+    """The last axes in other sizes (None: as they are), by ONNX's rule for coordinates."""
+    b, rank = r.b, r.rank(x)
+    own = b.Shape(x)
+    front = b.Slice(own, [0], [rank - len(size)], [0])
+    lengths = [
+        b.Slice(own, [rank - len(size) + i], [rank - len(size) + i + 1], [0]) if n is None else [n]
+        for i, n in enumerate(size)
+    ]
+    sizes = b.Concat(front, *lengths, axis=0)
+    array = known(sizes)
+    operand = sizes if array is None else b.const(array, "sizes")
+    if not linear:
+        nearest = "floor" if rule == "asymmetric" else "round_prefer_ceil"
+        return b.Resize(
+            x,
+            None,
+            None,
+            operand,
+            mode="nearest",
+            nearest_mode=nearest,
+            coordinate_transformation_mode=rule,
+        )
+    return b.Resize(x, None, None, operand, mode="linear", coordinate_transformation_mode=rule)
+
+
+def at_places(r: Reading, x: Value, axis: int, places: Array) -> Value:
+    """Between two neighbours of an axis, at coordinates that are known."""
+    size = r.static(x)[axis]
+    places = np.clip(places, 0, size - 1)
+    low = np.floor(places).astype(np.int64)
+    high = np.minimum(low + 1, size - 1)
+    dtype = (x.dtype or ir.DataType.FLOAT).numpy()
+    shape = [-1 if i == axis else 1 for i in range(r.rank(x))]
+    share = r.b.const((places - low).astype(dtype).reshape(shape))
+    first, second = (r.b.Gather(x, p, axis=axis) for p in (low, high))
+    return first + (second - first) * share
+
+
+def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
+    """Each axis by the mode's own grid where ONNX has none."""
+    if mode not in (*MODES, "OFFSET_CORNERS"):
+        raise MappingError(f"sampling_mode {mode!r} is not known", "R110")
+    if mode == "OFFSET_CORNERS" or (mode == "ALIGN_CORNERS" and 1 in size):
+        for i, m in enumerate(size):
+            axis = r.rank(x) - len(size) + i
+            n = r.static(x)[axis]
+            if m is None or (mode == "ALIGN_CORNERS" and m == n == 1):
+                continue
+            if mode == "OFFSET_CORNERS":
+                step = max(1, n - 1) / m
+                places = (np.arange(m) + 0.5) * step
+            else:
+                places = np.full(1, (n - 1) / 2) if m == 1 else np.arange(m) * (n - 1) / (m - 1)
+            x = at_places(r, x, axis, places)
+        return x
+    return sized(r, x, size, True, MODES[mode])
+
+
+def resize_bilinear(r: Reading) -> Value:
+    size: list[int | None] = [r.attr(f"target_size_{k}", int, 1) for k in ("height", "width")]
+    return bilinear(r, reading(r).value("x"), size, r.attr("sampling_mode", str, "DEFAULT"))
+
+
+def resize_nearest(r: Reading) -> Value:
+    size: list[int | None] = [r.attr(f"target_size_{k}", int) for k in ("height", "width")]
+    return sized(r, reading(r).value("x"), size, False, "half_pixel")
+
+
+def resize(r: Reading) -> Value:
+    """The last axes; a size of 0 stays what it is."""
+    t = reading(r)
+    x, mode = t.value("x"), r.attr("sampling_mode", str, "DEFAULT")
+    count = int(t.array("resized_dims").reshape(-1)[0])
+    shape = listed(r, "shape") or []
+    size = [n or None for n in shape][-count:]
+    word = r.attr("interpolation_mode", str, "LINEAR")
+    if word == "LINEAR":
+        return bilinear(r, x, size, mode)
+    if word != "NEAREST_NEIGHBOR" or mode != "DEFAULT":
+        raise MappingError(f"{word} with sampling {mode!r}", "X202")
+    return sized(r, x, size, False, "half_pixel")
+
+
+def upsampled(r: Reading, linear: bool, rule: str) -> Value:
+    """By factors, of which the sizes are rounded down."""
+    x = reading(r).value("x")
+    factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
+    shape = list(x.shape or ())[-2:]
+    if all(isinstance(n, int) for n in shape):
+        pairs = zip(shape, factors, strict=True)
+        size: list[int | None] = [int(np.floor(int(n) * np.float32(f))) for n, f in pairs]  # type: ignore[arg-type]
+        return sized(r, x, size, linear, rule)
+    scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
+    mode = "linear" if linear else "nearest"
+    more = {} if linear else {"nearest_mode": "floor"}
+    return r.b.Resize(x, None, scales, mode=mode, coordinate_transformation_mode=rule, **more)
+
+
+def upsample_bilinear(r: Reading) -> Value:
+    corners = r.attr("align_corners", bool, True)
+    half = r.attr("half_pixel_centers", bool, not corners)
+    rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+    return upsampled(r, True, rule)
+
+
+def upsample_nearest(r: Reading) -> Value:
+    return upsampled(r, False, "asymmetric")
+
+
+# regions -----------------------------------------------------------------------------------------
+
+
+def crop_resize(r: Reading) -> Value:
+    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with the images' numbers
+    beside them.
+    """
+    t, b = reading(r), r.b
+    x, late = t.value("x"), t.has("boxes")
+    boxes = t.value("boxes" if late else "roi")
+    mode = r.attr("sampling_mode" if t.has("sampling_mode") else "sampling", str, "DEFAULT")
+    if mode not in SAMPLING:
+        raise MappingError(f"regions with sampling {mode!r}", "X202")
+    if r.attr("pad_value", float, 0.0):
+        raise MappingError("a value outside of the image", "X202")
+    if late:
+        if t.has("box_indices"):
+            numbers = b.Cast(t.value("box_indices"), to=int(boxes.dtype or ir.DataType.FLOAT))
+        else:
+            line = b.Range(np.int64(0), b.Gather(b.Shape(boxes), np.int64(0)), np.int64(1))
+            numbers = b.Cast(line, to=int(boxes.dtype or ir.DataType.FLOAT))
+        boxes = b.Concat(b.Reshape(numbers, [-1, 1]), boxes, axis=1)
+        boxes = b.Reshape(boxes, [-1, 1, 5, 1, 1])
+    y = b.CropResize(
+        b.Unsqueeze(x, [0]),
+        boxes,
+        size=[r.attr("target_height", int, 1), r.attr("target_width", int, 1)],
+        sampling=SAMPLING[mode],
+        coordinates=r.attr("box_coordinate_mode", str, "CORNERS_HEIGHT_FIRST").lower(),
+        normalized=int(r.attr("normalized_coordinates", bool, False)),
+        spatial_scale=r.attr("spatial_scale", float, 1.0),
+    )
+    return b.Squeeze(y, [1]) if late else y
+
+
+# sampling ----------------------------------------------------------------------------------------
+
+PADDING = {
+    "constant": ("zeros", False),
+    "border": ("border", False),
+    "reflection": ("reflection", True),  # about the centres of the outermost elements
+    "symmetric": ("reflection", False),  # about their edges
+}
+
+
+def resample(r: Reading) -> Value:
+    """Elements at coordinates (x, y), [batch, h, w, 2]."""
+    t, b = reading(r), r.b
+    x, places = t.value("x"), t.value("coordinates")
+    kind = x.dtype or ir.DataType.FLOAT
+    if places.dtype != kind:
+        places = b.Cast(places, to=int(kind))
+    mode, padding = (r.attr(k, str).lower() for k in ("sampling_mode", "padding_mode"))
+    if mode not in ("bilinear", "nearest") or padding not in PADDING:
+        raise MappingError(f"sampling {mode!r} with padding {padding!r}", "X202")
+    height, width = r.static(x)[-2:]
+    size = b.const(np.array([width, height], kind.numpy()))
+    corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", str).lower()
+    match word:
+        case "normalized_minus_one_to_one":
+            share = (places + 1.0) * 0.5
+        case "normalized_zero_to_one":
+            share = places
+        case "unnormalized":
+            share = None
+        case _:
+            raise MappingError(f"coordinates_mode {word!r} is not known", "R110")
+    if share is None:
+        pixel = places
+    else:
+        pixel = share * (size - 1.0) if corners else share * size - 0.5
+    name, centres = PADDING[padding]
+    if centres:
+        grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0
+    else:
+        grid = (pixel * 2.0 + 1.0) / size - 1.0
+    value = r.attr("padding_value", float, 0.0) if padding == "constant" else 0.0
+    shifted = x - value if value else x
+    y = b.GridSample(
+        shifted,
+        grid,
+        mode="linear" if mode == "bilinear" else mode,
+        padding_mode=name,
+        align_corners=int(centres),
+    )
+    return y + value if value else y
+
+
+def affine(r: Reading) -> Value:
+    """An image seen through a matrix [batch, 6]."""
+    t, b = reading(r), r.b
+    x, matrix = t.value("x"), b.Reshape(t.value("transform_matrix"), [-1, 2, 3])
+    wanted = {
+        "sampling_mode": "bilinear",
+        "padding_mode": "constant",
+        "coordinates_mode": "normalized_minus_one_to_one",
+    }
+    for key, only in wanted.items():
+        if r.attr(key, str).lower() != only:
+            raise MappingError(f"{key} other than {only!r}", "X202")
+    if r.attr("padding_value", float, 0.0) or not r.attr("align_corners", bool):
+        raise MappingError("a padding value, or corners that are not aligned", "X202")
+    size = [r.attr("output_height", int), r.attr("output_width", int)]
+    whole_size = b.Concat(b.Slice(b.Shape(x), [0], [2], [0]), size, axis=0)
+    grid = b.AffineGrid(matrix, whole_size, align_corners=1)
+    return b.GridSample(x, grid, mode="linear", padding_mode="zeros", align_corners=1)
+
+
+RULES = [
+    custom("", "resize_bilinear", resize_bilinear),
+    custom("", "resize_nearest_neighbor", resize_nearest),
+    custom("", "resize", resize),
+    custom("", "upsample_bilinear", upsample_bilinear),
+    custom("", "upsample_nearest_neighbor", upsample_nearest),
+    custom("", "crop_resize", crop_resize),
+    custom("", "resample", resample),
+    custom("", "affine", affine),
+]
