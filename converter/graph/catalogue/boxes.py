@@ -26,6 +26,8 @@ def CropResize(
     coordinates: str = "corners_height_first",
     normalized: int = 0,
     spatial_scale: float = 1.0,
+    extrapolate: int = 0,
+    extrapolation_value: float = 0.0,
 ) -> Value:
     """Features [1,B,C,H,W] read bilinearly at a grid of `size` (h, w) points per box -> [N,B,C,h,w]
     or [N,1,C,h,w].
@@ -34,8 +36,9 @@ def CropResize(
     `coordinates` says how the four numbers are meant (corners or centre and size, height or width
     first); `normalized` ones are multiplied by H-1, W-1. `sampling` places the points on an
     interval [0, X-1]: strict_align_endpoints, align_endpoints (one point is the centre), upsample
-    (0 to X - X/n) or roi_align (the middles of n parts). Source: Core ML, CropResizeLayerParams and
-    SamplingMode.
+    (0 to X - X/n) or roi_align (the middles of n parts). A point outside of the image is the one
+    at its border, or `extrapolation_value` if `extrapolate`. Source: Core ML,
+    CropResizeLayerParams and SamplingMode; for the last, MIL's crop_resize since iOS16.
     """
     columns_of_box = boxes.shape[2] if boxes.shape is not None and len(boxes.shape) == 5 else None
     if not isinstance(columns_of_box, int) or columns_of_box not in (4, 5):
@@ -52,12 +55,16 @@ def CropResize(
         last = b.Cast(length - 1, to=FLOAT)
         factor = last * spatial_scale if normalized else b.const(np.float32(spatial_scale))
         parts.append(_weights(b, low * factor, high * factor, length, last, int(count), sampling))
-    rows, columns = parts
+    (rows, inside_y), (columns, inside_x) = parts
     if first:
         ids = b.Cast(b.Reshape(b.Slice(flat, [0], [1], [1]), [-1]), to=INT64)
         x = b.Unsqueeze(b.Gather(b.Squeeze(x, [0]), ids, axis=0), [1])
     across = b.Transpose(b.Unsqueeze(columns, [1, 2]), perm=[0, 1, 2, 4, 3])
-    return b.Unsqueeze(rows, [1, 2]) @ x @ across
+    y = b.Unsqueeze(rows, [1, 2]) @ x @ across
+    if not extrapolate:
+        return y
+    inside = b.Unsqueeze(inside_y, [1, 2, 4]) & b.Unsqueeze(inside_x, [1, 2, 3])
+    return b.Where(inside, y, b.like(y, extrapolation_value))
 
 
 def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, Value, Value, Value]:
@@ -78,8 +85,10 @@ def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, V
 
 def _weights(
     b: Builder, low: Value, high: Value, length: Value, last: Value, count: int, sampling: str
-) -> Value:
-    """Interpolation weights [N, count, length]: a hat function around each position."""
+) -> tuple[Value, Value]:
+    """Interpolation weights [N, count, length]: a hat function around each position; and which
+    positions [N, count] are inside.
+    """
     extent = high - low
     i = arange(count, dtype=np.float32)
     if sampling == "align_endpoints" and count == 1:
@@ -95,9 +104,11 @@ def _weights(
         steps = b.Max(extent, 1.0) * ((i + 0.5) / count).reshape(1, -1).astype(np.float32)
     else:
         raise MappingError(f"sampling {sampling!r} is not known", "R110")
-    positions = b.Clip(low + steps, 0.0, last)
+    places = low + steps
+    inside = (places >= 0.0) & (places <= last)
+    positions = b.Clip(places, 0.0, last)
     distance = b.Abs(b.Unsqueeze(positions, [2]) - b.Cast(b.Range(0, length, 1), to=FLOAT))
-    return b.Relu(1.0 - distance)
+    return b.Relu(1.0 - distance), inside
 
 
 @extension

@@ -53,7 +53,7 @@ def CellClippedLSTM(
             for v in (w, r, bias, peepholes)
         ]
         batch = b.Slice(b.Shape(x), [1], [2])
-        zero = b.Expand(0.0, b.Concat(batch, [hidden_size], axis=0))
+        zero = b.Expand(b.like(x, 0), b.Concat(batch, [hidden_size], axis=0))
         initial = [
             zero if v is None else b.Squeeze(b.Slice(v, [d], [d + 1]), [0]) for v in (hidden, cell)
         ]
@@ -121,7 +121,7 @@ def _direction(
         i = body.input("i", ir.DataType.INT64, [])
         keep = body.input("keep", ir.DataType.BOOL, [])
         h, c = (
-            body.input(n, ir.DataType.FLOAT, list(v.shape) if v.shape is not None else None)
+            body.input(n, v.dtype or ir.DataType.FLOAT, list(v.shape) if v.shape else None)
             for n, v in zip(("h", "c"), initial, strict=True)
         )
         gates = body.Gather(inputs, i, axis=0) + h @ recursion

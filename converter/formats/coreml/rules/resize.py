@@ -361,6 +361,8 @@ RULES: list[Rule] = [
         Attr("sampling", "mode", SAMPLING, default="strict_align_endpoints"),
         Attr("coordinates", "boxIndicesMode", CORNERS, default="corners_height_first"),
         Attr("spatial_scale", "spatialScale", unset(1.0)),
+        Only("extrapolate", 0),
+        Implied(("extrapolation_value",)),
         given="1,1,2,8,8 3,1,4,1,1",
     ),
     op("SpaceToDepth", "reorganizeData", Fixed("mode", "SPACE_TO_DEPTH"), AsRank(4), Block()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
@@ -93,12 +94,10 @@ def linear(r: Reading) -> Value:
 def product(r: Reading) -> Value:
     t = reading(r)
     x, y = t.value("x"), t.value("y")
-    floats = x.dtype is not None and x.dtype.is_floating_point()
-    if x.dtype != y.dtype and floats:
-        if x.const_value is not None:
-            x = with_operators(r.cast(x, y.dtype or ir.DataType.FLOAT))
-        else:
-            y = with_operators(r.cast(y, x.dtype or ir.DataType.FLOAT))
+    if x.dtype != y.dtype:  # the result is of the type of the side that is computed
+        own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
+        kind = own if own.is_floating_point() else ir.DataType.FLOAT
+        x, y = (with_operators(r.cast(v, kind)) for v in (x, y))
     x = turned(r, x) if r.attr("transpose_x", bool, False) else x
     y = turned(r, y) if r.attr("transpose_y", bool, False) else y
     return r.b.MatMul(x, y)
@@ -115,10 +114,13 @@ def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
     t, b = reading(r), r.b
     q, k, v = (t.value(n) for n in ("query", "key", "value"))
-    size = r.static(q)[-1] if q.shape is not None and isinstance(q.shape[-1], int) else None
-    if size is None:
-        raise MappingError("the size of the query must be known", "X203")
-    scores = b.MatMul(q * float(size**-0.5), turned(r, k))
+    size = None if q.shape is None else q.shape[-1]
+    if isinstance(size, int):
+        scaled = q * float(size**-0.5)
+    else:
+        own = b.Gather(b.Shape(q), np.int64(-1), axis=0)
+        scaled = q / b.Sqrt(b.Cast(own, to=int(q.dtype or ir.DataType.FLOAT)))
+    scores = b.MatMul(scaled, turned(r, k))
     mask = t.given("attn_mask")
     if mask is not None and mask.dtype == ir.DataType.BOOL:
         lowest = float((scores.dtype or ir.DataType.FLOAT).min)

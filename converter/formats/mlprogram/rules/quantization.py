@@ -70,7 +70,7 @@ def later(
 def affine(r: Reading) -> Value:
     t = reading(r)
     data, scale, zero = (t.array(k) for k in ("quantized_data", "scale", "zero_point"))
-    axis = r.attr("axis", int, 0) if scale.size > 1 or zero.size > 1 else None
+    axis = r.attr("axis", int, 0) % data.ndim if scale.size > 1 or zero.size > 1 else None
     size = max(scale.size, zero.size)
     shape = () if axis is None else (size,)
     scale, zero = (np.broadcast_to(a.reshape(-1), size).reshape(shape) for a in (scale, zero))
@@ -92,8 +92,10 @@ def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
     return array
 
 
-def blockwise(r: Reading) -> Value:
-    """scale * (data - offset), with a scale for each block of the data."""
+def blockwise(r: Reading) -> Any:
+    """scale * (data - offset), with a scale for each block of the data; a table of values that is
+    scaled stays a constant.
+    """
     t = reading(r)
     scale = t.array("scale")
     (given,) = t.layer.extra["data"]
@@ -101,25 +103,29 @@ def blockwise(r: Reading) -> Value:
     if len(shape) != scale.ndim:
         raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
     offset = t.array("offset") if t.has("offset") else None
-    real = not isinstance(given, np.ndarray) or given.dtype.kind == "f"
-    if real:
-        scaled = t.value("data")
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        own = given.astype(scale.dtype)
+        if offset is not None:
+            own = own - spread(offset, shape).astype(scale.dtype)
+        return [own * spread(scale, shape)]
+    if not isinstance(given, np.ndarray):
+        scaled = r.b.Cast(t.value("data"), to=int(D.from_numpy(scale.dtype)))
         if offset is not None:
             scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
         return scaled * r.b.const(spread(scale, shape))
     spread(scale, shape)  # whether the blocks fit
     several = [i for i, n in enumerate(scale.shape) if n > 1]
     if not several:
-        flat = () if offset is None else (offset.reshape(()).astype(given.dtype),)
-        return r.b.DequantizeLinear(given, scale.reshape(()), *flat)
+        zero = None if offset is None else offset.reshape(()).astype(given.dtype)
+        return r.b.DequantizeLinear(given, scale.reshape(()), zero)
     if len(several) == 1 and scale.shape[several[0]] == shape[several[0]]:
-        flat = () if offset is None else (offset.reshape(-1).astype(given.dtype),)
-        return r.b.DequantizeLinear(given, scale.reshape(-1), *flat, axis=several[0])
+        zeros = None if offset is None else offset.reshape(-1).astype(given.dtype)
+        return r.b.DequantizeLinear(given, scale.reshape(-1), zeros, axis=several[0])
     blocks = [n // m for n, m in zip(shape, scale.shape, strict=True)]
     axis = max(range(len(shape)), key=lambda i: blocks[i])
     wide = spread(scale, shape, axis)
-    more = () if offset is None else (spread(offset, shape, axis).astype(given.dtype),)
-    return r.b.DequantizeLinear(given, wide, *more, axis=axis, block_size=blocks[axis])
+    wide_zeros = None if offset is None else spread(offset, shape, axis).astype(given.dtype)
+    return r.b.DequantizeLinear(given, wide, wide_zeros, axis=axis, block_size=blocks[axis])
 
 
 def of_table(r: Reading) -> Value:
@@ -155,7 +161,7 @@ def looked_up(indices: Array, table: Array, axis: int) -> Array:
     if found.shape[-1] == 1:
         return np.asarray(found[..., 0])
     axis %= indices.ndim
-    moved = np.moveaxis(found, -1, axis + 1)
+    moved: Array = np.moveaxis(found, -1, axis + 1)
     shape = list(indices.shape)
     shape[axis] *= found.shape[-1]
     return moved.reshape(shape)

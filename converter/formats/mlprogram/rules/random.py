@@ -17,23 +17,23 @@ def blank(r: Reading, number: float = 0.0) -> Value:
     return r.b.Expand(r.b.const(np.float32(number)), whole(r, reading(r).value("shape")))
 
 
-def seed(r: Reading) -> dict[str, float]:
+def seed(r: Reading) -> float | None:
     found = r.attr("seed", int, -1)
-    return {} if found < 0 else {"seed": float(found)}
+    return None if found < 0 else float(found)
 
 
 def normal(r: Reading) -> Value:
     mean, scale = r.attr("mean", float, 0.0), r.attr("stddev", float, 1.0)
-    return r.b.RandomNormalLike(blank(r), mean=mean, scale=scale, **seed(r))
+    return r.b.RandomNormalLike(blank(r), mean=mean, scale=scale, seed=seed(r))
 
 
 def uniform(r: Reading) -> Value:
     low, high = r.attr("low", float, 0.0), r.attr("high", float, 1.0)
-    return r.b.RandomUniformLike(blank(r), low=low, high=high, **seed(r))
+    return r.b.RandomUniformLike(blank(r), low=low, high=high, seed=seed(r))
 
 
 def bernoulli(r: Reading) -> Value:
-    return r.b.Bernoulli(blank(r, r.attr("prob", float, 0.5)), **seed(r))
+    return r.b.Bernoulli(blank(r, r.attr("prob", float, 0.5)), seed=seed(r))
 
 
 def categorical(r: Reading) -> Value:
@@ -41,7 +41,7 @@ def categorical(r: Reading) -> Value:
     x = reading(r).value("x")
     logits = x if r.attr("mode", str, "logits") == "logits" else r.b.Log(x)
     return r.b.Multinomial(
-        logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), **seed(r)
+        logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), seed=seed(r)
     )
 
 

@@ -31,6 +31,7 @@ NAMES = {
     "softsign": "Softsign",
     "softplus": "Softplus",
 }
+D = ir.DataType
 # places of ONNX's gates among those of the operation
 LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z r h
 
@@ -70,7 +71,7 @@ class Parts:
 
     def state(self, name: str) -> Value:
         """[batch, directions * hidden] -> [directions, batch, hidden]."""
-        value = self.t.value(name)
+        value = self.b.Cast(self.t.value(name), to=int(D.from_numpy(self.dtype)))
         ways = 2 if self.both else 1
         split = self.b.Reshape(value, [-1, ways, self.hidden])
         return self.b.Transpose(split, perm=[1, 0, 2])

@@ -19,6 +19,7 @@ MODES = {
     "DEFAULT": "asymmetric",
     "UNALIGN_CORNERS": "half_pixel",
 }
+IOS16 = 7  # from which on there is a value for what lies outside of an image
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
     "ALIGN_CORNERS": "align_endpoints",
@@ -150,8 +151,7 @@ def crop_resize(r: Reading) -> Value:
     mode = r.attr("sampling_mode" if t.has("sampling_mode") else "sampling", str, "DEFAULT")
     if mode not in SAMPLING:
         raise MappingError(f"regions with sampling {mode!r}", "X202")
-    if r.attr("pad_value", float, 0.0):
-        raise MappingError("a value outside of the image", "X202")
+    x, boxes = (b.Cast(v, to=int(ir.DataType.FLOAT)) for v in (x, boxes))
     if late:
         if t.has("box_indices"):
             numbers = b.Cast(t.value("box_indices"), to=int(boxes.dtype or ir.DataType.FLOAT))
@@ -168,6 +168,8 @@ def crop_resize(r: Reading) -> Value:
         coordinates=r.attr("box_coordinate_mode", str, "CORNERS_HEIGHT_FIRST").lower(),
         normalized=int(r.attr("normalized_coordinates", bool, False)),
         spatial_scale=r.attr("spatial_scale", float, 1.0),
+        extrapolate=int(r.version >= IOS16),
+        extrapolation_value=r.attr("pad_value", float, 0.0),
     )
     return b.Squeeze(y, [1]) if late else y
 
@@ -197,22 +199,19 @@ def resample(r: Reading) -> Value:
     corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", str).lower()
     match word:
         case "normalized_minus_one_to_one":
-            share = (places + 1.0) * 0.5
+            share: Value | None = (places + 1.0) * 0.5
         case "normalized_zero_to_one":
             share = places
         case "unnormalized":
             share = None
         case _:
             raise MappingError(f"coordinates_mode {word!r} is not known", "R110")
-    if share is None:
-        pixel = places
-    else:
+    pixel = places
+    if share is not None:
         pixel = share * (size - 1.0) if corners else share * size - 0.5
     name, centres = PADDING[padding]
-    if centres:
-        grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0
-    else:
-        grid = (pixel * 2.0 + 1.0) / size - 1.0
+    edges = (pixel * 2.0 + 1.0) / size - 1.0
+    grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0 if centres else edges
     value = r.attr("padding_value", float, 0.0) if padding == "constant" else 0.0
     shifted = x - value if value else x
     y = b.GridSample(

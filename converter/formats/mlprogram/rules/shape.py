@@ -306,8 +306,8 @@ def batch_to_space(r: Reading) -> Value:
 def crop(r: Reading) -> Value:
     x = reading(r).value("x")
     (top, bottom), (left, right) = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
-    h, w = r.static(x)[-2:]
-    return r.b.Slice(x, [top, left], [h - bottom, w - right], [-2, -1])
+    ends = [-n if n else LARGE for n in (bottom, right)]
+    return r.b.Slice(x, [top, left], ends, [-2, -1])
 
 
 RULES: list[Rule | Custom] = [
