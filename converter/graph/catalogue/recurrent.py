@@ -146,7 +146,8 @@ def _cell(
         i, forget = (i + c * peeps[0], forget + c * peeps[2])
     i = _apply(b, f, i)
     forget = 1.0 - i if coupled else _apply(b, f, forget)
-    cell = b.Clip(forget * c + i * _apply(b, g, z), -clip, clip)
+    cell = forget * c + i * _apply(b, g, z)
+    cell = b.Clip(cell, b.like(cell, -clip), b.like(cell, clip))
     if peeps is not None:
         o = o + cell * peeps[1]
     return _apply(b, f, o) * _apply(b, h, cell), cell
