@@ -21,8 +21,8 @@ from converter.errors import ConverterError, ReadError, UnsupportedError
 from converter.formats.coreml.codec import read_mlmodel, write_mlmodel
 from converter.formats.coreml.format import sniff
 from converter.formats.coreml.model import MLModel
-from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
 from converter.formats.coreml.weights import REFERENCE, WeightData
+from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
 from converter.formats.coreml_wire import LEN, WireError, encode_tag, encode_varint, fields
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output

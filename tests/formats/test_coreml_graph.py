@@ -21,8 +21,8 @@ from converter.errors import ReadError, UnsupportedError
 from converter.formats.coreml.codec import read_mlmodel
 from converter.formats.coreml.format import FORMAT
 from converter.formats.coreml.network import all_layers, kind_of
-from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.formats.coreml.weights import WeightData
+from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.build import new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved

@@ -11,8 +11,8 @@ from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.fields import reading
 from converter.formats.tflite.schema import schema
-from converter.graph.states import Hashtable
 from converter.graph.infer import constant
+from converter.graph.states import Hashtable
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Reading
