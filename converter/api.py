@@ -67,8 +67,9 @@ def load(
     `format` overrides detection by content; `weights` names the second file where it does not lie
     beside the first. With `dequantize` exact integer arithmetic (Zhouyi integer IR) becomes float
     operators between DequantizeLinear and QuantizeLinear, which other formats can take; files
-    without such arithmetic are read as ever. `signature` is the key of one of the networks of a
-    TensorFlow Lite file, whose inputs and outputs then have the names of the signature. Raises ReadError (unreadable or invalid) or
+    without such arithmetic are read as ever. `signature` is one of several networks: the key of
+    a signature of a TensorFlow Lite file, whose names inputs and outputs then get, or a function of
+    an ML Program. Raises ReadError (unreadable or invalid) or
     UnsupportedError (layers without a mapping, all of them at once).
     """
     return Model.of(model_files.load(path, format, weights, dequantize, signature))

@@ -267,7 +267,8 @@ def signature_option(body: Body) -> Body:
         "--signature",
         metavar="KEY",
         default="",
-        help="The network of a TensorFlow Lite file under this key, with the names of its signature.",
+        help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
+        "and outputs get, or a function of an ML Program.",
     )
     wrapped: Body = add(body)
     return wrapped

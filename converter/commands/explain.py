@@ -49,7 +49,7 @@ CODES: dict[str, Explanation] = {
     "R106": Explanation(
         "the kind of model is not supported",
         "The container is understood but holds another kind of model (for example a Core ML "
-        "tree ensemble or an ML Program).",
+        "tree ensemble).",
     ),
     "R107": Explanation(
         "a side file would leave the model's folder",

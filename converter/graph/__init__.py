@@ -19,6 +19,7 @@ extensions.py     the domain `netconv`: operators whose definition is a function
 catalogue/        those operators, by theme
 channels_last.py  the domain `netconv.channels_last`: operators on data stored N, spatial..., C
 generators.py     random bits that engines agree on
+states.py         variables of a file as inputs and outputs
 names.py          unique value names; the names of the source file beside them
 walk.py           every graph and node including sub-graphs
 invariants.py     what a canonical graph promises

@@ -9,7 +9,6 @@ with equal weights, whatever layers or unknown fields it holds.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -30,9 +29,6 @@ LONGEST_FILE = (1 << 31) - 1
 _MODEL = Model_pb2.Model.DESCRIPTOR
 _KINDS: dict[int, str] = {f.number: f.name for f in _MODEL.oneofs_by_name["Type"].fields}
 _FIRST_KIND = min(_KINDS)
-_PROGRAM_HELP = (
-    'convert the original network again with coremltools.convert(..., convert_to="neuralnetwork")'
-)
 
 
 def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
@@ -42,7 +38,7 @@ def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
     specificationVersion, R106 another kind of model.
     """
     if os.path.isdir(path):
-        raise _is_folder(Path(path))
+        raise unreadable("R100", "cannot read: is a folder", Where(str(path)))
     file = MappedFile(path)
     data, where = file.bytes.data, Where(str(path))
     model = MLModel(str(path))
@@ -96,7 +92,7 @@ def _check_top(data: memoryview, where: Where) -> None:
             "R106",
             "this Core ML file holds an ML Program (mlProgram), not a neural network",
             where,
-            _PROGRAM_HELP,
+            "-f mlprogram reads it",
         )
     if name not in NETWORKS + PIPELINES:
         raise unreadable(
@@ -143,20 +139,3 @@ def _malformed(data: memoryview, e: WireError, where: Where) -> ReadError:
     # only a field of the file itself can reach over its end
     help = "" if place.path else "the file is probably truncated"
     return unreadable("R103", f"the file is damaged at byte {e.offset}: {e}", place, help)
-
-
-def _is_folder(path: Path) -> ReadError:
-    where = Where(str(path))
-    inside = sorted(path.glob("Data/*/*.mlmodel"))
-    if not inside and not (path / "Manifest.json").exists():
-        return unreadable("R100", "cannot read: is a folder", where)
-    help = _PROGRAM_HELP + (
-        f"; if it is a neural network already, name the file in it: {inside[0]}" if inside else ""
-    )
-    return unreadable(
-        "R106",
-        "a Core ML package (.mlpackage) is a folder, usually of an ML Program, not a neural "
-        "network file",
-        where,
-        help,
-    )

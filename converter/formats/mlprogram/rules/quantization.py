@@ -211,6 +211,8 @@ def sparse_blockwise(r: Reading) -> Any:
     """The mask, and the scaled values of the numbers that are there."""
     t = reading(r)
     mask, data, scale = mask_of(t, "data_mask"), t.array("nonzero_data"), t.array("scale")
+    if scale.ndim != mask.ndim or int(mask.sum()) != data.size:
+        raise MappingError(f"{data.size} values for {int(mask.sum())} places", "R103")
     wide = spread(scale, mask.shape)
     real = data.astype(scale.dtype)
     if t.has("offset"):

@@ -1,0 +1,376 @@
+"""ML Programs: what is read computes what the operations' definitions say; what cannot be read is
+refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mil_files import Blob, Block, Op, package
+
+import converter
+from converter.errors import ConverterError, ReadError, UnsupportedError
+from support import corpus_cases
+
+F = np.float32
+RNG = np.random.default_rng(31)
+
+
+def floats(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(F)
+
+
+def one(path: Path, kind: str, dims: Any, out: Any, opset: str = "CoreML7", **given: Any) -> Path:
+    """One operation on an input x; the result is y."""
+    op = Op(kind, {"x": "$x", **given}, {"y": ("float32", out)})
+    return package(path, Block({"x": ("float32", dims)}, [op], ["y"]), opset=opset)
+
+
+def run(path: Path, **feeds: Any) -> Any:
+    return next(iter(converter.load(path).run(feeds).values()))
+
+
+def convolved(x: Any, w: Any, pads: Any) -> Any:
+    """A convolution by the book: x [1,c,h,w], w [o,c,kh,kw], pads top, bottom, left, right."""
+    x = np.pad(x, ((0, 0), (0, 0), pads[:2], pads[2:]))
+    kh, kw = w.shape[2:]
+    rows, columns = x.shape[2] - kh + 1, x.shape[3] - kw + 1
+    cells = [
+        [np.einsum("chw,ochw->o", x[0, :, i : i + kh, j : j + kw], w) for j in range(columns)]
+        for i in range(rows)
+    ]
+    return np.array(cells).transpose(2, 0, 1)[None]
+
+
+def test_a_convolution_whose_weights_are_stored(tmp_path: Path) -> None:
+    x, w, bias = floats(1, 2, 5, 6), floats(3, 2, 3, 2), floats(3)
+    pad = [1, 0, 2, 1]  # before and after of each axis
+    path = one(
+        *(tmp_path / "m.mlpackage", "conv", x.shape, [1, 3, 4, 8]),
+        weight=Blob(w),
+        bias=Blob(bias),
+        pad_type="custom",
+        pad=np.array(pad),
+        strides=np.array([1, 1]),
+    )
+    wanted = convolved(x, w, pad) + bias[:, None, None]
+    np.testing.assert_allclose(run(path, x=x), wanted, rtol=1e-4, atol=1e-5)
+
+
+X = floats(2, 3, 4)
+OPERATIONS: dict[str, tuple[dict[str, Any], Any]] = {
+    "linear": (
+        {"weight": (w := floats(5, 4)), "bias": (c := floats(5))},
+        X @ w.T + c,
+    ),
+    "clamped_relu": ({"alpha": 0.5, "beta": 1.0}, np.minimum(np.where(X >= 0, X, X * 0.5), 1)),
+    "scaled_tanh": ({"alpha": 2.0, "beta": 0.5}, 2 * np.tanh(0.5 * X)),
+    "silu": ({}, X / (1 + np.exp(-X))),
+    "softmax": ({"axis": 1}, np.exp(X) / np.exp(X).sum(1, keepdims=True)),
+    "l2_norm": (
+        {"epsilon": 1e-3},
+        X / np.sqrt((X * X).sum((0, 1, 2), keepdims=True) + 1e-3),
+    ),
+    "reduce_log_sum_exp": (
+        {"axes": np.array([-1]), "keep_dims": False},
+        np.log(np.exp(X).sum(-1)),
+    ),
+    "slice_by_index": (
+        {
+            "begin": np.array([1, 2, 0]),
+            "end": np.array([0, 0, 3]),
+            "stride": np.array([1, -1, 2]),
+            "end_mask": np.array([False, True, False]),
+            "squeeze_mask": np.array([True, False, False]),
+        },
+        X[1, ::-1, 0:3:2],
+    ),
+    "slice_update": (
+        {
+            "update": np.full((1, 3, 2), 7, F),
+            "begin": np.array([0, 0, 1]),
+            "end": np.array([1, 3, 3]),
+        },
+        np.where(np.pad(np.ones((1, 3, 2)), ((0, 1), (0, 0), (1, 1))) > 0, 7, X),
+    ),
+    "pad": (
+        {"pad": np.array([1, 0, 2, 1]), "mode": "constant", "constant_val": 0.5},
+        np.pad(X, ((0, 0), (1, 0), (2, 1)), constant_values=0.5),
+    ),
+    "reverse": ({"axes": np.array([0, 2])}, X[::-1, :, ::-1]),
+    "sliding_windows": (
+        {"axis": 2, "size": 2, "stride": 2},
+        X.reshape(2, 3, 2, 2),
+    ),
+    "band_part": (
+        {"lower": 0, "upper": 1},
+        X * np.array([[[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]]),
+    ),
+    "cumsum": (
+        {"axis": 1, "exclusive": True, "reverse": False},
+        np.concatenate([np.zeros((2, 1, 4)), X.cumsum(1)[:, :-1]], 1),
+    ),
+    "layer_norm": (
+        {"axes": np.array([1]), "epsilon": 1e-5},
+        (X - X.mean(1, keepdims=True)) / np.sqrt(X.var(1, keepdims=True) + 1e-5),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_operations(kind: str, tmp_path: Path) -> None:
+    given, wanted = OPERATIONS[kind]
+    path = one(tmp_path / "m.mlpackage", kind, X.shape, wanted.shape, **given)
+    np.testing.assert_allclose(run(path, x=X), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("opset", "wanted"), [("CoreML6", (2, 3, 4)), ("CoreML7", (2, 3, 4))])
+def test_a_zero_in_a_shape_is_the_size_at_its_place(
+    opset: str, wanted: Any, tmp_path: Path
+) -> None:
+    path = one(
+        tmp_path / "m.mlpackage", "reshape", X.shape, wanted, opset, shape=np.array([0, 0, -1])
+    )
+    assert run(path, x=X).shape == wanted
+
+
+def test_a_zero_counts_from_behind_since_ios17(tmp_path: Path) -> None:
+    shape = np.array([6, 0])
+    early = one(tmp_path / "a.mlpackage", "reshape", [2, 3, 4], [6, 3], "CoreML6", shape=shape)
+    late = one(tmp_path / "b.mlpackage", "reshape", [2, 3, 4], [6, 4], "CoreML7", shape=shape)
+    with pytest.raises(ConverterError):
+        converter.load(early)
+    assert run(late, x=X).shape == (6, 4)
+
+
+def test_quantised_weights_stay_quantised(tmp_path: Path) -> None:
+    q = RNG.integers(-127, 128, (3, 4)).astype(np.int8)
+    scale, zero = np.array([[0.1], [0.2], [0.3]], F), np.array([[1], [0], [-2]], np.int8)
+    weights = Op(
+        "constexpr_blockwise_shift_scale",
+        {"data": Blob(q), "scale": scale, "offset": zero},
+        {"w": ("float32", [3, 4])},
+    )
+    product = Op("linear", {"x": "$x", "weight": "$w"}, {"y": ("float32", [2, 3])})
+    block = Block({"x": ("float32", [2, 4])}, [weights, product], ["y"])
+    path, x = package(tmp_path / "m.mlpackage", block, opset="CoreML8"), floats(2, 4)
+    np.testing.assert_allclose(
+        run(path, x=x), x @ ((q - zero.astype(F)) * scale).T, rtol=1e-4, atol=1e-5
+    )
+    assert "DequantizeLinear" in {n.op_type for n in converter.load(path).ir.graph}
+
+
+def test_a_loop_over_a_list(tmp_path: Path) -> None:
+    """Rows of x, doubled as often as their place says, are written into a list one by one."""
+    i, ls = ("int32", []), ("float32", [-1, 3])
+    body = Block(
+        {"i": i, "ls": ls},
+        [
+            Op("gather", {"x": "$x", "indices": "$i", "axis": 0}, {"row": ("float32", [3])}),
+            Op("mul", {"x": "$row", "y": F(2)}, {"twice": ("float32", [3])}),
+            Op("list_write", {"ls": "$ls", "index": "$i", "value": "$twice"}, {"ls2": ls}),
+            Op("add", {"x": "$i", "y": 1}, {"i2": i}),
+        ],
+        ["i2", "ls2"],
+    )
+    condition = Block(
+        {"a": i, "b": ls}, [Op("less", {"x": "$a", "y": 4}, {"more": ("bool", [])})], ["more"]
+    )
+    ops = [
+        Op("make_list", {"init_length": 1, "elem_shape": [3], "dtype": "fp32"}, {"l": ls}),
+        Op(
+            "while_loop",
+            {"loop_vars": [0, "$l"]},
+            {"n": i, "rows": ls},
+            [condition, body],
+        ),
+        Op("list_gather", {"ls": "$rows", "indices": np.array([3, 0])}, {"y": ("float32", [2, 3])}),
+    ]
+    x = floats(4, 3)
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [4, 3])}, ops, ["y"]))
+    np.testing.assert_allclose(run(path, x=x), 2 * x[[3, 0]], rtol=1e-6)
+
+
+def test_a_branch(tmp_path: Path) -> None:
+    sides = [
+        Block({}, [Op(kind, {"x": "$x"}, {"r": ("float32", [3])})], ["r"])
+        for kind in ("exp", "abs")
+    ]
+    ops = [
+        Op("reduce_sum", {"x": "$x", "axes": np.array([0])}, {"s": ("float32", [])}),
+        Op("greater", {"x": "$s", "y": F(0)}, {"p": ("bool", [])}),
+        Op("cond", {"pred": "$p"}, {"y": ("float32", [3])}, sides),
+    ]
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [3])}, ops, ["y"]))
+    for x in (F([1, 2, 3]), F([-1, -2, -3])):
+        np.testing.assert_allclose(
+            run(path, x=x), np.exp(x) if x.sum() > 0 else np.abs(x), rtol=1e-6
+        )
+
+
+def accumulator(path: Path) -> Path:
+    half = ("float16", [3])
+    ops = [
+        Op("read_state", {"input": "$sum"}, {"old": half}),
+        Op("add", {"x": "$old", "y": "$x"}, {"new": half}),
+        Op("write_state", {"input": "$sum", "data": "$new"}, {}),
+        Op("mul", {"x": "$new", "y": np.float16(2)}, {"y": half}),
+    ]
+    inputs = {"x": half, "sum": half}
+    return package(path, Block(inputs, ops, ["y"]), ["sum"], opset="CoreML8")
+
+
+def test_a_state(tmp_path: Path) -> None:
+    model = converter.load(accumulator(tmp_path / "m.mlpackage"))
+    assert model.interface["states"] == {"sum": "sum_out"}
+    x = np.array([1, 2, 3], np.float16)
+    first = model.run({"x": x})
+    np.testing.assert_array_equal(first["y"], 2 * x)
+    second = model.run({"x": x, "sum": first["sum_out"]})
+    np.testing.assert_array_equal(second["y"], 4 * x)
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino", "tflite"])
+def test_other_formats(target: str, tmp_path: Path) -> None:
+    x, w = floats(1, 2, 5, 5), floats(3, 2, 3, 3)
+    source = one(
+        *(tmp_path / "m.mlpackage", "conv", x.shape, [1, 3, 5, 5]), weight=Blob(w), pad_type="same"
+    )
+    written = tmp_path / f"m.{'xml' if target == 'openvino' else target}"
+    converter.convert(source, written, target=target)
+    wanted = convolved(x, w, (1, 1, 1, 1))
+    np.testing.assert_allclose(run(written, x=x), wanted, rtol=1e-4, atol=1e-5)
+
+
+# files -------------------------------------------------------------------------------------------
+
+
+def relu(path: Path) -> Path:
+    return one(path, "relu", [2, 3], [2, 3])
+
+
+def test_a_bare_file_is_a_program_too(tmp_path: Path) -> None:
+    inner = relu(tmp_path / "m.mlpackage") / "Data/com.apple.CoreML/model.mlmodel"
+    (tmp_path / "bare.mlmodel").write_bytes(inner.read_bytes())
+    assert converter.load(tmp_path / "bare.mlmodel").format == "mlprogram"
+
+
+def test_a_package_with_a_neural_network_is_coreml(tmp_path: Path) -> None:
+    path = relu(tmp_path / "m.mlpackage")
+    model = Path(__file__).resolve().parents[2] / "samples" / "digits_cnn.mlmodel"
+    (path / "Data/com.apple.CoreML/model.mlmodel").write_bytes(model.read_bytes())
+    assert converter.load(path).format == "coreml"
+
+
+def test_the_manifest_says_where_the_model_is(tmp_path: Path) -> None:
+    path = relu(tmp_path / "m.mlpackage")
+    (path / "Data/other").mkdir()
+    (path / "Data/com.apple.CoreML/model.mlmodel").rename(path / "Data/other/net.mlmodel")
+    manifest = json.loads((path / "Manifest.json").read_text())
+    manifest["itemInfoEntries"]["A"]["path"] = "other/net.mlmodel"
+    (path / "Manifest.json").write_text(json.dumps(manifest))
+    assert converter.load(path).format == "mlprogram"
+
+
+MANIFESTS = {
+    "no JSON": ("{", "R103"),
+    "another form": ('{"itemInfoEntries": []}', "R103"),
+    "no root": ('{"itemInfoEntries": {}, "rootModelIdentifier": "A"}', "R103"),
+    "outside": (
+        '{"itemInfoEntries": {"A": {"path": "../../m.mlmodel"}}, "rootModelIdentifier": "A"}',
+        "R107",
+    ),
+    "absent": (
+        '{"itemInfoEntries": {"A": {"path": "x.mlmodel"}}, "rootModelIdentifier": "A"}',
+        "R102",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_manifests_that_are_none(name: str, tmp_path: Path) -> None:
+    text, code = MANIFESTS[name]
+    path = relu(tmp_path / "m.mlpackage")
+    (path / "Manifest.json").write_text(text)
+    with pytest.raises(ReadError, match=code):
+        converter.load(path, "mlprogram")
+
+
+def test_a_link_out_of_the_package_is_refused(tmp_path: Path) -> None:
+    path = relu(tmp_path / "m.mlpackage")
+    inner = path / "Data/com.apple.CoreML/model.mlmodel"
+    inner.rename(tmp_path / "elsewhere.mlmodel")
+    inner.symlink_to(tmp_path / "elsewhere.mlmodel")
+    with pytest.raises(ReadError, match="R107"):
+        converter.load(path, "mlprogram")
+
+
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+    path = one(tmp_path / "m.mlpackage", "linear", [2, 4], [2, 5], weight=Blob(floats(5, 4)))
+    weights = path / "Data/com.apple.CoreML/weights/weight.bin"
+    content = bytearray(weights.read_bytes())
+    content[64] ^= 1
+    weights.write_bytes(bytes(content))
+    with pytest.raises(ReadError, match=r"R103.*no weight of type 11 at 64"):
+        converter.load(path)
+
+
+def test_every_operation_that_is_not_known_is_named(tmp_path: Path) -> None:
+    ops = [Op("custom_layer", {"x": "$x"}, {"a": ("float32", [3])})]
+    ops.append(Op("conv_quantized", {"x": "$x"}, {"b": ("float32", [3])}))
+    ops.append(Op("add", {"x": "$a", "y": "$b"}, {"y": ("float32", [3])}))
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [3])}, ops, ["y"]))
+    with pytest.raises(UnsupportedError) as e:
+        converter.load(path)
+    assert [d.where.kind for d in e.value.diagnostics] == ["custom_layer", "conv_quantized"]
+
+
+def test_a_parameter_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    path = one(tmp_path / "m.mlpackage", "relu", [3], [3], slope=0.5)
+    with pytest.raises(UnsupportedError, match=r"R111.*'slope' is not known"):
+        converter.load(path)
+
+
+def test_programs_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="read, not written"):
+        converter.convert(relu(tmp_path / "m.mlpackage"), tmp_path / "n.mlpackage")
+
+
+# the corpus --------------------------------------------------------------------------------------
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=True) as found:
+        return dict(found)
+
+
+@pytest.mark.corpus
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize(
+    "case", [*corpus_cases("coreml/mlprogram-ops"), *corpus_cases("coreml/mlprogram-nets")]
+)
+def test_programs_of_the_corpus(case: Path) -> None:
+    info, model = (
+        json.loads((case / "case.json").read_text()),
+        converter.load(case / "model.mlpackage"),
+    )
+    left: dict[str, Any] = {}
+    for step in range(int(info.get("steps") or 1)):
+        suffix = f"_step{step}" if step else ""
+        feeds, wanted = (arrays(case / f"{k}{suffix}.npz") for k in ("inputs", "outputs"))
+        names = [i.name for i in model.inputs]
+        if not feeds.keys() <= set(names):
+            feeds = dict(zip(names, feeds.values(), strict=False))
+        found = model.run({**feeds, **left})
+        for name, value in wanted.items():
+            got = found[name] if name in found else next(iter(found.values()))
+            if value.dtype.kind in "OSUb":
+                assert got.tolist() == value.tolist()
+                continue
+            atol = info["atol"][name] if isinstance(info["atol"], dict) else info["atol"]
+            np.testing.assert_allclose(got.astype(float), value.astype(float), info["rtol"], atol)
+        left = {i: found[o] for i, o in model.interface["states"].items()}
