@@ -28,6 +28,8 @@ from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
 
 KINDS = {"pipeline": "a pipeline of models", "wordTagger": "a word tagger"}
+# parameters that say nothing about the results
+INFORMATIVE = {"validate_indices", "_existing_blocks", "_true_fn", "_false_fn", "_cond", "_body"}
 Given = Any  # a value of the graph, an array, a string, a list of such, a state
 VERSIONS = {"CoreML5": 6, "CoreML6": 7, "CoreML7": 8, "CoreML8": 9, "CoreML9": 10}
 
@@ -229,6 +231,15 @@ class BlockLifting(Lifting):
         if value.shape is None and (sizes := dims_of(out.type.tensorType)) is not None:
             set_type(value, None, sizes)
         return value
+
+    def lift(self, layer: Layer) -> list[ir.Value]:
+        """The results of an operation; MappingError R111 for a parameter that nobody looks at."""
+        r = self.reading(layer)
+        results = self.mapping.table.lift(r)
+        used = r.used | (r.rule.owned("keys") if r.rule is not None else set())
+        for key in sorted(layer.attrs.keys() - used - INFORMATIVE):
+            raise MappingError(f"parameter {key!r} is not known", "R111")
+        return results
 
     def reading(self, layer: Layer) -> MilReading:
         return MilReading(layer, self.builder, self.version, self)

@@ -30,14 +30,23 @@ class MilReading(Reading):
     """One operation on its way into the graph.
 
     `block`  the block that is being read
+    `used`   the parameters that were looked at
     """
 
     def __init__(self, layer: Layer, b: Builder, version: int, block: BlockLifting) -> None:
         super().__init__(layer, b, version, PLAIN)
         self.block = block
+        self.used: set[str] = set()
 
     def has(self, name: str) -> bool:
+        self.used.add(name)
         return name in self.layer.attrs
+
+    def given_as(self, name: str) -> Any:
+        """What the one value of a parameter stands for, also text, a list or a state."""
+        if not self.has(name) or len(self.layer.extra[name]) != 1:
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        return self.layer.extra[name][0]
 
     def value(self, name: str) -> Value:
         """A parameter as a value of the graph; MappingError R105 when it is left out."""
@@ -52,15 +61,13 @@ class MilReading(Reading):
 
     def values(self, name: str) -> list[Value]:
         """All values of a parameter that may have several."""
-        if name not in self.layer.attrs:
+        if not self.has(name):
             raise MappingError(f"the input {name!r} is absent", "R105")
         return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
 
     def array(self, name: str) -> Array:
         """The elements of a parameter that must be constant."""
-        (given,) = self.layer.extra[name] if self.has(name) else (None,)
-        if given is None:
-            raise MappingError(f"the input {name!r} is absent", "R105")
+        given = self.given_as(name)
         found = known(given) if isinstance(given, ir.Value) else given
         if isinstance(given, ir.Value) and found is None and given.const_value is not None:
             found = given.const_value.numpy()
@@ -69,6 +76,7 @@ class MilReading(Reading):
         return found
 
     def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
+        self.used.add(key)
         found = self.layer.attrs.get(key)
         if isinstance(found, ir.Value):
             array = known(found)

@@ -91,7 +91,7 @@ def truth(b: Builder, value: ir.Value) -> Value:
 
 
 def state_of(r: Reading) -> State:
-    (given,) = r.layer.extra["input"]
+    given = reading(r).given_as("input")
     if not isinstance(given, State):
         raise MappingError("the input is no state", "R105")
     if reading(r).block.outer is not None:

@@ -45,7 +45,7 @@ def classify(r: Reading) -> Sequence[ir.Value]:
     """The class with the largest probability, and the probabilities in the order of classes."""
     t, b = reading(r), r.b
     probabilities = b.Reshape(t.value("probabilities"), [-1])
-    (classes,) = t.layer.extra["classes"]
+    classes = t.given_as("classes")
     if isinstance(classes, list) and all(isinstance(c, str) for c in classes):
         names = b.const(np.array(classes, object))
     elif isinstance(classes, list | np.ndarray):

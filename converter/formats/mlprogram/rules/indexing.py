@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.rules.fields import Whole, mil, numbers, whole
 from converter.graph.infer import set_type
 from converter.graph.value import Value, with_operators
@@ -101,8 +102,6 @@ def places(r: Reading) -> Value:
 
 def make_list(r: Reading) -> Value:
     """As many elements as it begins with, zeros."""
-    from converter.formats.mlprogram.rules.elementwise import DTYPES
-
     t, b = reading(r), r.b
     count = whole(r, t.value("init_length")) if t.has("init_length") else numbers(r, [1])
     sizes = [b.Reshape(whole(r, v), [1]) for v in t.values("elem_shape")]

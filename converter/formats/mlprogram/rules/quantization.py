@@ -28,7 +28,8 @@ D = ir.DataType
 
 
 def axis_of(r: Reading, scale: Array) -> int | None:
-    return r.attr("axis", int) if scale.ndim and scale.size > 1 else None
+    axis = r.attr("axis", int, 0)
+    return axis if scale.ndim and scale.size > 1 else None
 
 
 def quantize(r: Reading) -> Value:
@@ -70,7 +71,8 @@ def later(
 def affine(r: Reading) -> Value:
     t = reading(r)
     data, scale, zero = (t.array(k) for k in ("quantized_data", "scale", "zero_point"))
-    axis = r.attr("axis", int, 0) % data.ndim if scale.size > 1 or zero.size > 1 else None
+    along = r.attr("axis", int, 0) % max(1, data.ndim)
+    axis = along if scale.size > 1 or zero.size > 1 else None
     size = max(scale.size, zero.size)
     shape = () if axis is None else (size,)
     scale, zero = (np.broadcast_to(a.reshape(-1), size).reshape(shape) for a in (scale, zero))
@@ -98,7 +100,7 @@ def blockwise(r: Reading) -> Any:
     """
     t = reading(r)
     scale = t.array("scale")
-    (given,) = t.layer.extra["data"]
+    given = t.given_as("data")
     shape = list(given.shape) if isinstance(given, np.ndarray) else list(r.static(t.value("data")))
     if len(shape) != scale.ndim:
         raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")

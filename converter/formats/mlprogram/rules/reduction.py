@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import reading
 from converter.formats.mlprogram.rules.fields import Axes, data, mil, mils, numbers, whole
@@ -18,13 +20,7 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const(_int64(r.attr("axis", int, 0)), "axis"))
-
-
-def _int64(number: int) -> object:
-    import numpy as np
-
-    return np.array(number, np.int64)
+        r.node.set_input(1, r.b.const(np.array(r.attr("axis", int, 0), np.int64), "axis"))
 
 
 class Count(Field):

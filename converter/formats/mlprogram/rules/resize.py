@@ -212,7 +212,8 @@ def resample(r: Reading) -> Value:
     name, centres = PADDING[padding]
     edges = (pixel * 2.0 + 1.0) / size - 1.0
     grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0 if centres else edges
-    value = r.attr("padding_value", float, 0.0) if padding == "constant" else 0.0
+    value = r.attr("padding_value", float, 0.0)
+    value = value if padding == "constant" else 0.0
     shifted = x - value if value else x
     y = b.GridSample(
         shifted,

@@ -23,6 +23,7 @@ from converter.mapping.fields import Attr, Field, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
+IOS17 = 8  # the specification version
 
 
 def reshaped(r: Reading) -> Value:
@@ -32,16 +33,13 @@ def reshaped(r: Reading) -> Value:
     array = known(shape)
     if array is not None and 0 in array:
         sizes, own = [int(n) for n in array], r.static(x)
-        late = r.version >= VERSION_IOS17
+        late = r.version >= IOS17
         for i, n in enumerate(sizes):
             j = i - len(sizes) + len(own) if late else i
             if n == 0:
                 sizes[i] = own[j] if 0 <= j < len(own) else 1
         return b.Reshape(x, sizes)
     return b.Reshape(x, shape)
-
-
-VERSION_IOS17 = 8
 
 
 class Squeezed(Field):
@@ -244,7 +242,7 @@ def reshaped_like(r: Reading) -> Value:
 
 
 def _flat(r: Reading, key: str) -> list[int]:
-    found = r.layer.attrs[key]
+    found = reading(r).layer.attrs[key] if reading(r).has(key) else []
     return [int(n) for n in np.asarray(found).reshape(-1)]
 
 
