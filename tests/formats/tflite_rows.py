@@ -8,7 +8,6 @@ NNAPI's rows where the operators are the same; those below say what only this fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ from converter.mapping.fields import (
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
+from converter.mapping.record import record
 from converter.mapping.rules import Table, op, ops
 from converter.passes.indices import never_negative
 
@@ -283,7 +283,7 @@ class Axes(Field):
         put(w, 1, int32(axes), "axes")
 
 
-@dataclass(frozen=True)
+@record
 class Indices(InputType):
     """Indices, which count from the front: of a constant they are made so."""
 
