@@ -204,6 +204,10 @@ class Table:
         """The operators that are written."""
         return set(self._ops)
 
+    def entries_for(self, name: str, domain: str = "") -> Sequence[Rule | Custom]:
+        """What may write an operator."""
+        return self._ops.get((domain, name), ())
+
     def kinds(self) -> set[str]:
         """The layer kinds that are read."""
         return set(self._kinds)

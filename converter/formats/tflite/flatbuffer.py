@@ -374,7 +374,26 @@ class _Builder:
         }
         if metadata:
             fields["Metadata"] = self._offsets(metadata)
+        if model.signatures:
+            fields["SignatureDefs"] = self._offsets([self._signature(s) for s in model.signatures])
         b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
+
+    def _signature(self, signature: Signature) -> int:
+        def names(tensors: dict[str, int]) -> int:
+            pairs = sorted(tensors.items())
+            maps = [
+                self._table("TensorMap", Name=self.b.CreateString(name), TensorIndex=index)
+                for name, index in pairs
+            ]
+            return self._offsets(maps)
+
+        return self._table(
+            "SignatureDef",
+            Inputs=names(signature.inputs),
+            Outputs=names(signature.outputs),
+            SignatureKey=self.b.CreateString(signature.key),
+            SubgraphIndex=signature.graph,
+        )
 
     def _table(self, kind: str, **fields: Any) -> int:
         """Add a table; the generated functions are called KindStart, KindAddField and KindEnd."""

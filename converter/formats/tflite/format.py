@@ -1,8 +1,4 @@
-"""TensorFlow Lite models.
-
-Files are read by the rows in `rules/`. They are written by way of an operand table of NNAPI, with
-which TensorFlow Lite has most operators in common.
-"""
+"""TensorFlow Lite models, read and written by the rows in `rules/`."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ def read_signature(path: Path, key: str) -> Network:
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    from converter.formats.tflite.writer import write_model
+    from converter.formats.tflite.lower import write_model
 
     return write_model(model, path, flavour)
 
@@ -72,14 +68,7 @@ FORMAT = Format(
     read_signature=read_signature,
     check=check,
     kinds=kinds,
-    options=(
-        Option(
-            "level",
-            "the highest NNAPI feature level to use",
-            values=("1", "2", "3", "4", "5", "6", "7"),
-            default="7",
-        ),
-    ),
+    options=(Option("fp16", "store weights in half precision"),),
     versions="schema version 3",
     engine=engine,
 )

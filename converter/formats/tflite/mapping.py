@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from converter.formats.tflite.rules import TABLE
+from converter.formats.tflite.lowering import LiteLowering
 from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.rules.writing import LiteWriting
+from converter.formats.tflite.tensors import NUMBERS
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
-MAPPING = FormatMapping(TABLE, Target("TensorFlow Lite"), channels_last=True, reading=LiteReading)
+MAPPING = FormatMapping(
+    TABLE,
+    Target("TensorFlow Lite", types=NUMBERS),
+    channels_last=True,
+    reading=LiteReading,
+    writing=LiteWriting,
+    lowering=LiteLowering,
+)

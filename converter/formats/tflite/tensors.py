@@ -22,6 +22,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array
 
 T, D = schema.TensorType, ir.DataType
+COMPLEX = (T.COMPLEX64, T.COMPLEX128)
 TYPES = {
     T.FLOAT32: D.FLOAT,
     T.FLOAT16: D.FLOAT16,
@@ -41,8 +42,8 @@ TYPES = {
     T.COMPLEX64: D.FLOAT,
     T.COMPLEX128: D.DOUBLE,
 }
+NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
-COMPLEX = (T.COMPLEX64, T.COMPLEX128)
 STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import TableWriting
 from converter.formats.nnapi.rules.fields import reading, writing
 from converter.formats.nnapi.table import Array
 from converter.graph.infer import known
@@ -91,7 +90,7 @@ ROUND: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def scales_of(w: TableWriting, size: Sequence[int], target: Sequence[int]) -> list[float]:
+def scales_of(w: Writing, size: Sequence[int], target: Sequence[int]) -> list[float]:
     """The factors of height and width: those that are given, else the ratio of the sizes."""
     value = w.optional(2)
     given = None if value is None else known(value)

@@ -6,6 +6,9 @@ weights of a dense layer [units, input size].
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
@@ -20,11 +23,13 @@ from converter.formats.tflite.rules.fields import (
     data,
     reading,
     sizes,
+    writing,
 )
-from converter.graph.infer import known
+from converter.formats.tflite.rules.writing import before_transpose, dequantised, dims_of
+from converter.graph.infer import constant, known
 from converter.graph.windows import halves
-from converter.mapping.context import Reading
-from converter.mapping.fields import Field, Fixed
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
 
@@ -45,6 +50,9 @@ class Multiplier(Field):
         if own < 1 or units % own:
             raise MappingError(f"{units} filters for {own} channels", "R105")
         r.node.attrs["group"] = own
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["depth_multiplier"] = int(w.static(1)[0]) // int(w.attr("group", 1))
 
 
 class WantedSize(Field):
@@ -80,6 +88,30 @@ class WantedSize(Field):
         r.node.inputs[0] = r.input(2)
         del r.node.inputs[3:]
 
+    def lower(self, w: Writing) -> None:
+        """Padding that no scheme gives is cut off from the whole result of VALID."""
+        t, a = writing(w), w.layer.attrs
+        n = len(self.axes)
+        t.image_rank(n + 2)
+        kernel = [int(k) for k in w.static(1)[2:]]
+        strides = [int(k) for k in w.attr("strides", None) or [1] * n]
+        a |= {f"stride_{x}": k for x, k in zip(self.axes, strides, strict=True)}
+        if n == 3:
+            a |= {f"dilation_{x}_factor": 1 for x in self.axes}
+        size, out = t.image(w.input(0)), t.image(w.node.outputs[0])
+        if None in (*size[1:-1], *out[1:-1]):
+            raise MappingError("the sizes of the image must be known", "X203")
+        cut = Cut(w, kernel, strides, size[1:-1], out[1:-1])
+        a["padding"] = SAME if cut.same else VALID
+        whole = out if cut.same else [out[0], *cut.whole, out[-1]]
+        t.layer.inputs = [t.shape(whole, w.input(0)), t.layer.inputs[1], t.real(w.input(0))]
+        if whole != out:
+            result = t.result("whole")
+            result.shape = ir.Shape(whole)
+            begin = np.array([0, *cut.before, 0], np.int32)
+            sizes = np.array([-1, *(out[1:-1]), -1], np.int32)
+            w.then(lambda: t.put("SLICE", result, begin, sizes))
+
     def _wanted(self, r: Reading) -> list[int | None]:
         """The spatial sizes that are asked for, as far as they are known."""
         asked, stated = known(r.input(0)), reading(r).result().shape
@@ -88,6 +120,30 @@ class WantedSize(Field):
         if len(stated) != len(self.axes) + 2:
             return [None] * len(self.axes)
         return [n if n > 0 else None for n in stated[1:-1]]
+
+
+class Cut:
+    """What of the whole result of a transposed convolution is left out in front of it, and the
+    size of the whole, which is at least what is asked for. `same`: as the scheme SAME does.
+    """
+
+    def __init__(
+        self, w: Writing, kernel: list[int], strides: list[int], sizes: Any, wanted: Any
+    ) -> None:
+        n = len(kernel)
+        axes = zip(sizes, kernel, strides, wanted, strict=True)
+        totals = [(size - 1) * s + k - want for size, k, s, want in axes]
+        before = [int(p) for p in w.attr("pads", None) or [0] * (2 * n)][:n]
+        auto = w.attr("auto_pad", "NOTSET")
+        if auto in ("SAME_UPPER", "SAME_LOWER") or w.attr("output_shape", None):
+            lower = auto == "SAME_LOWER"
+            before = [max(0, t) - max(0, t) // 2 if lower else max(0, t) // 2 for t in totals]
+        halves_ = [max(0, t) // 2 for t in totals]
+        self.before = before
+        self.whole = [want + b for want, b in zip(wanted, before, strict=True)]
+        pairs = zip(wanted, strides, sizes, strict=True)
+        fits = all(-(-want // s) == size for want, s, size in pairs)
+        self.same = fits and before == halves_
 
 
 class Dense(Field):
@@ -110,6 +166,38 @@ class Dense(Field):
         if bias is not None:
             r.then(lambda results: [r.b.Add(results[0], bias)])
 
+    def lower(self, w: Writing) -> None:
+        t, swapped = writing(w), bool(w.attr("transB", 0))
+        x = t.real(w.input(0))
+        weights = t.weights(w.input(1), (0, 1) if swapped else (1, 0))
+        t.symmetric(weights, 0)
+        t.layer.inputs = [x, weights, None]
+        units = dims_of(weights)[0]
+        if w.optional(2) is not None or t.quantised:
+            t.layer.inputs[2] = t.bias(w.optional(2), int(units or 0), x, weights)
+        t.layer.attrs["keep_num_dims"] = w.rank() > 2
+
+
+def is_dense(w: Writing) -> bool:
+    """Whether weights are a constant matrix, beside rows of data."""
+    value = w.input(1)
+    node = value.producer()
+    stored = value if node is None or node.op_type not in _STORED else node.inputs[0]
+    return constant(stored) is not None and w.rank(1) == 2 and w.rank() > 1
+
+
+def is_vector(w: Writing) -> bool:
+    """Whether a Gemm adds one number for each column, or nothing."""
+    value = w.optional(2)
+    return value is None or (
+        constant(value if dequantised(value) is None else dequantised(value).inputs[0])  # type: ignore[union-attr]
+        is not None
+        and all(n == 1 for n in w.static(2)[:-1])
+    )
+
+
+_STORED = ("DequantizeLinear", "Cast")
+
 
 class Matrices(Field):
     """Stacks of matrices, each of which may be transposed."""
@@ -123,6 +211,16 @@ class Matrices(Field):
                 n = r.rank(value)
                 r.node.inputs[i] = r.transpose(value, [*range(n - 2), n - 1, n - 2])
 
+    def lower(self, w: Writing) -> None:
+        for i, key in enumerate(self.keys):
+            value, n = w.input(i), w.rank(i)
+            if n < 2:
+                raise MappingError("a vector is no matrix")
+            before, order = before_transpose(value, list(range(n)))
+            turned = order == [*range(n - 2), n - 1, n - 2]
+            w.layer.inputs[i] = before if turned else value
+            w.layer.attrs[key] = turned
+
 
 def widened(r: Reading) -> None:
     """Integers of 8 bits are multiplied as they are into 32."""
@@ -131,20 +229,31 @@ def widened(r: Reading) -> None:
             r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
 
 
+DEPTHWISE = Guard(
+    "not a depthwise convolution",
+    lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
+)
+PLAIN = (
+    Only("group", 1),
+    Guard("it has no dilations", lower_if=lambda w: set(w.attr("dilations", None) or [1]) == {1}),
+    Implied(("output_shape", "auto_pad")),
+)
 RULES = [
-    op("Conv", "CONV_2D", Depth(), Filter((0, 2, 3, 1)), Bias(), Window(), FusedActivation()),
     op(
         "Conv",
         "DEPTHWISE_CONV_2D",
+        DEPTHWISE,
         Filter((1, 2, 3, 0)),
         Multiplier(),
         Bias(),
         Window(),
         FusedActivation(),
     ),
+    op("Conv", "CONV_2D", Depth(), Filter((0, 2, 3, 1)), Bias(), Window(), FusedActivation()),
     op(
         "Conv",
         "CONV_3D",
+        Only("group", 1),
         Filter((2, 3, 4, 1, 0)),
         Bias(),
         Window("dhw"),
@@ -153,19 +262,44 @@ RULES = [
     op(
         "ConvTranspose",
         "TRANSPOSE_CONV",
-        Filter((1, 2, 3, 0)),
-        Bias(3),
+        *PLAIN,
+        Filter((1, 2, 3, 0), 1),
         WantedSize(),
+        Bias(3),
         FusedActivation(),
     ),
     op(
         "ConvTranspose",
         "CONV_3D_TRANSPOSE",
-        Filter((2, 3, 4, 1, 0)),
-        Bias(3),
+        *PLAIN,
+        Filter((2, 3, 4, 1, 0), 1),
         WantedSize("dhw"),
+        Bias(3),
         FusedActivation(),
     ),
-    op("MatMul", "FULLY_CONNECTED", Fixed("weights_format", 0), Dense(), FusedActivation()),
+    op(
+        "MatMul",
+        "FULLY_CONNECTED",
+        Guard("the weights are no constant matrix", lower_if=is_dense),
+        Fixed("weights_format", 0),
+        Dense(),
+        FusedActivation(),
+        given="2,3 =3,4",
+    ),
+    op(
+        "Gemm",
+        "FULLY_CONNECTED",
+        Guard("the weights are no constant matrix", lower_if=is_dense),
+        Guard("the addend is no vector", lower_if=is_vector),
+        Only("alpha", 1.0),
+        Only("beta", 1.0),
+        Only("transA", 0),
+        Implied(("transB",)),
+        Fixed("weights_format", 0),
+        Dense(),
+        FusedActivation(),
+        lower_only=True,
+        given="2,3 =3,4 =4",
+    ),
     op("MatMul", "BATCH_MATMUL", Matrices(), before_lift=widened),
 ]

@@ -7,22 +7,24 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
     FusedActivation,
     data,
     reading,
+    writing,
 )
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
-from converter.formats.tflite.tensors import COMPLEX, type_of
+from converter.formats.tflite.rules.writing import NARROW, number
+from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
@@ -42,6 +44,10 @@ class Bounds(Field):
         if np.dtype(dtype.numpy()).kind == "u":
             low = max(low, 0)
         r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in (low, self.high)]
+
+    def lower(self, w: Writing) -> None:
+        if [number(w.optional(i)) for i in (1, 2)] != [self.low, self.high]:
+            raise not_meant(f"the bounds are not {self.low:g} and {self.high:g}")
 
 
 class Ordered(Field):
@@ -174,6 +180,69 @@ class To(Field):
         if wanted.is_integer() and x.dtype in floats:
             r.ready = [truncated(x, r, wanted)]
 
+    def lower(self, w: Writing) -> None:
+        """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
+        t, source = writing(w), w.input(0)
+        have, want = source.dtype or D.FLOAT, D(w.attr("to"))
+        types = [NARROW.get(have, have), want]
+        if want in NARROW and want != D.DOUBLE:
+            half = t.exact(t.result("half", want))
+            w.then(lambda: t.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
+        elif want in NARROW:
+            types[1] = D.FLOAT
+        keys = ("in_data_type", "out_data_type")
+        w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
+
+
+def same_type(w: Writing) -> None:
+    """A cast between types that are one here."""
+    t, source, result = writing(w), w.input(0), w.node.outputs[0]
+    have, want = (v.dtype or D.FLOAT for v in (source, result))
+    rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
+    if t.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
+        raise not_meant("a cast between two types")
+    t.low.alias(result, source)
+
+
+def same_tensor(w: Writing) -> None:
+    t = writing(w)
+    if t.quantised:
+        raise not_meant("nothing to compute")
+    t.low.alias(w.node.outputs[0], w.input(0))
+
+
+def of_root(w: Writing) -> bool:
+    node = w.input(0).producer()
+    return node is not None and node.op_type == "Sqrt" and not node.domain
+
+
+class Root(Field):
+    """One over the root of a number, of which the root is an operator of its own in the graph."""
+
+    inputs = (0,)
+
+    def lower(self, w: Writing) -> None:
+        node = w.input(0).producer()
+        assert node is not None
+        writing(w).place(0, node.inputs[0])
+
+
+def of_difference(w: Writing) -> bool:
+    a, b = w.input(0), w.input(1)
+    node = a.producer()
+    return a is b and node is not None and node.op_type == "Sub" and a.dtype in FLOATS
+
+
+class Difference(Field):
+    """The operands of a difference that is multiplied with itself."""
+
+    inputs = (0, 1)
+
+    def lower(self, w: Writing) -> None:
+        node = w.input(0).producer()
+        assert node is not None
+        w.layer.inputs = list(node.inputs)
+
 
 def angle(b: Builder, y: Value, x: Value) -> Value:
     """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant."""
@@ -204,38 +273,57 @@ def same_bits(r: Reading) -> Value:
 RULES: list[Rule | Custom] = [
     *ops(
         "Abs=ABS Ceil=CEIL Cos=COS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Neg=NEG Relu=RELU "
-        "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH "
-        "Elu=ELU"
+        "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
     ),
+    op("Elu", "ELU", Only("alpha", 1.0)),
     *ops("Equal=EQUAL And=LOGICAL_AND Or=LOGICAL_OR Pow=POW"),
     *ops(
         "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL "
         "Max=MAXIMUM Min=MINIMUM",
         Ordered(),
     ),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y)),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
+    custom("Identity", "", lower=same_tensor),
+    custom("Cast", "", lower=same_type),
+    op(
+        "Mul",
+        "SQUARED_DIFFERENCE",
+        Guard("the square of a difference", lower_if=of_difference),
+        Difference(),
+        lower_only=True,
+        given="Sub(2,3;2,3) $0",
+    ),
+    op(
+        "Reciprocal",
+        "RSQRT",
+        Guard("of a root", lower_if=of_root),
+        Root(),
+        lower_only=True,
+        given="Sqrt(2,3)",
+    ),
     *ops("Add=ADD Sub=SUB Div=DIV", FusedActivation()),
     op("Mul", "MUL", NO_PAIRS, FusedActivation()),
-    op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down),
+    op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down, lift_only=True),
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE),
-    op("Mod", "FLOOR_MOD", WHOLE),
+    op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0)),
     custom("", "FLOOR_MOD", floor_modulus),
     op("Sum", "ADD_N", REALS),
     custom("", "ADD_N", added),
-    op("Mul", "SQUARE", before_lift=twice),
-    op("Sub", "SQUARED_DIFFERENCE", after_lift=squared),
-    op("Reciprocal", "RSQRT", before_lift=root),
+    op("Mul", "SQUARE", before_lift=twice, lift_only=True),
+    op("Sub", "SQUARED_DIFFERENCE", after_lift=squared, lift_only=True),
+    op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
     op("Clip", "RELU6", Bounds(0, 6)),
     op("Clip", "RELU_N1_TO_1", Bounds(-1, 1)),
     op("Clip", "RELU_0_TO_1", Bounds(0, 1)),
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
     op("PRelu", "PRELU", before_lift=broadcast_slope),
-    op("Where", "SELECT", Rows()),
+    op("Where", "SELECT", Rows(), lift_only=True),
     op("Where", "SELECT_V2"),
-    op("BitwiseXor", "BITWISE_XOR", Exclusive()),
-    op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted()),
-    op("Cast", "CAST", To()),
+    op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
+    op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
+    op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
     custom("", "BITCAST", same_bits),
     custom("", "ATAN2", lambda r: angle(r.b, data(r), with_operators(r.input(1)))),
     custom("", "ZEROS_LIKE", zeros),

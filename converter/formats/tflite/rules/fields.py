@@ -10,13 +10,14 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.rules.writing import Dims, LiteWriting, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
 from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
 
@@ -33,6 +34,11 @@ CODES = enum(
 def reading(r: Reading) -> LiteReading:
     assert isinstance(r, LiteReading)
     return r
+
+
+def writing(w: Writing) -> LiteWriting:
+    assert isinstance(w, LiteWriting)
+    return w
 
 
 def data(r: Reading) -> Value:
@@ -67,8 +73,16 @@ def is_float(r: Reading) -> bool:
     return data(r).dtype in FLOATS
 
 
-REALS = Guard("of real numbers only", lift_if=is_float)
-WHOLE = Guard("of whole numbers only", lift_if=lambda r: not is_float(r))
+def has_floats(w: Writing) -> bool:
+    return w.input(0).dtype in FLOATS
+
+
+REALS = Guard("of real numbers only", lift_if=is_float, lower_if=has_floats)
+WHOLE = Guard(
+    "of whole numbers only",
+    lift_if=lambda r: not is_float(r),
+    lower_if=lambda w: not has_floats(w),
+)
 
 
 # activations -------------------------------------------------------------------------------------
@@ -84,19 +98,32 @@ class FusedActivation(Field):
         if name:
             r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
 
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs[self.keys[0]] = CODES.lower(writing(w).activation())
+
 
 # weights -----------------------------------------------------------------------------------------
 
 
 @record
 class Filter(Field):
-    """Weights at input 1; axis i of the file's tensor is axis `perm[i]` of the operator's."""
+    """Weights at input 1; axis i of the file's tensor is axis `perm[i]` of the operator's, whose
+    axis `outputs` counts the channels of the result.
+    """
 
     perm: tuple[int, ...]
+    outputs: int = 0
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
         r.node.set_input(1, reading(r).permuted(1, [int(i) for i in np.argsort(self.perm)]))
+
+    def lower(self, w: Writing) -> None:
+        if w.rank(1, "the filter") != len(self.perm):
+            raise MappingError(f"a filter of {w.rank(1)} axes, not of {len(self.perm)}")
+        filter_ = writing(w).weights(w.input(1), self.perm)
+        writing(w).symmetric(filter_, self.perm.index(self.outputs))
+        writing(w).place(1, filter_)
 
 
 @record
@@ -111,6 +138,15 @@ class Bias(Field):
         array = None if bias is None else known(reading(r).stored(self.index))
         r.node.set_input(2, None if array is not None and not array.any() else bias)
 
+    def lower(self, w: Writing) -> None:
+        """Always written: LiteRT refuses a convolution of two tensors."""
+        t = writing(w)
+        count = dims_of(w.node.outputs[0])[-1 if w.node.last else 1]
+        if count is None:
+            raise MappingError("the number of filters is unknown", "X203")
+        image = t.real(w.input(0))
+        t.place(self.index, t.bias(w.optional(2), count, image, t.layer.inputs[1]))
+
 
 class Depth(Field):
     """`group`: how often the depth of the filter goes into the channels of the image."""
@@ -124,6 +160,9 @@ class Depth(Field):
         if not depth or own % depth:
             raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
         r.node.attrs["group"] = own // depth
+
+    def lower(self, w: Writing) -> None:
+        """The depth of the filter says it."""
 
 
 # windows -----------------------------------------------------------------------------------------
@@ -183,6 +222,104 @@ class Window(Field):
             windows = zip(extents, kernel, strides, dilations, strict=True)
             a["pads"] = halves([same_padding(*w) for w in windows])
 
+    def kernel_written(self, w: Writing) -> list[int]:
+        found = w.attr("kernel_shape") if self.sized else w.static(1, "the filter")[2:]
+        return [int(n) for n in found]
+
+    def lower(self, w: Writing) -> None:
+        """Padding that is neither SAME nor VALID is a PAD in front."""
+        t, kernel = writing(w), self.kernel_written(w)
+        t.image_rank(len(kernel) + 2)
+        ones = [1] * len(kernel)
+        strides, dilations = (
+            [int(n) for n in w.attr(k, None) or ones] for k in ("strides", "dilations")
+        )
+        if not self.dilated and dilations != ones:
+            raise MappingError("a pool has no dilation")
+        attrs = w.layer.attrs
+        attrs |= {f"stride_{a}": n for a, n in zip(self.axes, strides, strict=True)}
+        if self.dilated:
+            keys = [f"dilation_{a}_factor" for a in self.axes]
+            attrs |= dict(zip(keys, dilations, strict=True))
+        if self.sized:
+            attrs |= {"filter_height": kernel[0], "filter_width": kernel[1]}
+        windows = Windows(t, kernel, strides, dilations)
+        attrs["padding"] = scheme = windows.scheme()
+        if scheme is None:
+            self.padded(t, windows.pads)
+            attrs["padding"] = VALID
+
+    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+        """The image is what a PAD makes of it."""
+        image = in_front(t, pads)
+        t.layer.inputs[0] = image
+
+
+class Windows:
+    """The windows of an operator that is written, and their padding in front of and behind each
+    axis.
+    """
+
+    def __init__(
+        self, w: LiteWriting, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> None:
+        self.auto = w.attr("auto_pad", "NOTSET")
+        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.node.outputs[0]))
+        self.axes = list(zip(kernel, strides, dilations, strict=True))
+        self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
+        known = [n for n in self.sizes if n is not None]
+        if self.auto in ("SAME_UPPER", "SAME_LOWER") and len(known) == len(kernel):
+            totals = [same_padding(n, *a) for n, a in zip(known, self.axes, strict=True)]
+            self.pads = halves(totals, self.auto == "SAME_UPPER")
+        elif self.auto == "SAME_LOWER":
+            raise MappingError("padding of unknown sizes with the odd one in front", "X203")
+        elif self.auto == "VALID":
+            self.pads = [0] * (2 * len(kernel))
+        if w.attr("ceil_mode", 0):
+            self._rounded_up(counts)
+
+    def _rounded_up(self, counts: Dims) -> None:
+        """Rounding up is padding behind; a window that begins in it is none."""
+        n = len(self.axes)
+        for i, (size, count, (k, s, d)) in enumerate(
+            zip(self.sizes, counts, self.axes, strict=True)
+        ):
+            if size is None or count is None:
+                raise MappingError("windows of unknown sizes that are rounded up", "X203")
+            before, behind = self.pads[i], self.pads[i + n]
+            last = (count - 1) * s
+            if last >= size + before:
+                raise MappingError("a window begins in the padding behind")
+            needed = last + (k - 1) * d + 1 - size - before
+            self.pads[i + n] = max(needed, min(behind, needed + s - 1))
+
+    def scheme(self) -> int | None:
+        """SAME, VALID, or None for a padding that is neither."""
+        if self.auto == "SAME_UPPER" and None in self.sizes:
+            return int(SAME)
+        if not any(self.pads):
+            return int(VALID)
+        known = [n for n in self.sizes if n is not None]
+        if len(known) < len(self.axes):
+            return None
+        totals = [same_padding(n, *a) for n, a in zip(known, self.axes, strict=True)]
+        return int(SAME) if halves(totals) == self.pads else None
+
+
+def in_front(t: LiteWriting, pads: list[int], value: float | None = None) -> ir.Value:
+    """The image with padding: zeros, or `value` where it is given."""
+    if min(pads) < 0:
+        raise MappingError(f"the padding {pads} is negative")
+    n, shape = len(pads) // 2, t.image(t.input(0))
+    amounts = np.zeros((n + 2, 2), np.int32)
+    amounts[1:-1] = np.reshape(pads, (2, n)).T
+    sizes = [d if d is None else d + int(sum(a)) for d, a in zip(shape, amounts, strict=True)]
+    image = t.real(t.input(0))
+    if value is None:
+        return t.emit("PAD", image, amounts, shape=sizes)
+    filling = t.like(image, value)
+    return t.emit("PADV2", image, amounts, filling, shape=sizes)
+
 
 def axes_of(r: Reading, index: int, rank: int, what: str = "the axes") -> list[int]:
     """The axes that a constant input lists, each once, counted from the front."""
@@ -199,6 +336,15 @@ def one_axis(r: Reading, index: int, rank: int) -> int:
     if len(found) != 1 or not -rank <= found[0] < rank:
         raise MappingError(f"axis {found} of {rank} axes", "R105")
     return found[0] % rank
+
+
+def axis_of(w: Writing, name: str = "axis", index: int = 0, default: int = 0) -> int:
+    """An attribute that is an axis of an input, counted from the front."""
+    axis = int(w.attr(name, default))
+    rank = w.rank(index)
+    if not -rank <= axis < max(1, rank):
+        raise MappingError(f"axis {axis} of {rank} axes")
+    return axis % max(1, rank)
 
 
 def constant_of(r: Reading, numbers: Sequence[int], name: str) -> Any:

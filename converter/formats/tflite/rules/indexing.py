@@ -8,11 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, whole
-from converter.graph.infer import rank_of
+from converter.formats.tflite.rules.fields import axis_of, data, whole, writing
+from converter.formats.tflite.rules.shape import small
+from converter.formats.tflite.rules.writing import TENSOR_INT32, TENSOR_INT64, dims_of, number
+from converter.graph.infer import known, rank_of
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field, Fixed
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Fixed, Guard, Only
+from converter.passes.indices import never_negative
 from converter.mapping.rules import Custom, Rule, custom, op
 
 LARGE = np.iinfo(np.int64).max
@@ -25,6 +28,39 @@ class Indices(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = whole(r, r.input(1))
+
+    def lower(self, w: Writing) -> None:
+        t, value = writing(w), w.input(1)
+        array, shape = known(value), dims_of(w.input(0))
+        if array is not None:
+            sizes = [shape[axis_of(w)]] if w.node.op == "Gather" else shape[: array.shape[-1]]
+            if (array < 0).any() and None in sizes:
+                raise MappingError("negative indices along an axis of unknown size", "X203")
+            found = np.where(array < 0, array + [n or 0 for n in sizes], array)
+            value = t.int32(found, "indices")
+        t.place(1, value)
+        t.one_scale()
+
+
+class GatheredAxis(Field):
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["axis"] = r.attr("axis", int)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["axis"] = axis_of(w)
+
+
+def counts_from_front(w: Writing) -> bool:
+    """Whether no index is negative at run time."""
+    return known(w.input(1)) is not None or never_negative(w.input(1))
+
+
+FROM_FRONT = Guard(
+    "negative indices count from the end, which they do not do there", lower_if=counts_from_front
+)
 
 
 def batched_gather(r: Reading) -> Value:
@@ -103,6 +139,24 @@ class Largest(Field):
     def lift(self, r: Reading) -> None:
         r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(whole(r, r.input(1)), [1]), -1
 
+    def lower(self, w: Writing) -> None:
+        t, value = writing(w), w.input(1)
+        if axis_of(w, default=-1) != w.rank() - 1:
+            raise MappingError("it looks along the last axis")
+        k = number(value)
+        if k is None:
+            shape: list[int] = []
+            count = t.emit("RESHAPE", small(t, value), np.zeros(0, np.int32), shape=shape)
+        else:
+            count = t.int32(int(k), "k")
+        t.place(1, count)
+        if w.node.outputs[1].uses() or w.node.outputs[1].is_graph_output():
+            places = t.result("places", ir.DataType.INT32, 1)
+            types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
+            w.then(lambda: t.put("CAST", places, outputs=[w.node.outputs[1]], **types))
+        else:
+            t.result("places", ir.DataType.INT32, 1)
+
 
 def bucket(r: Reading) -> Value:
     """How many boundaries, which rise, are not above a number."""
@@ -162,17 +216,26 @@ RULES: list[Rule | Custom] = [
     op(
         "Gather",
         "GATHER",
+        FROM_FRONT,
         Fixed("batch_dims", 0),
-        Attr("axis", kind=int),
+        GatheredAxis(),
         Indices(),
+        given="4,3 =i64:[2,0]",
     ),
     custom("", "GATHER", batched_gather),
-    op("GatherND", "GATHER_ND", Indices()),
-    op("Gather", "EMBEDDING_LOOKUP", Lookup()),
+    op(
+        "GatherND",
+        "GATHER_ND",
+        FROM_FRONT,
+        Only("batch_dims", 0),
+        Indices(),
+        given="4,3 =i64:[[2],[0]]",
+    ),
+    op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
     custom("", "SCATTER_ND", scattered),
     custom("", "SPARSE_TO_DENSE", dense_of_sparse),
     custom("", "ONE_HOT", one_hot),
-    op("TopK", "TOPK_V2", Largest()),
+    op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
     custom("", "BUCKETIZE", bucket),
     custom("", "WHERE", places_of_truth),
     custom("", "UNIQUE", distinct),

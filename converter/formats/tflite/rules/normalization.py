@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from converter.formats.tflite.rules.fields import FusedActivation, data
-from converter.mapping.context import Reading
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field
 from converter.mapping.rules import op
 
@@ -19,12 +22,19 @@ class Beta(Field):
         if (beta := r.attr("beta", float)) != 1:
             r.node.inputs[0] = data(r) * beta
 
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["beta"] = 1.0
+
 
 class LastAxis(Field):
     names = ("axis",)
 
     def lift(self, r: Reading) -> None:
         r.node.attrs["axis"] = -1
+
+    def lower(self, w: Writing) -> None:
+        if axis_of(w, default=-1) != w.rank() - 1:
+            raise MappingError("it looks along the last axis")
 
 
 class Neighbours(Field):
@@ -40,6 +50,12 @@ class Neighbours(Field):
         size = 2 * r.attr("radius", int) + 1
         r.node.attrs |= {"size": size, "alpha": r.attr("alpha", float) * size}
 
+    def lower(self, w: Writing) -> None:
+        size = int(w.attr("size"))
+        if size % 2 == 0:
+            raise MappingError("a window of an even number of channels is not possible")
+        w.layer.attrs |= {"radius": size // 2, "alpha": w.attr("alpha") / size}
+
 
 class Norm(Field):
     """The last axis, whose norm is at least 1e-6."""
@@ -48,6 +64,14 @@ class Norm(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.attrs |= {"axes": [-1], "eps": SMALLEST_NORM**2, "eps_mode": "max"}
+
+    def lower(self, w: Writing) -> None:
+        rank, eps, limit = w.rank(), w.attr("eps"), SMALLEST_NORM**2
+        smaller = eps <= limit and w.attr("eps_mode") == "add"
+        if [int(i) % rank for i in w.attr("axes")] != [rank - 1]:
+            raise MappingError("it looks along the last axis")
+        if not (smaller or np.isclose(eps, limit, rtol=1e-3, atol=0)):
+            raise MappingError("the smallest norm is 1e-6 there")
 
 
 RULES = [

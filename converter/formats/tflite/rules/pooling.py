@@ -8,11 +8,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import FusedActivation, Window, data
+from converter.formats.tflite.rules.fields import (
+    FusedActivation,
+    Window,
+    data,
+    in_front,
+)
+from converter.formats.tflite.rules.writing import LiteWriting
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.rules import Custom, Rule, custom, ops
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 MOST = 1 << 12  # elements of a window that are slices of their own
 LARGE = np.iinfo(np.int64).max
@@ -58,11 +65,62 @@ def windows(
     return [with_operators(v) for v in found]
 
 
+class MaxWindow(Window):
+    """Padding has the lowest number."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "names", (*self.names, "ceil_mode"))
+
+    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+        t.layer.inputs[0] = in_front(t, pads, -np.inf)
+
+
+class MeanWindow(MaxWindow):
+    """Padding never counts in an average; where it shall, it is a PAD in front, of zeros."""
+
+    def lower(self, w: Writing) -> None:
+        counts = w.attr("count_include_pad", 0) and any(w.attr("pads", None) or ())
+        if counts and w.attr("ceil_mode", 0):
+            raise MappingError("padding that counts, and windows that are rounded up")
+        super().lower(w)
+        if counts and w.layer.attrs["padding"] == schema.Padding.SAME:
+            w.layer.inputs[0] = in_front(w, [int(n) for n in w.attr("pads")])  # type: ignore[arg-type]
+            w.layer.attrs["padding"] = schema.Padding.VALID
+
+    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+        if not t.attr("count_include_pad", 0):
+            raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
+        t.layer.inputs[0] = in_front(t, pads)
+
+
+class Counted(Field):
+    names = ("count_include_pad",)
+
+
+NO_PLACES = Guard(
+    "the places of the maxima are not available",
+    lower_if=lambda w: not any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]),
+)
 RULES: list[Rule | Custom] = [
-    *ops(
-        "AveragePool=AVERAGE_POOL_2D MaxPool=MAX_POOL_2D netconv::L2Pool=L2_POOL_2D",
-        Window(dilated=False, sized=True),
+    op(
+        "AveragePool",
+        "AVERAGE_POOL_2D",
+        MeanWindow(dilated=False, sized=True),
+        Counted(),
         FusedActivation(),
     ),
+    op(
+        "MaxPool",
+        "MAX_POOL_2D",
+        NO_PLACES,
+        MaxWindow(dilated=False, sized=True),
+        Only("storage_order", 0),
+        FusedActivation(),
+        before_lower=lambda w: w.layer.outputs.__delitem__(slice(1, None)),
+    ),
+    op("netconv::L2Pool", "L2_POOL_2D", Window(dilated=False, sized=True), FusedActivation()),
     custom("", "REDUCE_WINDOW", reduced_windows),
 ]

@@ -9,11 +9,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.fields import data, reading
+from converter.errors import MappingError, not_meant
+from converter.formats.tflite.rules.fields import data, reading, writing
+from converter.formats.tflite.rules.writing import Quantisation, parameters
 from converter.formats.tflite.tensors import type_of
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
+from converter.graph.build import attrs_of
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
+from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
 
 
@@ -45,12 +49,61 @@ class Range(Field):
         r.node.attrs["levels"] = last - first + 1
 
 
+@record
+class Scale(Field):
+    """Scale and zero point, which belong to the tensor of the stored integers: the result of a
+    QuantizeLinear (`of_result`), the input of a DequantizeLinear.
+    """
+
+    of_result: bool
+    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    inputs = (1, 2)
+
+    def lower(self, w: Writing) -> None:
+        t, node = writing(w), w.node.outputs[0].producer()
+        found = None if node is None else parameters(node)
+        if node is None or found is None:
+            raise MappingError("scale and zero point must be constant")
+        scales, zeros = found
+        stored = w.node.outputs[0] if self.of_result else w.input(0)
+        constant_weights = not self.of_result and stored.const_value is not None
+        if scales.size != 1 and not constant_weights:
+            raise MappingError("scales for each channel belong to constants")
+        axis = int(attrs_of(node).get("axis", 1)) % max(1, w.rank())
+        scale = Quantisation(
+            tuple(map(float, scales)),
+            tuple(map(int, np.broadcast_to(zeros, scales.shape))),
+            axis if scales.size > 1 else 0,
+        )
+        t.low.note(stored, scale)
+        if not self.of_result:
+            w.layer.inputs[0] = stored
+
+
+def between(w: Writing) -> None:
+    """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
+    t = writing(w)
+    node = w.node.outputs[0].producer()
+    if not t.quantised or node is None:
+        raise not_meant("a way between two scales")
+    stored = t.real(w.input(0))
+    found = parameters(node)
+    if found is None or found[0].size != 1 or stored.dtype != w.node.outputs[0].dtype:
+        raise not_meant("a way between two types")
+    if t.scale(stored).single != (float(found[0][0]), int(found[1][0])):
+        raise not_meant("a way between two scales")
+    t.low.alias(w.node.outputs[0], stored)
+
+
 def identity(r: Reading) -> Value:
     return with_operators(data(r))
 
 
 RULES: list[Rule | Custom] = [
     custom("", "QUANTIZE DEQUANTIZE", same_numbers),
+    custom("QuantizeLinear", "", lower=between),
+    op("QuantizeLinear", "QUANTIZE", Scale(True), lower_only=True, given="2,3 =[0.5] =i8:[3]"),
+    op("DequantizeLinear", "DEQUANTIZE", Scale(False), lower_only=True, given="i8:2,3 =[0.5] =i8:[3]"),
     custom("", "DENSIFY", identity),
-    op("netconv::FakeQuantize", "FAKE_QUANT", Range()),
+    op("netconv::FakeQuantize", "FAKE_QUANT", Range(), lift_only=True),
 ]

@@ -9,17 +9,20 @@ from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
     axes_of,
+    axis_of,
     constant_of,
     data,
     one_axis,
     sizes,
     whole,
+    writing,
 )
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field, Guard
+from converter.formats.tflite.rules.writing import TENSOR_INT64
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op, ops
 
-KEEP = Attr("keepdims", "keep_dims", int)
+KEEP = Attr("keepdims", "keep_dims", bool)
 
 
 class Axes(Field):
@@ -34,6 +37,14 @@ class Axes(Field):
         if not axes:
             r.node.attrs["noop_with_empty_axes"] = 1
 
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        given = [] if w.optional(1) is None else w.ints(1, "the axes")
+        if not given and not w.attr("noop_with_empty_axes", 0):
+            given = list(range(rank))
+        t = writing(w)
+        t.place(1, t.int32([i % max(1, rank) for i in given], "axes"))
+
 
 class ListedAxes(Field):
     """The same as an attribute."""
@@ -44,6 +55,10 @@ class ListedAxes(Field):
     def lift(self, r: Reading) -> None:
         r.node.attrs["axes"] = axes_of(r, 1, r.rank(data(r)))
         del r.node.inputs[1:]
+
+    def lower(self, w: Writing) -> None:
+        t, rank = writing(w), w.rank()
+        t.place(1, t.int32([int(i) % rank for i in w.attr("axes")], "axes"))
 
 
 class Axis(Field):
@@ -58,12 +73,27 @@ class Axis(Field):
             raise MappingError("an axis without elements has no largest", "R105")
         del r.node.inputs[1:]
 
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        t.place(1, t.int32([axis_of(w)], "axis"))
+        w.layer.attrs["output_type"] = TENSOR_INT64
+
 
 class Dropped(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
         r.node.attrs["keepdims"] = 0
+
+    def lower(self, w: Writing) -> None:
+        if not w.attr("keepdims"):
+            return
+        t, axis = writing(w), axis_of(w)
+        result = t.result("dropped")
+        shape = w.node.outputs[0].shape
+        result.shape = None if shape is None else ir.Shape([*shape[:axis], *shape[axis + 1 :]])
+        place = t.int32(axis, "axis")
+        w.then(lambda: t.put("EXPAND_DIMS", result, place))
 
 
 class Running(Field):
@@ -73,6 +103,10 @@ class Running(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = whole(r, r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
+
+    def lower(self, w: Writing) -> None:
+        (axis,) = w.ints(1, "the axis")
+        writing(w).place(1, writing(w).int32(axis % w.rank(), "axis"))
 
 
 class Wide(Field):
@@ -96,19 +130,19 @@ INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.
 RULES = [
     op("ReduceMean", "MEAN", REALS, Axes(), KEEP),
     op("netconv::IntegerMean", "MEAN", WHOLE, ListedAxes(), KEEP),
-    op("ReduceSum", "SUM", INT32, Wide(), Axes(), KEEP),
+    op("ReduceSum", "SUM", INT32, Wide(), Axes(), KEEP, lift_only=True),
     *ops(
         "ReduceSum=SUM ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD",
         Axes(),
         KEEP,
     ),
-    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), Axes(), KEEP),
-    *ops("ArgMax=ARG_MAX ArgMin=ARG_MIN", Axis(), Dropped()),
+    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), Axes(), KEEP, lift_only=True),
+    *ops("ArgMax=ARG_MAX ArgMin=ARG_MIN", Axis(), Dropped(), Only("select_last_index", 0)),
     op(
         "CumSum",
         "CUMSUM",
         Running(),
-        Attr("exclusive", kind=int),
-        Attr("reverse", kind=int),
+        Attr("exclusive", kind=bool),
+        Attr("reverse", kind=bool),
     ),
 ]

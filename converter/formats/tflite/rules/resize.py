@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.fields import data, reading, sizes, whole
+from converter.formats.nnapi.rules.resize import own, scales_of, sources
+from converter.formats.tflite.rules.fields import data, reading, sizes, whole, writing
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -30,8 +31,17 @@ class Coordinates(Field):
     nearest with ties upwards where a flag is set.
     """
 
-    names = ("coordinate_transformation_mode", "nearest_mode")
-    inputs = (1,)
+    names = (
+        "coordinate_transformation_mode",
+        "nearest_mode",
+        "antialias",
+        "axes",
+        "cubic_coeff_a",
+        "exclude_outside",
+        "extrapolation_value",
+        "keep_aspect_ratio_policy",
+    )
+    inputs = (1, 2, 3)
     keys = FLAGS
 
     def lift(self, r: Reading) -> None:
@@ -49,6 +59,28 @@ class Coordinates(Field):
         if array is not None and (array[2:] < 1).any():
             raise MappingError(f"a size of {array[2:].tolist()}", "R105")
         r.node.inputs[1:] = [None, None, wanted if array is None else r.b.const(array, "sizes")]
+
+    def lower(self, w: Writing) -> None:
+        """Another rule is written as one of those where both pick the same sources."""
+        t, mode = writing(w), w.attr("mode")
+        if w.attr("antialias", 0) or w.rank() != 4:
+            raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
+        (n, *size, c), (m, *target, d) = (t.image(v) for v in (w.input(0), w.node.outputs[0]))
+        if (n, c) != (m, d) or None in (*size, *target):
+            raise MappingError("only height and width can be resized, whose sizes are known")
+        known_sizes, known_target = [int(n or 0) for n in size], [int(n or 0) for n in target]
+        factors = scales_of(w, known_sizes, known_target)
+        axes = zip(known_sizes, known_target, factors, strict=True)
+        wanted = [sources(w, *axis) for axis in axes]
+        pairs = list(zip(known_sizes, known_target, strict=True))
+        for corners, half in ((False, False), (True, False), (False, True)):
+            found = (own(mode, corners, half, *pair) for pair in pairs)
+            if all(np.allclose(f, x, atol=1e-4) for f, x in zip(found, wanted, strict=True)):
+                w.layer.attrs |= dict(zip(FLAGS, (corners, half), strict=True))
+                t.place(1, t.int32(known_target, "size"))
+                t.one_scale()
+                return
+        raise MappingError("none of the rules for coordinates gives these sources")
 
 
 def nearest_of_corners(r: Reading) -> Value:
@@ -90,7 +122,16 @@ def by_fixed_point(r: Reading) -> Value:
 ONE_FLAG = Guard("both flags", lift_if=lambda r: flags(r) != (True, True))
 RULES: list[Rule | Custom] = [
     custom("", "RESIZE_BILINEAR", by_fixed_point),
-    op("Resize", "RESIZE_BILINEAR", ONE_FLAG, Only("mode", "linear"), Coordinates()),
-    op("Resize", "RESIZE_NEAREST_NEIGHBOR", ONE_FLAG, Only("mode", "nearest"), Coordinates()),
+    *(
+        op(
+            "Resize",
+            f"RESIZE_{kind}",
+            ONE_FLAG,
+            Only("mode", mode),
+            Coordinates(),
+            given="1,2,3,4 ? =[1,1,2,2]",
+        )
+        for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))
+    ),
     custom("", "RESIZE_NEAREST_NEIGHBOR", nearest_of_corners),
 ]

@@ -9,24 +9,35 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import (
     axes_of,
+    axis_of,
     constant_of,
     data,
     one_axis,
     reading,
     sizes,
     whole,
+    writing,
+)
+from converter.formats.tflite.rules.writing import (
+    TENSOR_INT32,
+    TENSOR_INT64,
+    LiteWriting,
+    dims_of,
+    number,
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field, Fixed, Only, ignore
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.record import record
+from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
+LARGEST = np.iinfo(np.int32).max
 
 
 # reshape and transpose ---------------------------------------------------------------------------
@@ -50,6 +61,56 @@ class Shape(Field):
             r.node.attrs["allowzero"] = 1
         r.node.inputs = [data(r), whole(r, given)]
 
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        t.place(1, wanted_shape(t))
+        t.one_scale()
+
+
+def wanted_shape(t: LiteWriting) -> ir.Value:
+    """The shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
+    out = t.node.outputs[0]
+    found = None if out.shape is None else dims_of(out)
+    if found is not None and found.count(None) < 2 and (0 not in found or None not in found):
+        return t.int32([-1 if n is None else n for n in found], "shape")
+    value = t.optional(1)
+    given = known(value)
+    if value is None or t.node.op != "Reshape":
+        raise MappingError("the sizes of the result are unknown", "X203")
+    if given is None and t.attr("allowzero", 0):
+        return small(t, value)
+    if given is not None and 0 not in given:
+        return t.int32(given, "shape")
+    raise MappingError("sizes that are taken over from the input")
+
+
+def small(t: LiteWriting, value: ir.Value, largest: bool = False) -> ir.Value:
+    """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
+    array = known(value)
+    if array is not None:
+        return t.int32(np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices")
+    if value.dtype == ir.DataType.INT32:
+        return value
+    shape = None if value.shape is None else list(value.shape)
+    if largest:
+        limits = [t.const(np.asarray(n, np.int64)) for n in (LARGEST, -LARGEST - 1)]
+        value = t.emit("MINIMUM", value, limits[0], shape=shape)
+        value = t.emit("MAXIMUM", value, limits[1], shape=shape)
+    types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
+    return t.emit("CAST", value, dtype=ir.DataType.INT32, shape=shape, **types)
+
+
+class OutShape(Field):
+    """The shape of the result, for operators that are reshapes of one kind or another."""
+
+    names = ("axis",)
+    inputs = (1,)
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        t.place(1, wanted_shape(t))
+        t.one_scale()
+
 
 class Permutation(Field):
     names = ("perm",)
@@ -62,6 +123,12 @@ class Permutation(Field):
         r.node.attrs["perm"] = [n % rank for n in found]
         del r.node.inputs[1:]
 
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        perm = w.attr("perm", None) or range(w.rank())[::-1]
+        t.place(1, t.int32(list(perm), "perm"))
+        t.one_scale()
+
 
 class SqueezedAxes(Field):
     """The axes of length 1 that go; without them all."""
@@ -73,12 +140,25 @@ class SqueezedAxes(Field):
         if axes := r.attr("squeeze_dims", list):
             r.node.set_input(1, constant_of(r, axes, "axes"))
 
+    def lower(self, w: Writing) -> None:
+        axes = [] if w.optional(1) is None else w.ints(1, "the axes")
+        w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
+        writing(w).one_scale()
+
 
 class AddedAxis(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = r.b.Reshape(whole(r, r.input(1)), [-1])
+
+    def lower(self, w: Writing) -> None:
+        axes = w.ints(1, "the axes")
+        if len(axes) != 1:
+            raise MappingError("one axis is added")
+        t = writing(w)
+        t.place(1, t.int32(axes[0], "axis"))
+        t.one_scale()
 
 
 class JoinedAxis(Field):
@@ -87,6 +167,14 @@ class JoinedAxis(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.attrs["axis"] = r.attr("axis", int)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["axis"] = axis_of(w)
+        t = writing(w)
+        # of stored integers the unsigned ones of 8 bits alone are brought to one scale
+        first = w.input(0).dtype if not t.quantised else t.real(w.input(0)).dtype
+        if first != ir.DataType.UINT8:
+            t.one_scale()
 
 
 def packed(r: Reading) -> None:
@@ -110,6 +198,7 @@ class EqualParts(Field):
     """Inputs are [axis, data]; the number of parts is an option."""
 
     names = ("axis", "num_outputs")
+    inputs = (1,)
     keys = ("num_splits",)
 
     def lift(self, r: Reading) -> None:
@@ -120,11 +209,21 @@ class EqualParts(Field):
         }
         r.node.inputs = [x]
 
+    def lower(self, w: Writing) -> None:
+        t, axis, count = writing(w), axis_of(w), len(w.node.outputs)
+        parts = {dims_of(v)[axis] for v in w.node.outputs}
+        if len(parts) > 1 or None in parts:
+            raise not_meant("the parts are not of one size")
+        t.layer.inputs = [t.int32(axis, "axis"), w.input(0)]
+        t.layer.attrs["num_splits"] = count
+        t.one_scale()
+
 
 class ListedParts(Field):
     """Inputs are [data, sizes, axis]; one of the sizes may be -1: what is left."""
 
-    names = ("axis",)
+    names = ("axis", "num_outputs")
+    inputs = (1,)
     keys = ("num_splits",)
 
     def lift(self, r: Reading) -> None:
@@ -137,17 +236,51 @@ class ListedParts(Field):
             parts[parts.index(-1)] = size - sum(parts) - 1
         r.node.inputs = [x, constant_of(r, parts, "sizes")]
 
+    def lower(self, w: Writing) -> None:
+        t, axis = writing(w), axis_of(w)
+        parts = [dims_of(v)[axis] for v in w.node.outputs]
+        if None in parts:
+            raise MappingError("the sizes of the parts are unknown", "X203")
+        t.layer.inputs = [w.input(0), t.int32(parts, "sizes"), t.int32(axis, "axis")]
+        t.layer.attrs["num_splits"] = len(parts)
+        t.one_scale()
+
 
 # pads --------------------------------------------------------------------------------------------
 
 
 class Paddings(Field):
-    """Pairs (before, after) for each axis -> all before, then all behind."""
+    """Pairs (before, after) for each axis <-> all before, then all behind."""
 
-    inputs = (1,)
+    inputs = (1, 3)
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = whole(r, r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
+
+    def lower(self, w: Writing) -> None:
+        t, rank = writing(w), w.rank()
+        t.one_scale()
+        if known(w.input(1)) is None and w.optional(3) is None:
+            halves = t.emit("RESHAPE", small(t, w.input(1)), t.int32([2, rank]), shape=[2, rank])
+            t.place(1, t.emit("TRANSPOSE", halves, t.int32([1, 0]), shape=[rank, 2]))
+            return
+        axes = range(rank) if w.optional(3) is None else w.ints(3, "the axes")
+        pairs = np.zeros((rank, 2), np.int64)
+        pairs[[i % rank for i in axes]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
+        if pairs.min(initial=0) < 0:
+            raise MappingError("a negative amount is not possible")
+        t.place(1, t.int32(pairs, "paddings"))
+
+
+class Zeros(Field):
+    """The value of the padding is zero, which is the zero point of stored integers."""
+
+    inputs = (2,)
+
+    def lower(self, w: Writing) -> None:
+        value = 0.0 if w.optional(2) is None else number(w.input(2))
+        if value != 0 or np.signbit(value):
+            raise not_meant("the value of the padding is not zero")
 
 
 class PadValue(Field):
@@ -157,6 +290,15 @@ class PadValue(Field):
         value = r.optional(2)
         if value is not None:
             r.node.inputs[2] = r.b.Reshape(value, np.zeros(0, np.int64))
+
+    def lower(self, w: Writing) -> None:
+        t, value = writing(w), w.input(2)
+        found = number(value)
+        if found is not None and (t.quantised or found == round(found) or np.isfinite(found)):
+            value = t.like(t.real(w.input(0)), found)
+        elif t.quantised:
+            raise MappingError("the value of the padding is computed")
+        t.place(2, value)
 
 
 class Symmetric(Field):
@@ -201,6 +343,107 @@ def sliced(r: Reading) -> Value:
     begin, size = whole(r, r.input(1)), whole(r, r.input(2))
     end = r.b.Where(r.b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
     return r.b.Slice(data(r), begin, end)
+
+
+@record
+class Ranges(Field):
+    """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks that say
+    which of them are left out.
+    """
+
+    inputs = (1, 2, 3, 4)
+
+    def lower(self, w: Writing) -> None:
+        t, rank = writing(w), w.rank()
+        count = w.static(1, "the starts")[0]
+        axes = list(range(count)) if w.optional(3) is None else w.ints(3, "the axes")
+        steps = [1] * count if w.optional(4) is None else w.ints(4, "the steps")
+        order = [a % rank for a in axes]
+        strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
+        for axis, step in zip(order, steps, strict=True):
+            strides[axis] = step
+        starts, begins = bounds(t, 1, order, rank)
+        ends, ending = bounds(t, 2, order, rank)
+        for place, axis in enumerate(order):
+            step = strides[axis]
+            first, last = (None if v is None else int(v[place]) for v in (starts, ends))
+            size = dims_of(w.input(0))[axis]
+            if first is None or not from_the_end(first, step, size):
+                begin_mask &= ~(1 << axis)
+            if last is None or not to_the_end(last, step, size):
+                end_mask &= ~(1 << axis)
+        t.place(1, begins)
+        t.place(2, ending)
+        t.place(3, t.int32(strides, "strides"))
+        t.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
+        t.one_scale()
+
+
+def from_the_end(first: int, step: int, size: int | None) -> bool:
+    """Whether a range begins with the first element that there is in its direction."""
+    if step > 0:
+        return first == 0 or (size is not None and first <= -size)
+    return first >= LARGEST or (size is not None and first >= size - 1) or first == -1
+
+
+def to_the_end(last: int, step: int, size: int | None) -> bool:
+    """Whether a range ends behind the last element that there is in its direction."""
+    if step > 0:
+        return last >= LARGEST or (size is not None and last >= size)
+    return last <= -LARGEST or (size is not None and last < -size)
+
+
+def bounds(
+    t: LiteWriting, index: int, order: Sequence[int], rank: int
+) -> tuple[Any, ir.Value]:
+    """Starts or ends, None where they are computed, and a vector of them for all axes; what no
+    range is for is 0.
+    """
+    value = t.input(index)
+    array = known(value)
+    if array is not None:
+        line = np.zeros(rank, np.int64)
+        line[list(order)] = np.clip(array.reshape(-1), -LARGEST, LARGEST)
+        return array.reshape(-1), t.int32(line, "bounds")
+    computed = small(t, value, largest=True)
+    if list(order) == list(range(rank)):
+        return None, computed
+    parts = []
+    for axis in range(rank):
+        if axis in order:
+            place = t.int32([order.index(axis)])
+            parts.append(t.emit("SLICE", computed, place, t.int32([1]), shape=[1]))
+        else:
+            parts.append(t.int32([0]))
+    return None, t.emit("CONCATENATION", *parts, shape=[rank], axis=0)
+
+
+class BeginSize(Field):
+    """Known bounds without steps <-> begin and size of all axes."""
+
+    inputs = (1, 2, 3, 4)
+
+    def lower(self, w: Writing) -> None:
+        t, rank = writing(w), w.rank()
+        starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
+        axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
+        if w.optional(4) is not None and set(w.ints(4, "the steps")) > {1}:
+            raise not_meant("a slice with steps")
+        shape, begin, size = dims_of(w.input(0)), [0] * rank, [-1] * rank
+        for axis, first, last in zip(axes, starts, ends, strict=True):
+            n = shape[axis % rank]
+            if n is None:
+                raise not_meant("a slice of an axis of unknown size")
+            found = slice(first, last).indices(n)
+            begin[axis % rank], size[axis % rank] = found[0], max(0, found[1] - found[0])
+        t.place(1, t.int32(begin, "begin"))
+        t.place(2, t.int32(size, "size"))
+        t.one_scale()
+
+
+def without_steps(w: Writing) -> bool:
+    steps = known(w.optional(4))
+    return w.optional(4) is None or (steps is not None and bool((steps == 1).all()))
 
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
@@ -322,12 +565,67 @@ class Repeats(Field):
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = whole(r, r.input(1))
 
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        t.place(1, small(t, w.input(1)))
+        t.one_scale()
+
+
+class Target(Field):
+    """The shape of an Expand, whose sizes of 1 leave those of the data as they are."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = whole(r, r.input(1))
+
+    def lower(self, w: Writing) -> None:
+        t, out = writing(w), w.node.outputs[0]
+        found = None if out.shape is None else dims_of(out)
+        if found is not None and None not in found:
+            shape = t.int32(found, "shape")
+        else:
+            own = t.emit("SHAPE", w.input(0), dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)
+            wanted = small(t, w.input(1))
+            shape = t.emit("BROADCAST_ARGS", own, wanted, shape=[None])
+        t.place(1, shape)
+        t.one_scale()
+
+
+class WholeShape(Field):
+    """The shape has 64 bits; a part of it is a slice behind the operator."""
+
+    names = ("start", "end")
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["out_type"] = TENSOR_INT64
+        rank = w.rank()
+        first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
+        if (first, last) != (0, rank):
+            t = writing(w)
+            result = t.result("whole")
+            result.shape = ir.Shape([rank])
+            ends = t.int32([first]), t.int32([max(0, last - first)])
+            w.then(lambda: t.put("SLICE", result, *ends))
+
 
 class Filled(Field):
     """Inputs are [shape, value]."""
 
+    names = ("value",)
+    inputs = (0,)
+
     def lift(self, r: Reading) -> None:
         r.node.inputs = [r.input(1), whole(r, data(r))]
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        value = w.attr("value", None)
+        array = np.zeros(1, np.float32) if value is None else value.numpy()
+        t.layer.inputs = [small(t, w.input(0)), t.const(array.reshape(()))]
+
+
+INT32 = ir.DataType.INT32
 
 
 def single(r: Reading) -> None:
@@ -384,32 +682,42 @@ def _columns(r: Reading, *vectors: Any) -> list[Value]:
     return [r.b.Reshape(v, [-1, 1]) for v in vectors]
 
 
+ADDS_ONE = Guard(
+    "more than an axis of length 1 is added",
+    lower_if=lambda w: w.static(1, "the axes") == (1,),
+)
+STEPLESS = Guard("a slice with steps", lower_if=without_steps)
 RULES: list[Rule | Custom] = [
     op("Reshape", "RESHAPE", Shape()),
+    *ops("Flatten=RESHAPE", OutShape(), lower_only=True),
     op("Transpose", "TRANSPOSE", Permutation()),
     op("Squeeze", "SQUEEZE", SqueezedAxes()),
-    op("Unsqueeze", "EXPAND_DIMS", AddedAxis()),
+    op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, AddedAxis(), given="2,3 =[1]"),
+    op("Unsqueeze", "RESHAPE", OutShape(), lower_only=True, given="2,3 =[0,1]"),
     # no kernel of LiteRT applies the activation
     op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
-    op("Concat", "PACK", JoinedAxis(), before_lift=packed),
+    op("Concat", "PACK", JoinedAxis(), before_lift=packed, lift_only=True),
     custom("", "UNPACK", unpacked),
     op("Split", "SPLIT", EqualParts()),
-    op("Split", "SPLIT_V", ListedParts()),
-    op("Pad", "PAD", Only("mode", "constant"), Paddings()),
-    op("Pad", "PADV2", Only("mode", "constant"), Paddings(), PadValue()),
+    op("Split", "SPLIT_V", ListedParts(), given="6,4 =[2,4] -> 2"),
+    op("Pad", "PAD", Only("mode", "constant"), Paddings(), Zeros()),
+    op("Pad", "PADV2", Only("mode", "constant"), Paddings(), PadValue(), given="2,3 =[1,0,0,1] =(5)"),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
-    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric()),
+    op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
     custom("", "DILATE", dilated),
+    op("Slice", "SLICE", STEPLESS, BeginSize(), lower_only=True, given="4,6 =[1] =[4]"),
+    op("Slice", "STRIDED_SLICE", Ranges(), lower_only=True, given="4,6 =[1] =[4] =[1] =[2]"),
     custom("", "SLICE", sliced),
     custom("", "STRIDED_SLICE", strided),
     custom("", "REVERSE_V2", reversed_axes),
     custom("", "REVERSE_SEQUENCE", reversed_sequences),
-    op("Shape", "SHAPE"),
+    op("Shape", "SHAPE", WholeShape()),
     custom("", "RANK", rank_value),
     custom("", "BROADCAST_ARGS", joint_shape),
     op("Tile", "TILE", Repeats()),
-    op("Expand", "BROADCAST_TO", Repeats()),
-    op("Expand", "FILL", Filled()),
+    op("Expand", "BROADCAST_TO", Target()),
+    op("Expand", "FILL", Filled(), lift_only=True),
+    op("ConstantOfShape", "FILL", Filled(), lower_only=True, given="i64:2"),
     op("Range", "RANGE", before_lift=single),
     op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), Attr("blocksize", "block_size", int)),
     op("SpaceToDepth", "SPACE_TO_DEPTH", Attr("blocksize", "block_size", int)),

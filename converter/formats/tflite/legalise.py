@@ -1,0 +1,271 @@
+"""A graph that rows can say: operators, types, numbers of axes and layout of TensorFlow Lite."""
+
+from __future__ import annotations
+
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic
+from converter.formats.nnapi.legalise import gather, lp_normalization, top_k
+from converter.formats.nnapi.legalise_integers import (
+    product,
+    reduced,
+    relu,
+    sign,
+)
+from converter.formats.nnapi.legalise_numbers import NUMBERS as FUNCTIONS
+from converter.formats.nnapi.legalise_numbers import operand
+from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, two_spatial
+from converter.formats.tflite.kernels import kernels
+from converter.formats.tflite.mapping import MAPPING
+from converter.formats.tflite.rules.writing import parameters
+from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
+from converter.graph.extensions import replace
+from converter.graph.infer import known, rank_of, schema_of, shape_of
+from converter.graph.names import Names
+from converter.graph.network import Network
+from converter.graph.value import Value
+from converter.graph.walk import all_graphs, subgraphs
+from converter.mapping.lifting import refuse
+from converter.mapping.rules import Custom
+from converter.passes.channels_last import to_nhwc
+from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
+from converter.passes.common_subexpressions import eliminate_common_subexpressions
+from converter.passes.fold import fold
+from converter.passes.fuse_constants import fuse_biases
+from converter.passes.legalise import Rewrite, legalise
+from converter.passes.promote_types import parameter, parameters as type_parameters, promote_types
+from converter.passes.unroll import LARGEST, unroll
+
+D = ir.DataType
+MOST = 4  # axes that every kernel takes
+INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
+
+
+def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
+    """A copy of the network's graph, as far as it can be said channels-last; what cannot is left
+    for the lowering to refuse.
+    """
+    refuse(MAPPING.target.refusals(model.ir))
+    graph = model.ir.clone()
+    fold(graph)
+    fuse_biases(graph)
+    unroll(graph, countable, LARGEST)
+    fold(graph)
+    if model.format != "tflite":
+        sign_integers(graph)
+    for step in range(2):
+        widen(graph)
+        legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
+        join_reshapes(graph, MOST)
+        if not step:
+            notes += to_nhwc(graph, io_layout or "keep")
+    widen(graph)
+    fold(graph)
+    eliminate_common_subexpressions(graph)
+    join_reshapes(graph, MOST)
+    return graph
+
+
+def countable(node: ir.Node) -> bool:
+    """Whether a loop of a known number of turns stacks something, which no operator does, or the
+    condition of a choice is known.
+    """
+    if node.op_type == "If":
+        return known(node.inputs[0]) is not None
+    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
+    body = next(subgraphs(node))
+    stacks = len(node.outputs) > len(node.inputs) - 2
+    most = LARGEST // max(1, len(body))
+    return trips is not None and stacks and 0 < int(trips.reshape(-1)[0]) <= most
+
+
+# stored integers ---------------------------------------------------------------------------------
+
+
+def sign_integers(model: ir.Model) -> None:
+    """Unsigned integers between a QuantizeLinear and its DequantizeLinears become signed ones, in
+    place: no kernel takes scales for each channel beside unsigned data.
+
+    before:  Q(x, s, uint8 z) -> DQ         after:  Q(x, s, int8 z - 128) -> DQ
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type == "QuantizeLinear" and not node.domain:
+                _signed(node, names)
+            elif node.op_type == "DequantizeLinear" and not node.domain:
+                _requantised(node, names)
+
+
+def _zero(b: Builder, node: ir.Node) -> Value | None:
+    found = parameters(node)
+    if found is None or found[0].size != 1:
+        return None
+    return b.const(np.asarray(int(found[1][0]) - 128, np.int8), "zero_point")
+
+
+def _signed(node: ir.Node, names: Names) -> None:
+    out = node.outputs[0]
+    readers = [use.node for use in out.uses()]
+    same = all(n.op_type == "DequantizeLinear" and not n.domain for n in readers)
+    b = builder_before(node, names)
+    if out.dtype != D.UINT8 or out.is_graph_output() or not readers or not same:
+        return
+    zero = _zero(b, node)
+    if zero is None or any(_other(n, node) for n in readers):
+        return
+    x, scale = node.inputs[0], node.inputs[1]
+    stored = b.QuantizeLinear(x, scale, zero)
+    for reader in readers:
+        before = builder_before(reader, names)
+        replace(reader, [before.DequantizeLinear(stored, reader.inputs[1], zero)], before)
+
+
+def _other(reader: ir.Node, writer: ir.Node) -> bool:
+    """Whether stored integers are read with another scale than they were written with."""
+    a, b = parameters(reader), parameters(writer)
+    return a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _requantised(node: ir.Node, names: Names) -> None:
+    """Unsigned integers that are an input of the network are signed behind it."""
+    value = node.inputs[0]
+    if value is None or value.dtype != D.UINT8 or not value.is_graph_input():
+        return
+    b = builder_before(node, names)
+    zero = _zero(b, node)
+    if zero is None:
+        return
+    real = b.DequantizeLinear(*node.inputs)
+    stored = b.QuantizeLinear(real, node.inputs[1], zero)
+    replace(node, [b.DequantizeLinear(stored, node.inputs[1], zero)], b)
+
+
+# types -------------------------------------------------------------------------------------------
+
+
+def widen(model: ir.Model) -> None:
+    """Casts around operators whose own types no kernel takes, in place."""
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            types = _types(node)
+            if types:
+                promote_types(node, [types], names)
+
+
+def _types(node: ir.Node) -> dict[str, set[D]]:
+    """The types that kernels have for what `node` computes with, by the parameter of its schema;
+    nothing where they have its own.
+    """
+    entries = MAPPING.table.entries_for(node.op_type) if not node.domain else []
+    schema = schema_of(node.op_type)
+    if not entries or schema is None or node.op_type in ("Cast", *QUANTISES):
+        return {}
+    position = DATA.get(node.op_type, 0)
+    name = parameter(schema.inputs, position)
+    own = type_parameters(node).get(name)
+    if own is None or own.is_floating_point():
+        return {}
+    found: set[D] = set()
+    for entry in entries:
+        kinds = entry.kinds if isinstance(entry, Custom) else (entry.kind,)
+        for kind in kinds:
+            if kind in kernels():
+                found |= kernels()[kind].types
+    if own in found or not found:
+        return {}
+    whole = found.intersection(INTEGERS)
+    return {name: whole or found}
+
+
+QUANTISES = ("QuantizeLinear", "DequantizeLinear")
+DATA = {"Where": 1, "ConstantOfShape": 9}  # where the data of an operator are, if not in front
+
+
+# rewrites ----------------------------------------------------------------------------------------
+
+
+def on_last_axis(node: ir.Node, b: Builder) -> Value | None:
+    """Softmax and its like look along the last axis: another one changes places with it."""
+    x, rank = operand(node), rank_of(operand(node))
+    shape = shape_of(x)
+    if rank is None or node.op_type not in LAST:
+        return None
+    attributes = same_attrs(node)
+    axis = int(attrs_of(node).get("axis", -1)) % rank
+    if axis == rank - 1:
+        if rank <= MOST or shape is None or 0 in shape:
+            return None
+        rows = b.Reshape(x, [-1, shape[-1]])
+        return b.Reshape(b.operator(node.op_type)(rows, **attributes), list(shape))
+    order = list(range(rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    turned = b.Transpose(x, perm=order)
+    y = b.operator(node.op_type)(turned, **{**attributes, "axis": -1})
+    return b.Transpose(y, perm=order)
+
+
+LAST = ("Softmax", "LogSoftmax")
+
+
+def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
+    x, rank = operand(node), rank_of(operand(node))
+    axes = [int(a) for a in attrs_of(node)["axes"]]
+    if rank is None or len(axes) != 1 or axes[0] % rank == rank - 1:
+        return None
+    order = list(range(rank))
+    order[axes[0] % rank], order[-1] = order[-1], order[axes[0] % rank]
+    y = b.NormalizeL2(b.Transpose(x, perm=order), **{**same_attrs(node), "axes": [-1]})
+    return b.Transpose(y, perm=order)
+
+
+def taken_over(node: ir.Node, b: Builder) -> Value | None:
+    """A Reshape whose shape takes sizes over from the input says them by a computed one."""
+    x, given = operand(node), known(node.inputs[1])
+    if given is None or attrs_of(node).get("allowzero", 0) or 0 not in given:
+        return None
+    own = b.Shape(x)
+    parts = [
+        b.Slice(own, [i], [i + 1], [0]) if n == 0 else b.const(np.array([n], np.int64))
+        for i, n in enumerate(given.tolist())
+    ]
+    return b.Reshape(x, b.Concat(*parts, axis=0), allowzero=1)
+
+
+def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
+    """Several axes are added one after the other."""
+    axes, rank = known(node.inputs[1]), rank_of(operand(node))
+    if axes is None or rank is None or axes.size < 2:
+        return None
+    x, total = operand(node), rank + axes.size
+    for axis in sorted(int(a) % total for a in axes.reshape(-1)):
+        x = b.Unsqueeze(x, [axis])
+    return x
+
+
+_OWN: dict[str, Rewrite] = {
+    **{k: v for k, v in FUNCTIONS.items() if k not in ("Ceil", "Cos")},
+    **dict.fromkeys(LAST, on_last_axis),
+    **dict.fromkeys(("ReduceSum", "ReduceProd"), reduced),
+    **dict.fromkeys(
+        ("Conv", "MaxPool", "AveragePool", "InstanceNormalization", "LRN", "GlobalMaxPool"),
+        two_spatial,
+    ),
+    "ConvTranspose": grouped_transpose,
+    "Resize": resize,
+    "Reshape": taken_over,
+    "Unsqueeze": unsqueezed,
+    "Gather": gather,
+    "TopK": top_k,
+    "Relu": relu,
+    "Sign": sign,
+    "MatMul": product,
+    "LpNormalization": lp_normalization,
+}
+REWRITES: dict[tuple[str, str], Rewrite] = {
+    **with_fewer_axes({("", op): rewrite for op, rewrite in _OWN.items()}, MOST),
+    ("netconv", "NormalizeL2"): norm_on_last_axis,
+}

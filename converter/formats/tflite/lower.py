@@ -1,0 +1,268 @@
+"""The shared graph -> a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, Where
+from converter.formats.format import Flavour
+from converter.formats.tflite.buffers import separate
+from converter.formats.tflite.flatbuffer import (
+    LiteGraph,
+    LiteModel,
+    LiteOperator,
+    LiteTensor,
+    Signature,
+    write_flat,
+)
+from converter.formats.tflite.legalise import legal
+from converter.formats.tflite.lowering import Body, LiteLowering
+from converter.formats.tflite.mapping import MAPPING
+from converter.formats.tflite.options import table_of
+from converter.formats.tflite.rules.writing import NARROW
+from converter.formats.tflite.tensors import NUMBERS
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.io.files import Output
+from converter.mapping.lifting import refuse
+from converter.mapping.narrow import Narrowing
+from converter.mapping.node import Layer
+from converter.passes.round_halves import half_is_enough
+
+D = ir.DataType
+HALF, FLOAT = NUMBERS[D.FLOAT16], NUMBERS[D.FLOAT]
+LEAST_COMPRESSED = 16  # elements of weights that `fp16` stores in half precision
+SIGNATURE = "serving_default"
+
+
+def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    """Writes `model`; returns warnings. UnsupportedError lists everything that cannot be
+    expressed; nothing is written then.
+    """
+    notes: list[Diagnostic] = []
+    lite = lower(model, flavour, notes)
+    with Output(path) as out:
+        write_flat(lite, out)
+    return notes
+
+
+def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteModel:
+    """The file of a graph."""
+    graph = legal(model, flavour.io_layout, notes)
+    file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
+    lite = file.model(graph.graph)
+    refuse(file.problems)
+    for part in lite.graphs:
+        separate(part)
+    return lite
+
+
+class FileWriter:
+    """Graphs become subgraphs: the network first, then bodies in the order in which they are met.
+
+    `half`: weights are stored in half precision. `halves`: inputs and outputs may be.
+    """
+
+    def __init__(self, half: bool, halves: bool, notes: list[Diagnostic]) -> None:
+        self.half, self.halves, self.notes = half, halves, notes
+        self.problems: list[Diagnostic] = []
+        self.narrowing = Narrowing({D.DOUBLE: D.FLOAT}, notes)
+        self.file = LiteModel()
+
+    def model(self, graph: ir.Graph) -> LiteModel:
+        main = LiteGraph("main")
+        self.file.graphs.append(main)
+        writer = GraphWriter(self, graph, main)
+        writer.boundary()
+        names = [[public_name(v) for v in vs] for vs in (graph.inputs, graph.outputs)]
+        ends = [
+            dict(zip(side, tensors, strict=False))
+            for side, tensors in zip(names, (main.inputs, main.outputs), strict=True)
+        ]
+        self.file.signatures.append(Signature(SIGNATURE, 0, *ends))
+        return self.file
+
+    def body(self, graph: ir.Graph) -> int:
+        """The number of the subgraph of a body."""
+        number = len(self.file.graphs)
+        lite = LiteGraph(f"body{number}")
+        self.file.graphs.append(lite)
+        GraphWriter(self, graph, lite).body()
+        return number
+
+
+class GraphWriter:
+    """One graph on its way into a subgraph; tensors are made when something uses them."""
+
+    def __init__(self, file: FileWriter, graph: ir.Graph, lite: LiteGraph) -> None:
+        self.file, self.graph, self.lite = file, graph, lite
+        self.low = LiteLowering(MAPPING)
+        self.tensors: dict[ir.Value, int] = {}
+
+    def boundary(self) -> None:
+        """The network: inputs and outputs have their names, and each output a tensor of its own."""
+        for value in self.graph.inputs:
+            self._end(value, "input", lambda value: self.lite.inputs.append(self._input(value)))
+        self._operators()
+        taken = set(self.lite.inputs)
+        for value in self.graph.outputs:
+            self._end(value, "output", lambda value: self._output(value, taken))
+
+    def body(self) -> None:
+        for value in self.graph.inputs:
+            self.lite.inputs.append(self._new(value))
+        self._operators()
+        for value in self.graph.outputs:
+            self._end(value, "output", lambda value: self.lite.outputs.append(self.tensor(value)))
+
+    def _end(self, value: ir.Value, side: str, write: Any) -> None:
+        try:
+            if not self.file.problems:
+                write(value)
+        except MappingError as e:
+            where = Where(layer=public_name(value), kind=side)
+            message = f"{side} {public_name(value)}: {e}"
+            self.file.problems.append(Diagnostic(e.code, message, where=where))
+
+    def _operators(self) -> None:
+        for node in self.graph:
+            self.low.node(node)
+        self.file.problems += self.low.problems
+        self.low.spread_scales()
+        for layer in self.low.used(self.graph.outputs):
+            if not self.file.problems:
+                self._operator(layer)
+
+    def _operator(self, layer: Layer) -> None:
+        inputs = [-1 if v is None else self.tensor(v) for v in layer.inputs]
+        outputs = [self._new(v) for v in layer.outputs]
+        options = {
+            k: self.file.body(v.graph) if isinstance(v, Body) else v
+            for k, v in layer.attrs.items()
+        }
+        self._add(LiteOperator(layer.kind, inputs, outputs, table_of(layer.kind), options))
+
+    def _add(self, operator: LiteOperator) -> None:
+        self.lite.operators.append(operator)
+
+    # inputs and outputs --------------------------------------------------------------------------
+
+    def _input(self, value: ir.Value) -> int:
+        """A half-precision input is cast, unless inputs are float32 then, too."""
+        if value.dtype == D.FLOAT16 and self.file.halves:
+            given = self._tensor(value, public_name(value))
+            given.type = HALF
+            index = self._append(given)
+            self.tensors[value] = self._cast(index, FLOAT, f"{given.name}_float")
+            return index
+        self._warn(value, "input")
+        index = self._new(value)
+        self.lite.tensors[index].name = public_name(value)
+        return index
+
+    def _output(self, value: ir.Value, taken: set[int]) -> None:
+        index = self.tensor(value)
+        if value.dtype == D.FLOAT16 and self.file.halves:
+            index = self._cast(index, HALF, public_name(value))
+        else:
+            self._warn(value, "output")
+            if index in taken or self.lite.tensors[index].data is not None:
+                index = self._copy(index)
+        self.lite.tensors[index].name = public_name(value)
+        taken.add(index)
+        self.lite.outputs.append(index)
+
+    def _warn(self, value: ir.Value, side: str) -> None:
+        if value.dtype in (D.FLOAT16, D.BFLOAT16):
+            message = (
+                f"the {side} {public_name(value)} is {value.dtype.name.lower()} in the source and "
+                "float32 in the file: TensorFlow Lite has no kernels for it"
+            )
+            self.file.notes.append(Diagnostic("X211", message, "warning"))
+        else:
+            self.file.narrowing.dtype(value)
+
+    def _cast(self, index: int, kind: int, name: str) -> int:
+        source = self.lite.tensors[index]
+        made = self._append(LiteTensor(name, kind, list(source.shape)))
+        self._add(LiteOperator("CAST", [index], [made], "CastOptions"))
+        return made
+
+    def _copy(self, index: int) -> int:
+        """The same numbers in a tensor of their own."""
+        source = self.lite.tensors[index]
+        if source.shape.count(-1) > 1:
+            raise MappingError("it is an input, a constant or another output, of unknown sizes")
+        shape = LiteTensor("shape", NUMBERS[D.INT32], [len(source.shape)])
+        shape.data = np.asarray(source.shape, np.int32)
+        kept = (source.name, source.type, list(source.shape), None, source.scales)
+        made = self._append(LiteTensor(*kept, source.zero_points))
+        inputs = [index, self._append(shape)]
+        self._add(LiteOperator("RESHAPE", inputs, [made], "ReshapeOptions"))
+        return made
+
+    # tensors -------------------------------------------------------------------------------------
+
+    def _append(self, tensor: LiteTensor) -> int:
+        self.lite.tensors.append(tensor)
+        return len(self.lite.tensors) - 1
+
+    def _tensor(self, value: ir.Value, name: str = "") -> LiteTensor:
+        """A tensor of the type, the shape and the scale of a value, without its numbers."""
+        own = value.dtype or D.FLOAT
+        dtype = own if value in self.low.exact else NARROW.get(own, own)
+        if dtype not in NUMBERS:
+            raise MappingError(f"{value.name} is {own.name}, which no kernel takes")
+        shape = [] if value.shape is None else list(value.shape)
+        sizes = [d if isinstance(d, int) else -1 for d in shape]
+        tensor = LiteTensor(name or public_name(value), NUMBERS[dtype], sizes)
+        if found := self.low.scales.get(value):
+            tensor.scales, tensor.zero_points = list(found.scales), list(found.zeros)
+            tensor.axis = found.axis
+        return tensor
+
+    def _new(self, value: ir.Value) -> int:
+        self.tensors[value] = self._append(self._tensor(value))
+        return self.tensors[value]
+
+    def tensor(self, value: ir.Value) -> int:
+        """The tensor of a value that is read."""
+        value = self.low.source(value)
+        if value not in self.tensors:
+            if value.const_value is None:
+                raise MappingError(f"nothing makes {value.name}")
+            self.tensors[value] = self._constant(value, value.const_value)
+        return self.tensors[value]
+
+    def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> int:
+        """A constant; one of half precision stands in front of a DEQUANTIZE."""
+        made, half = self._tensor(value), tensor.dtype == D.FLOAT16
+        made.shape = [int(n) for n in tensor.shape.numpy()]
+        if tensor.dtype == D.STRING:
+            raise MappingError(f"{value.name} is text, which no kernel takes")
+        if not half and not self._compressed(value, tensor):
+            made.data = LazyTensor.of(tensor) if tensor.dtype not in NARROW else self._wide(tensor)
+            return self._append(made)
+        stored = LiteTensor(f"{made.name}_half", HALF, list(made.shape))
+        stored.data = LazyTensor.of(tensor) if half else tensor.numpy().astype(np.float16)
+        inputs, index = [self._append(stored)], self._append(made)
+        self._add(LiteOperator("DEQUANTIZE", inputs, [index], "DequantizeOptions"))
+        return index
+
+    def _wide(self, tensor: ir.TensorProtocol) -> Any:
+        if tensor.dtype == D.BFLOAT16:
+            return tensor.numpy().astype(np.float32)
+        return self.file.narrowing.array(tensor)
+
+    def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
+        return (
+            self.file.half
+            and tensor.dtype == D.FLOAT
+            and tensor.size >= LEAST_COMPRESSED
+            and half_is_enough(tensor.numpy())
+        )

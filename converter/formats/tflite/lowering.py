@@ -1,0 +1,133 @@
+"""The operators of one graph, before they have tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.tflite.rules.writing import LiteWriting, Quantisation, dequantised
+from converter.mapping.lowering import Lowering
+from converter.mapping.node import Layer, Node
+
+D = ir.DataType
+# Operators that change something which is no result.
+EFFECTS = frozenset({"CALL_ONCE", "ASSIGN_VARIABLE", "HASHTABLE_IMPORT"})
+# Operators that give stored integers another place: one scale in front of them and behind.
+MOVES = frozenset(
+    "BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION EXPAND_DIMS GATHER GATHER_ND MAX_POOL_2D PACK PAD "
+    "RESHAPE REVERSE_V2 SLICE SPACE_TO_BATCH_ND SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE "
+    "UNPACK".split()
+)
+
+
+@dataclass
+class Body:
+    """A graph that an operator refers to; `inputs` and `outputs` of the graph are those of the
+    operator, by their position.
+    """
+
+    graph: ir.Graph
+
+
+class LiteLowering(Lowering):
+    """The operators of one graph.
+
+    `scales`    of stored integers
+    `absorbed`  nodes that an operator in front of them says, or behind
+    `aliases`   values that are others
+    `made`      values between two operators of one node
+    `exact`     those of them that stay in half precision
+    """
+
+    def __init__(self, mapping: Any, version: int = 0) -> None:
+        super().__init__(mapping, version)
+        self.scales: dict[ir.Value, Quantisation] = {}
+        self.absorbed: dict[ir.Node, bool] = {}
+        self.aliases: dict[ir.Value, ir.Value] = {}
+        self.made: dict[ir.Value, bool] = {}
+        self.exact: dict[ir.Value, bool] = {}
+        self._journal: list[tuple[dict[Any, Any], Any]] = []
+
+    # what was entered can be taken back ----------------------------------------------------------
+
+    def _enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
+        if key not in table:
+            table[key] = entry
+            self._journal.append((table, key))
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.layers), len(self._journal)
+
+    def undo(self, mark: tuple[int, int]) -> None:
+        del self.layers[mark[0] :]
+        for table, key in self._journal[mark[1] :]:
+            del table[key]
+        del self._journal[mark[1] :]
+
+    def note(self, value: ir.Value, scale: Quantisation) -> None:
+        """`value` has this scale; MappingError where it has another."""
+        if self.scales.get(value, scale) != scale:
+            raise MappingError(f"the integers of {value.name} have several scales")
+        self._enter(self.scales, value, scale)
+
+    def keep_exact(self, value: ir.Value) -> None:
+        self._enter(self.exact, value, True)
+
+    def absorb(self, node: ir.Node) -> None:
+        self._enter(self.absorbed, node, True)
+
+    def alias(self, value: ir.Value, source: ir.Value) -> None:
+        """`value` is the same tensor as `source`."""
+        self._enter(self.aliases, value, source)
+
+    def value(self, name: str, dtype: D | None, shape: Iterable[Any] | None) -> ir.Value:
+        made = super().value(name, dtype, shape)
+        self._enter(self.made, made, True)
+        return made
+
+    # nodes ---------------------------------------------------------------------------------------
+
+    def node(self, node: ir.Node) -> None:
+        if node not in self.absorbed:
+            super().node(node)
+
+    def lower_view(self, node: Node) -> None:
+        """On the stored integers where a kernel takes them, else on real numbers."""
+        if any(dequantised(v) is not None for v in node.inputs):
+            mark = self.mark()
+            try:
+                self.mapping.table.lower(LiteWriting(node, self, quantised=True))
+                return
+            except MappingError:
+                self.undo(mark)
+        self.mapping.table.lower(LiteWriting(node, self))
+
+    def used(self, outputs: Sequence[ir.Value]) -> list[Layer]:
+        """The layers that something needs."""
+        needed, found = {self.source(v) for v in outputs}, []
+        for layer in reversed(self.layers):
+            if layer.kind in EFFECTS or needed.intersection(layer.outputs):
+                found.append(layer)
+                needed |= {self.source(v) for v in layer.inputs if v is not None}
+        return found[::-1]
+
+    def source(self, value: ir.Value) -> ir.Value:
+        while value in self.aliases:
+            value = self.aliases[value]
+        return value
+
+    def spread_scales(self) -> None:
+        """What only moves stored integers has one scale in front and behind."""
+        for layers in (self.layers, self.layers[::-1]):
+            for layer in layers:
+                if layer.kind in MOVES:
+                    ends = [v for v in (*layer.inputs, *layer.outputs) if v is not None]
+                    known = {self.scales[v] for v in ends if v in self.scales}
+                    if len(known) == 1 and not len(next(iter(known)).scales) > 1:
+                        for v in ends:
+                            if v.dtype in (D.INT8, D.UINT8, D.INT16):
+                                self._enter(self.scales, v, next(iter(known)))
