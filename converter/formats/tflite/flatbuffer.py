@@ -470,6 +470,11 @@ class _Builder:
             fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])
         return self._table("Tensor", **fields)
 
+    def _option(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return self._ints(value)
+        return self.b.CreateString(value) if isinstance(value, str) else value
+
     def _operator(self, operator: LiteOperator, codes: dict[str, int]) -> int:
         fields: dict[str, Any] = {
             "OpcodeIndex": codes[operator.builtin],
@@ -477,10 +482,7 @@ class _Builder:
             "Outputs": self._ints(operator.outputs),
         }
         if operator.kind:
-            values = {
-                accessor(k): self._ints(v) if isinstance(v, list) else v
-                for k, v in operator.options.items()
-            }
+            values = {accessor(k): self._option(v) for k, v in operator.options.items()}
             fields["BuiltinOptions"] = self._table(operator.kind, **values)
             fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.kind)
         return self._table("Operator", **fields)

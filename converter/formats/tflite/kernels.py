@@ -100,9 +100,9 @@ PADV2             f i8 u8 i16 i32 i64 b q8 q16  5
 POW               f i32                    4
 PRELU             f q8                     4
 QUANTIZE          f q8 q16                 8
-RANDOM_STANDARD_NORMAL i32 i64             1
-RANDOM_UNIFORM    i32 i64                  1
-RANGE             f i32 i64                0
+RANDOM_STANDARD_NORMAL i32 i64             8
+RANDOM_UNIFORM    i32 i64                  8
+RANGE             f i32 i64                8
 RANK              f i8 u8 i16 i32 i64 b    8
 REDUCE_ALL        b                        8
 REDUCE_ANY        b                        8

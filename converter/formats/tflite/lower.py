@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from converter.formats.tflite.lowering import Body, LiteLowering
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
 from converter.formats.tflite.rules.writing import NARROW
+from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
@@ -36,6 +38,7 @@ from converter.passes.round_halves import half_is_enough
 
 D = ir.DataType
 HALF, FLOAT = NUMBERS[D.FLOAT16], NUMBERS[D.FLOAT]
+RESOURCE = schema.TensorType.RESOURCE
 LEAST_COMPRESSED = 16  # elements of weights that `fp16` stores in half precision
 SIGNATURE = "serving_default"
 
@@ -55,11 +58,29 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     """The file of a graph."""
     graph = legal(model, flavour.io_layout, notes)
     file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
-    lite = file.model(graph.graph)
+    lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
     for part in lite.graphs:
         separate(part)
     return lite
+
+
+class States:
+    """States of the network: inputs whose next values are outputs.
+
+    `inputs` and `outputs` are their values, those of the outputs with the names of the inputs.
+    """
+
+    def __init__(self, model: Network, graph: ir.Graph) -> None:
+        found: dict[str, str] = dict(model.interface.get("states", {}))
+        self.defaults: dict[str, Any] = dict(model.interface.get("defaults", {}))
+        written = {public_name(v): v for v in graph.outputs}
+        self.inputs = {v: n for v in graph.inputs if (n := public_name(v)) in self.defaults}
+        self.outputs = {
+            written[found[n]]: n for n in self.inputs.values() if found.get(n) in written
+        }
+        self.begun = False
+        self.initialise: GraphWriter | None = None
 
 
 class FileWriter:
@@ -74,12 +95,13 @@ class FileWriter:
         self.narrowing = Narrowing({D.DOUBLE: D.FLOAT}, notes)
         self.file = LiteModel()
 
-    def model(self, graph: ir.Graph) -> LiteModel:
+    def model(self, graph: ir.Graph, states: States) -> LiteModel:
         main = LiteGraph("main")
         self.file.graphs.append(main)
-        writer = GraphWriter(self, graph, main)
-        writer.boundary()
-        names = [[public_name(v) for v in vs] for vs in (graph.inputs, graph.outputs)]
+        GraphWriter(self, main).network(graph, states)
+        kept = (set(states.inputs), set(states.outputs))
+        ends = zip((graph.inputs, graph.outputs), kept, strict=True)
+        names = [[public_name(v) for v in side if v not in states] for side, states in ends]
         ends = [
             dict(zip(side, tensors, strict=False))
             for side, tensors in zip(names, (main.inputs, main.outputs), strict=True)
@@ -87,37 +109,46 @@ class FileWriter:
         self.file.signatures.append(Signature(SIGNATURE, 0, *ends))
         return self.file
 
-    def body(self, graph: ir.Graph) -> int:
+    def body(self, body: Body) -> int:
         """The number of the subgraph of a body."""
         number = len(self.file.graphs)
         lite = LiteGraph(f"body{number}")
         self.file.graphs.append(lite)
-        GraphWriter(self, graph, lite).body()
+        GraphWriter(self, lite).body(body)
         return number
 
 
 class GraphWriter:
     """One graph on its way into a subgraph; tensors are made when something uses them."""
 
-    def __init__(self, file: FileWriter, graph: ir.Graph, lite: LiteGraph) -> None:
-        self.file, self.graph, self.lite = file, graph, lite
+    def __init__(self, file: FileWriter, lite: LiteGraph) -> None:
+        self.file, self.lite = file, lite
         self.low = LiteLowering(MAPPING)
         self.tensors: dict[ir.Value, int] = {}
 
-    def boundary(self) -> None:
+    def network(self, graph: ir.Graph, states: States) -> None:
         """The network: inputs and outputs have their names, and each output a tensor of its own."""
-        for value in self.graph.inputs:
-            self._end(value, "input", lambda value: self.lite.inputs.append(self._input(value)))
-        self._operators()
+        outputs = list(graph.outputs)
+        layers = self._lowered(graph, [], outputs)
+        for value in graph.inputs:
+            if value in states.inputs:
+                self._state(value, states)
+            else:
+                self._end(value, "input", lambda value: self.lite.inputs.append(self._input(value)))
+        self._operators(layers)
         taken = set(self.lite.inputs)
-        for value in self.graph.outputs:
-            self._end(value, "output", lambda value: self._output(value, taken))
+        for value in outputs:
+            if value in states.outputs:
+                self._end(value, "state", lambda value: self._assign(value, states))
+            else:
+                self._end(value, "output", lambda value: self._output(value, taken))
 
-    def body(self) -> None:
-        for value in self.graph.inputs:
-            self.lite.inputs.append(self._new(value))
-        self._operators()
-        for value in self.graph.outputs:
+    def body(self, body: Body) -> None:
+        layers = self._lowered(body.nodes, body.layers, body.outputs)
+        for value in body.inputs:
+            self._end(value, "input", lambda value: self.lite.inputs.append(self._new(value)))
+        self._operators(layers)
+        for value in body.outputs:
             self._end(value, "output", lambda value: self.lite.outputs.append(self.tensor(value)))
 
     def _end(self, value: ir.Value, side: str, write: Any) -> None:
@@ -129,26 +160,69 @@ class GraphWriter:
             message = f"{side} {public_name(value)}: {e}"
             self.file.problems.append(Diagnostic(e.code, message, where=where))
 
-    def _operators(self) -> None:
-        for node in self.graph:
+    def _lowered(
+        self, nodes: Iterable[ir.Node], more: Iterable[Layer], outputs: Sequence[ir.Value]
+    ) -> list[Layer]:
+        for node in nodes:
             self.low.node(node)
+        self.low.layers += more
         self.file.problems += self.low.problems
         self.low.spread_scales()
-        for layer in self.low.used(self.graph.outputs):
-            if not self.file.problems:
+        return self.low.used(outputs)
+
+    def _operators(self, layers: Iterable[Layer]) -> None:
+        for layer in layers:
+            if self.file.problems:
+                return
+            try:
                 self._operator(layer)
+            except MappingError as e:
+                where = Where(layer=layer.name, kind=layer.kind)
+                self.file.problems.append(Diagnostic(e.code, str(e), where=where))
 
     def _operator(self, layer: Layer) -> None:
         inputs = [-1 if v is None else self.tensor(v) for v in layer.inputs]
         outputs = [self._new(v) for v in layer.outputs]
         options = {
-            k: self.file.body(v.graph) if isinstance(v, Body) else v
-            for k, v in layer.attrs.items()
+            k: self.file.body(v) if isinstance(v, Body) else v for k, v in layer.attrs.items()
         }
         self._add(LiteOperator(layer.kind, inputs, outputs, table_of(layer.kind), options))
 
     def _add(self, operator: LiteOperator) -> None:
         self.lite.operators.append(operator)
+
+    # states --------------------------------------------------------------------------------------
+
+    def _state(self, value: ir.Value, states: States) -> None:
+        """A state is a variable, whose first value a subgraph of its own assigns once."""
+        name = public_name(value)
+        if not states.begun:
+            states.begun = True
+            self.file.file.graphs.append(LiteGraph("initialise"))
+            options = {"init_subgraph_index": len(self.file.file.graphs) - 1}
+            self._add(LiteOperator("CALL_ONCE", [], [], "CallOnceOptions", options))
+            states.initialise = GraphWriter(self.file, self.file.file.graphs[-1])
+        first = states.initialise
+        assert first is not None
+        initial = self.low.constant(np.asarray(states.defaults[name]), f"{name}_initial")
+        first._assigned(name, first.tensor(initial))
+        self.tensors[value] = self._append(self._tensor(value))
+        handle = [self._handle(name)]
+        reading = (handle, [self.tensors[value]], "ReadVariableOptions")
+        self._add(LiteOperator("READ_VARIABLE", *reading))
+
+    def _assign(self, value: ir.Value, states: States) -> None:
+        self._assigned(states.outputs[value], self.tensor(value))
+
+    def _handle(self, name: str) -> int:
+        index = self._append(LiteTensor(f"{name}_handle", RESOURCE, []))
+        options = {"shared_name": name, "container": ""}
+        self._add(LiteOperator("VAR_HANDLE", [], [index], "VarHandleOptions", options))
+        return index
+
+    def _assigned(self, name: str, tensor: int) -> None:
+        operands = [self._handle(name), tensor]
+        self._add(LiteOperator("ASSIGN_VARIABLE", operands, [], "AssignVariableOptions"))
 
     # inputs and outputs --------------------------------------------------------------------------
 

@@ -26,11 +26,14 @@ MOVES = frozenset(
 
 @dataclass
 class Body:
-    """A graph that an operator refers to; `inputs` and `outputs` of the graph are those of the
-    operator, by their position.
+    """A subgraph that an operator refers to: what it takes, the nodes of the graph, operators
+    behind them, what it gives.
     """
 
-    graph: ir.Graph
+    inputs: list[ir.Value]
+    nodes: Sequence[ir.Node]
+    layers: list[Layer]
+    outputs: list[ir.Value]
 
 
 class LiteLowering(Lowering):

@@ -43,6 +43,7 @@ TYPES = {
     T.COMPLEX128: D.DOUBLE,
 }
 NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
+NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
 STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)

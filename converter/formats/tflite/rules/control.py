@@ -10,12 +10,15 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.fields import reading
+from converter.formats.tflite.rules.fields import reading, writing
+from converter.formats.tflite.rules.writing import LiteWriting, dims_of
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.graph.states import State
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.graph.walk import all_graphs, all_nodes
+from converter.mapping.context import Reading, Writing
+from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
 Dims = list[Any]
@@ -97,6 +100,93 @@ def truth(b: Builder, value: ir.Value) -> Value:
     return b.Reshape(value, np.zeros(0, np.int64))
 
 
+# writing -----------------------------------------------------------------------------------------
+
+
+def captured(graph: ir.Graph) -> list[ir.Value]:
+    """The values of outer graphs that a body reads, constants not counted: subgraphs are handed
+    all that they need.
+    """
+    inside = {v for g in all_graphs(graph) for v in g.inputs}
+    inside |= {v for n in all_nodes(graph) for v in n.outputs}
+    read = [v for n in all_nodes(graph) for v in n.inputs]
+    read += [v for g in all_graphs(graph) for v in g.outputs]
+    outer = (v for v in read if v is not None and v not in inside and v.const_value is None)
+    return list(dict.fromkeys(outer))
+
+
+def lower_if(w: Writing) -> None:
+    from converter.formats.tflite.lowering import Body
+
+    t = writing(w)
+    graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
+    outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
+    bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
+    keys = ("then_subgraph_index", "else_subgraph_index")
+    layer = t.put("IF", w.input(0), *outer)
+    layer.attrs |= dict(zip(keys, bodies, strict=True))
+
+
+def fresh(t: LiteWriting, like: ir.Value, shape: Any = None) -> ir.Value:
+    dims = None if like.shape is None else list(like.shape)
+    return t.temporary(f"{like.name}_carried", like.dtype, dims if shape is None else shape)
+
+
+def layer_of(t: LiteWriting, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
+    """An operator inside a subgraph, whose one result is like another value."""
+    return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
+
+
+def lower_loop(w: Writing) -> None:
+    """WHILE carries the turn, whether there is another one, the states, what is stacked so far, and
+    all that the body reads of outer graphs.
+    """
+    from converter.formats.tflite.lowering import Body
+
+    t, graph = writing(w), w.attr("body")
+    turn, again, *states = graph.inputs
+    most, start = w.optional(0), w.optional(1)
+    goes_on, *results = graph.outputs
+    stacked = results[len(states) :]
+    piles, more = [], []
+    for value in stacked:
+        sizes = dims_of(value)
+        if None in sizes:
+            raise MappingError("what a loop stacks has an unknown size", "X203")
+        pile = fresh(t, value, [None, *sizes])
+        row = layer_of(t, "EXPAND_DIMS", value, t.int32(0), like=pile)
+        higher = layer_of(t, "CONCATENATION", pile, row.outputs[0], like=pile, axis=0)
+        piles.append(pile)
+        more += [row, higher]
+    outer = [v for v in captured(graph) if v is not most]
+    if most is not None and most.const_value is None:
+        outer.append(most)
+    turn.shape, again.shape = ir.Shape([]), ir.Shape([])
+    one = layer_of(t, "ADD", turn, t.const(np.asarray(1, np.int64)), like=turn)
+    next_piles = [layer.outputs[0] for layer in more[1::2]]
+    body = Body(
+        [turn, again, *states, *piles, *outer],
+        list(graph),
+        [*more, one],
+        [one.outputs[0], goes_on, *results[: len(states)], *next_piles, *outer],
+    )
+    carried = [fresh(t, v) for v in body.inputs[: len(body.inputs) - len(outer)]] + outer
+    condition, checks = carried[1], []
+    if most is not None:
+        limit = most if constant(most) is None else t.const(constant(most).reshape(()))  # type: ignore[union-attr]
+        below = layer_of(t, "LESS", carried[0], limit, like=again)
+        both = layer_of(t, "LOGICAL_AND", below.outputs[0], carried[1], like=again)
+        checks, condition = [below, both], both.outputs[0]
+    empty = [np.zeros([0, *dims_of(v)], (v.dtype or ir.DataType.FLOAT).numpy()) for v in stacked]  # type: ignore[list-item]
+    first = t.const(np.asarray(True)) if start is None else start
+    operands = [t.const(np.asarray(0, np.int64)), first, *w.node.inputs[2:]]
+    operands += [t.const(v) for v in empty] + outer
+    ends = [fresh(t, turn), fresh(t, again), *w.node.outputs, *(fresh(t, v) for v in outer)]
+    layer = t.put("WHILE", *operands, outputs=ends)
+    layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
+    layer.attrs["body_subgraph_index"] = body
+
+
 def call(r: Reading) -> Sequence[ir.Value]:
     """CALL: a subgraph in place of the operator."""
     return reading(r).graph.inlined(r.attr("subgraph", int), r.b, stored(reading(r)))
@@ -159,8 +249,8 @@ def once(r: Reading) -> Sequence[ir.Value]:
 
 
 RULES = [
-    custom("", "IF", lift_if),
-    custom("", "WHILE", lift_while),
+    custom("If", "IF", lift_if, lower_if),
+    custom("Loop", "WHILE", lift_while, lower_loop),
     custom("", "CALL", call),
     custom("", "STABLEHLO_COMPOSITE", composite),
     custom("", "VAR_HANDLE", handle),

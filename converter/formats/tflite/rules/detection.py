@@ -8,10 +8,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.fields import data, whole, writing
+from converter.formats.tflite.rules.writing import (
+    INT32,
+    TENSOR_INT32,
+    TENSOR_INT64,
+    number,
+)
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -68,6 +74,40 @@ def suppressed(r: Reading) -> Sequence[ir.Value]:
     return [filled[0], count] if r.layer.kind.endswith("V4") else [*filled, count]
 
 
+MOST_CLASSES = 256  # of all images together, each of which is an operator
+
+
+def lower_suppression(w: Writing) -> None:
+    """One operator for each class of each image, and rows [image, class, box] of what it keeps."""
+    t, (images, classes, boxes) = writing(w), w.static(1, "the scores")
+    most, overlap, least = (None if w.optional(i) is None else number(w.input(i)) for i in (2, 3, 4))
+    if w.attr("center_point_box", 0) or images * classes > MOST_CLASSES:
+        raise MappingError("boxes by their centre, or too many classes")
+    if any(w.optional(i) is not None and v is None for i, v in ((2, most), (3, overlap), (4, least))):
+        raise MappingError("limits that are computed")
+    limit = t.int32(min(int(most or 0), boxes))
+    numbers = above(overlap or 0.0), float(np.finfo(np.float32).min) if least is None else least
+    limits = [limit, *(t.const(np.float32(n)) for n in numbers)]
+    rows = []
+    for image in range(images):
+        own = t.emit("GATHER", w.input(0), t.int32(image), shape=[boxes, 4], axis=0)
+        for one_class in range(classes):
+            place = t.int32([[image, one_class]])
+            scores = t.emit("GATHER_ND", w.input(1), place, shape=[1, boxes])
+            line = t.emit("RESHAPE", scores, t.int32([boxes]), shape=[boxes])
+            kept = t.temporary("kept", INT32, [min(int(most or 0), boxes)])
+            count = t.temporary("count", INT32, [])
+            t.put("NON_MAX_SUPPRESSION_V4", own, line, *limits, outputs=[kept, count])
+            ends = t.emit("RESHAPE", count, t.int32([1]), shape=[1])
+            found = t.emit("SLICE", kept, t.int32([0]), ends, shape=[None])
+            column = t.emit("EXPAND_DIMS", found, t.int32(1), shape=[None, 1])
+            paddings = t.int32([[0, 0], [2, 0]])
+            wide = t.emit("PAD", column, paddings, shape=[None, 3])
+            rows.append(t.emit("ADD", wide, t.int32([[image, one_class, 0]]), shape=[None, 3]))
+    joined = t.emit("CONCATENATION", *rows, shape=[None, 3], axis=0) if len(rows) > 1 else rows[0]
+    t.put("CAST", joined, in_data_type=TENSOR_INT32, out_data_type=TENSOR_INT64)
+
+
 # detections --------------------------------------------------------------------------------------
 
 
@@ -113,7 +153,12 @@ class Classes(Field):
 
 
 RULES: list[Rule | Custom] = [
-    custom("", "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5", suppressed),
+    custom(
+        "NonMaxSuppression",
+        "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5",
+        suppressed,
+        lower_suppression,
+    ),
     op(
         "netconv::AnchorDetections",
         "TFLite_Detection_PostProcess",

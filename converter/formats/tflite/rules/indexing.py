@@ -172,6 +172,54 @@ def places_of_truth(r: Reading) -> Value:
     return r.b.Transpose(r.b.NonZero(data(r)), perm=[1, 0])
 
 
+def lower_places_of_truth(w: Writing) -> None:
+    t, rank = writing(w), w.rank()
+    found = t.emit("WHERE", w.input(0), dtype=ir.DataType.INT64, shape=[None, rank])
+    t.put("TRANSPOSE", found, t.int32([1, 0]))
+
+
+def lower_scatter(w: Writing) -> None:
+    """Updates are added to zeros there. What they replace is chosen by a mask, which is made of
+    ones in the same way.
+    """
+    t, reduction = writing(w), w.attr("reduction", "none")
+    x, updates = w.input(0), w.input(2)
+    if t.quantised or reduction not in ("none", "add") or not counts_from_front(w):
+        raise MappingError(f"updates of the kind {reduction!r}, or places from the end")
+    sizes = dims_of(x)
+    array = known(w.input(1))
+    if array is not None and (array < 0).any():
+        if None in sizes:
+            raise MappingError("negative places of unknown sizes", "X203")
+        array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
+    places = small(t, w.input(1)) if array is None else t.int32(array, "places")
+    shape = t.shape(sizes, x)
+    if reduction == "add":
+        there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
+        t.put("ADD", x, there)
+        return
+    there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
+    size = w.static(2, "the updates")
+    ones = t.const(np.broadcast_to(np.int32(1), size))
+    hits = t.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
+    mask = t.emit("GREATER", hits, t.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
+    t.put("SELECT_V2", mask, there, x)
+
+
+def lower_one_hot(w: Writing) -> None:
+    """An index counts from the front; outside of the depth it is nowhere."""
+    t, depth, ends = writing(w), number(w.input(1)), known(w.input(2))
+    indices, rank = w.input(0), w.rank()
+    array = known(indices)
+    if depth is None or ends is None or (array is None and not never_negative(indices)):
+        raise MappingError("indices that may count from the end, or a depth that is computed")
+    if array is not None:
+        indices = t.int32(np.where(array < 0, array + int(depth), array))
+    axis = int(w.attr("axis", -1)) % (rank + 1)
+    off, on = (t.const(np.asarray(v)) for v in ends.reshape(-1))
+    t.put("ONE_HOT", indices, t.int32(int(depth)), on, off, axis=axis)
+
+
 def distinct(r: Reading) -> Sequence[ir.Value]:
     """Values in the order of their first places, and where each is."""
     y, _, places, _ = r.b.Unique(data(r), sorted=0, outputs=4)
@@ -232,12 +280,12 @@ RULES: list[Rule | Custom] = [
         given="4,3 =i64:[[2],[0]]",
     ),
     op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
-    custom("", "SCATTER_ND", scattered),
+    custom("ScatterND", "SCATTER_ND", scattered, lower_scatter),
     custom("", "SPARSE_TO_DENSE", dense_of_sparse),
-    custom("", "ONE_HOT", one_hot),
+    custom("OneHot", "ONE_HOT", one_hot, lower_one_hot),
     op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
     custom("", "BUCKETIZE", bucket),
-    custom("", "WHERE", places_of_truth),
+    custom("NonZero", "WHERE", places_of_truth, lower_places_of_truth),
     custom("", "UNIQUE", distinct),
     custom("", "DYNAMIC_UPDATE_SLICE", updated_slice),
     custom("", "MATRIX_DIAG", matrix_of_diagonal),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.fields import data, reading, whole
+from converter.errors import MappingError
+from converter.formats.tflite.rules.fields import data, reading, whole, writing
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -27,6 +28,16 @@ def drawn(r: Reading) -> Value:
     return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
 
 
+def lower_drawn(w: Writing) -> None:
+    """From 0 to 1, or around 0 with a deviation of 1."""
+    kind = {v: k for k, v in DRAWS.items()}[w.node.op]
+    names = ("low", "high") if kind == "RANDOM_UNIFORM" else ("mean", "scale")
+    if [w.attr(n) for n in names] != [0.0, 1.0]:
+        raise MappingError("numbers of another range")
+    t = writing(w)
+    t.put(kind, t.int32(list(w.attr("shape")), "shape"))
+
+
 class Logits(Field):
     """Chances are given as logarithms."""
 
@@ -39,6 +50,6 @@ class Logits(Field):
 
 
 RULES: list[Rule | Custom] = [
-    custom("", " ".join(DRAWS), drawn),
-    op("netconv::ClassDraws", "MULTINOMIAL", Logits()),
+    custom(" ".join(DRAWS.values()), " ".join(DRAWS), drawn, lower_drawn),
+    op("netconv::ClassDraws", "MULTINOMIAL", Logits(), lift_only=True),
 ]

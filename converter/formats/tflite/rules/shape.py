@@ -543,6 +543,13 @@ def reversed_sequences(r: Reading) -> Value:
     return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
 
 
+def lower_reversed(w: Writing) -> None:
+    t = writing(w)
+    lengths = small(t, w.input(1))
+    axes = {"seq_dim": int(w.attr("time_axis", 0)), "batch_dim": int(w.attr("batch_axis", 1))}
+    t.put("REVERSE_SEQUENCE", w.input(0), lengths, **axes)
+
+
 # sizes -------------------------------------------------------------------------------------------
 
 
@@ -621,7 +628,7 @@ class Filled(Field):
     def lower(self, w: Writing) -> None:
         t = writing(w)
         value = w.attr("value", None)
-        array = np.zeros(1, np.float32) if value is None else value.numpy()
+        array = np.zeros(1, np.float32) if value is None else np.asarray(value)
         t.layer.inputs = [small(t, w.input(0)), t.const(array.reshape(()))]
 
 
@@ -710,7 +717,7 @@ RULES: list[Rule | Custom] = [
     custom("", "SLICE", sliced),
     custom("", "STRIDED_SLICE", strided),
     custom("", "REVERSE_V2", reversed_axes),
-    custom("", "REVERSE_SEQUENCE", reversed_sequences),
+    custom("ReverseSequence", "REVERSE_SEQUENCE", reversed_sequences, lower_reversed),
     op("Shape", "SHAPE", WholeShape()),
     custom("", "RANK", rank_value),
     custom("", "BROADCAST_ARGS", joint_shape),

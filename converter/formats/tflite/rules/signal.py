@@ -8,12 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, reading, sizes
+from converter.formats.tflite.rules.fields import data, reading, sizes, writing
+from converter.formats.tflite.rules.writing import dims_of
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -72,6 +73,37 @@ class Lengths(Field):
             axes, wanted = axes[1:], wanted[1:]
         r.node.attrs |= {"axes": axes, "sizes": wanted}
         del r.node.inputs[1:]
+
+    def lower(self, w: Writing) -> None:
+        """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
+        t, rank = writing(w), w.rank()
+        axes, lengths = [int(a) % rank for a in w.attr("axes")], [int(n) for n in w.attr("sizes")]
+        if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
+            raise MappingError("a transform of other axes than the last one or two")
+        if any(n & (n - 1) for n in lengths):
+            raise MappingError("lengths that are no powers of 2")
+        shape = dims_of(w.input(0))
+        image = w.input(0)
+        if len(axes) == 1:
+            shape = [*shape[:-1], 1, shape[-1]]
+            lengths = [1, *lengths]
+            image = t.emit("EXPAND_DIMS", image, t.int32(rank - 1), shape=shape)
+        bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
+        t.layer.inputs = [image, t.int32(lengths)]
+        spectrum = t.result("spectrum", ir.DataType.COMPLEX64)
+        spectrum.shape = ir.Shape(bins)
+
+        def apart() -> None:
+            pair = [
+                t.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins)
+                for kind in ("REAL", "IMAG")
+            ]
+            if len(axes) == 1:
+                flat = [*bins[:-2], bins[-1]]
+                pair = [t.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
+            t.put("PACK", *pair, axis=rank, values_count=2)
+
+        w.then(apart)
 
 
 # sounds ------------------------------------------------------------------------------------------
@@ -139,7 +171,7 @@ def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
 
 
 RULES: list[Rule | Custom] = [
-    op("netconv::RealDFT", "RFFT2D", Lengths()),
+    op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
     custom("", "MUL", product),

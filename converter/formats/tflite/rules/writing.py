@@ -172,11 +172,13 @@ class LiteWriting(Writing):
         """One number as a constant of the type, and in the scale, of another value."""
         dtype = NARROW.get(value.dtype or ir.DataType.FLOAT, value.dtype or ir.DataType.FLOAT)
         scale = self.low.scales.get(value)
-        kind = dtype.numpy()
+        kind = np.dtype(dtype.numpy())
         stored: float = number
+        if kind.kind == "b":
+            return self.const(np.asarray(bool(number)))
         if scale is not None:
             stored = round(number / scale.scales[0]) + scale.zeros[0]
-        limits = np.finfo(kind) if np.dtype(kind).kind == "f" else np.iinfo(kind)
+        limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
         made = self.const(np.asarray(np.clip(stored, limits.min, limits.max), kind))
         if scale is not None:
             self.low.note(made, scale)
@@ -215,6 +217,9 @@ class LiteWriting(Writing):
             return value
         node = dequantised(value)
         stored = None if node is None else node.inputs[0]
+        own = self.node.outputs[0].producer()
+        if node is not None and own is not None and node.graph is not own.graph:
+            raise MappingError(f"{value.name} is quantised around the body")
         if node is None or stored is None or stored.dtype not in STORED:
             raise MappingError(f"{value.name} is not quantised")
         self.low.note(stored, quantisation_of(node))
