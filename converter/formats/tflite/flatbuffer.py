@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -69,6 +69,7 @@ class LiteOperator:
     custom: str = ""
     content: bytes = b""
     intermediates: list[int] = field(default_factory=list)
+    version: int = 1
 
 
 @dataclass
@@ -315,6 +316,9 @@ def write_flat(model: LiteModel, out: Output) -> None:
         builder.write(f)
 
 
+Codes = Mapping[tuple[str, str, int], int]  # builtin, custom name, version -> operator code
+
+
 class _Builder:
     """Flatbuffers grow from the back: children before parents, vectors backwards.
 
@@ -344,10 +348,7 @@ class _Builder:
         b = self.b
         buffers = [self._buffer(None)]
         graphs = []
-        names = sorted(
-            {o.builtin for g in model.graphs for o in g.operators}, key=lambda n: BUILTINS[n]
-        )
-        codes = {name: i for i, name in enumerate(names)}
+        codes = self._codes(model)
         for graph in model.graphs:
             graphs.append(self._graph(graph, codes, buffers))
         metadata = []
@@ -356,15 +357,14 @@ class _Builder:
             metadata.append(
                 self._table("Metadata", Name=b.CreateString(key), Buffer=len(buffers) - 1)
             )
-        operator_codes = [
-            self._table(
-                "OperatorCode",
-                DeprecatedBuiltinCode=min(BUILTINS[n], _GREATER),
-                BuiltinCode=BUILTINS[n],
-                Version=1,
-            )
-            for n in names
-        ]
+        operator_codes = []
+        for name, custom, version in codes:
+            own = {"CustomCode": b.CreateString(custom)} if custom else {}
+            numbers = {
+                "DeprecatedBuiltinCode": min(BUILTINS[name], _GREATER),
+                "BuiltinCode": BUILTINS[name],
+            }
+            operator_codes.append(self._table("OperatorCode", **own, **numbers, Version=version))
         fields = {
             "Version": 3,
             "OperatorCodes": self._offsets(operator_codes),
@@ -377,6 +377,15 @@ class _Builder:
         if model.signatures:
             fields["SignatureDefs"] = self._offsets([self._signature(s) for s in model.signatures])
         b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
+
+    def _codes(self, model: LiteModel) -> dict[tuple[str, str, int], int]:
+        """The operators of a model, each in the version that all its uses need."""
+        newest: dict[tuple[str, str], int] = {}
+        for o in (o for g in model.graphs for o in g.operators):
+            key = (o.builtin, o.custom)
+            newest[key] = max(newest.get(key, 1), o.version)
+        names = sorted(newest, key=lambda n: (BUILTINS[n[0]], n[1]))
+        return {(*name, newest[name]): i for i, name in enumerate(names)}
 
     def _signature(self, signature: Signature) -> int:
         def names(tensors: dict[str, int]) -> int:
@@ -428,7 +437,7 @@ class _Builder:
             "Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {})
         )
 
-    def _graph(self, graph: LiteGraph, codes: dict[str, int], buffers: list[int]) -> int:
+    def _graph(self, graph: LiteGraph, codes: Codes, buffers: list[int]) -> int:
         tensors = [self._tensor(t, buffers) for t in graph.tensors]
         operators = [self._operator(o, codes) for o in graph.operators]
         return self._table(
@@ -475,9 +484,10 @@ class _Builder:
             return self._ints(value)
         return self.b.CreateString(value) if isinstance(value, str) else value
 
-    def _operator(self, operator: LiteOperator, codes: dict[str, int]) -> int:
+    def _operator(self, operator: LiteOperator, codes: Codes) -> int:
+        own = (operator.builtin, operator.custom)
         fields: dict[str, Any] = {
-            "OpcodeIndex": codes[operator.builtin],
+            "OpcodeIndex": next(i for key, i in codes.items() if key[:2] == own),
             "Inputs": self._ints(operator.inputs),
             "Outputs": self._ints(operator.outputs),
         }
@@ -485,6 +495,9 @@ class _Builder:
             values = {accessor(k): self._option(v) for k, v in operator.options.items()}
             fields["BuiltinOptions"] = self._table(operator.kind, **values)
             fields["BuiltinOptionsType"] = getattr(schema.BuiltinOptions, operator.kind)
+        if operator.content:
+            content = np.frombuffer(operator.content, np.uint8)
+            fields["CustomOptions"] = self.b.CreateNumpyVector(content)
         return self._table("Operator", **fields)
 
 

@@ -147,7 +147,6 @@ TRANSPOSE         f i8 u8 i16 i32 i64 b q8 q16  6
 TRANSPOSE_CONV    f q8 q16                 4    2
 UNPACK            f i8 u8 i16 i32 b q8 q16 8
 WHERE             f i8 u8 i32 u32 i64 b    8
-WHILE             b                        8
 """
 
 

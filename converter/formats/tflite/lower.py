@@ -27,6 +27,7 @@ from converter.formats.tflite.options import table_of
 from converter.formats.tflite.rules.writing import NARROW
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS
+from converter.formats.tflite.versions import version_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.network import Network
@@ -62,6 +63,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     refuse(file.problems)
     for part in lite.graphs:
         separate(part)
+        for operator in part.operators:
+            operator.version = version_of(operator, part.tensors)
     return lite
 
 
