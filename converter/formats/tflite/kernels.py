@@ -31,7 +31,7 @@ CODES = {
     "d": D.DOUBLE,
     "c": D.COMPLEX64,
 }
-_MOVED = "f i8 u8 i16 i32 i64 b q8 q16"
+SCALED = (D.INT8, D.UINT8, D.INT16)
 _TABLE = """
 ABS               f i32 q8 q16             8
 ADD               f i32 i64 q8 q16         6
@@ -54,6 +54,7 @@ DEPTHWISE_CONV_2D f q8 q16                 4
 DEPTH_TO_SPACE    f i32 i64 u8 i8 q8       4
 DEQUANTIZE        q8 q16 h i8              8
 DIV               f i32 q8                 5
+DYNAMIC_UPDATE_SLICE f i8 i16 i32 i64 b    8
 ELU               f q8                     8
 EMBEDDING_LOOKUP  f i8 u8 q8               8    1
 EQUAL             f i8 u8 i16 i32 i64 b q8 4
@@ -93,7 +94,7 @@ MUL               f i32 i64 u32 q8 q16     6
 NEG               f i32 i64 q8 q16         8
 NON_MAX_SUPPRESSION_V5 f                   2
 NOT_EQUAL         f i8 u8 i16 i32 i64 b q8 4
-ONE_HOT           i32 i64                  7
+ONE_HOT           f i8 u8 i32 i64 b        8    2
 PACK              f i8 u8 i16 i32 i64 q8 q16  7
 PAD               f i8 u8 i16 i32 i64 b q8 q16  5
 PADV2             f i8 u8 i16 i32 i64 b q8 q16  5
@@ -160,7 +161,9 @@ class Kernel:
     data: int = 0
 
     def takes(self, dtype: ir.DataType, scaled: bool) -> bool:
-        return dtype.bitwidth in self.scaled if scaled else dtype in self.types
+        if scaled:
+            return dtype.bitwidth in self.scaled and dtype in SCALED
+        return dtype in self.types
 
 
 @cache

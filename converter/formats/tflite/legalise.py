@@ -12,6 +12,7 @@ from converter.formats.nnapi.legalise_integers import (
     product,
     reduced,
     relu,
+    remainder,
     sign,
 )
 from converter.formats.nnapi.legalise_numbers import NUMBERS as FUNCTIONS
@@ -34,6 +35,7 @@ from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
+from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
 from converter.passes.promote_types import parameter, parameters as type_parameters, promote_types
 from converter.passes.unroll import LARGEST, unroll
@@ -53,7 +55,7 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
     fuse_biases(graph)
     unroll(graph, countable, LARGEST)
     fold(graph)
-    if model.format != "tflite":
+    if has_signed_weights(graph):
         sign_integers(graph)
     for step in range(2):
         widen(graph)
@@ -84,6 +86,15 @@ def countable(node: ir.Node) -> bool:
 # stored integers ---------------------------------------------------------------------------------
 
 
+def has_signed_weights(model: ir.Model) -> bool:
+    """Whether constants of signed integers stand beside unsigned activations."""
+    readers = [
+        n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"
+    ]
+    stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
+    return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
+
+
 def sign_integers(model: ir.Model) -> None:
     """Unsigned integers between a QuantizeLinear and its DequantizeLinears become signed ones, in
     place: no kernel takes scales for each channel beside unsigned data.
@@ -111,13 +122,16 @@ def _signed(node: ir.Node, names: Names) -> None:
     readers = [use.node for use in out.uses()]
     same = all(n.op_type == "DequantizeLinear" and not n.domain for n in readers)
     b = builder_before(node, names)
-    if out.dtype != D.UINT8 or out.is_graph_output() or not readers or not same:
+    if out.dtype != D.UINT8 or not same or not (readers or out.is_graph_output()):
         return
     zero = _zero(b, node)
     if zero is None or any(_other(n, node) for n in readers):
         return
     x, scale = node.inputs[0], node.inputs[1]
     stored = b.QuantizeLinear(x, scale, zero)
+    if out.is_graph_output() and node.inputs[0].producer() is not None:
+        real = b.DequantizeLinear(stored, scale, zero)
+        replace(node, [b.QuantizeLinear(real, *node.inputs[1:])], b)
     for reader in readers:
         before = builder_before(reader, names)
         replace(reader, [before.DequantizeLinear(stored, reader.inputs[1], zero)], before)
@@ -225,7 +239,16 @@ def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
 def taken_over(node: ir.Node, b: Builder) -> Value | None:
     """A Reshape whose shape takes sizes over from the input says them by a computed one."""
     x, given = operand(node), known(node.inputs[1])
-    if given is None or attrs_of(node).get("allowzero", 0) or 0 not in given:
+    length, rank = shape_of(operand(node, 1)), rank_of(x)
+    if attrs_of(node).get("allowzero", 0) or length is None or rank is None:
+        return None
+    if given is None:
+        own, wanted = b.Shape(x), operand(node, 1)
+        missing = max(0, length[0] - rank)
+        own = b.Concat(own, np.ones(missing, np.int64), axis=0) if missing else own
+        own = b.Slice(own, [0], [length[0]], [0]) if length[0] < rank else own
+        return b.Reshape(x, b.Where(b.Equal(wanted, np.int64(0)), own, wanted), allowzero=1)
+    if 0 not in given:
         return None
     own = b.Shape(x)
     parts = [
@@ -233,6 +256,19 @@ def taken_over(node: ir.Node, b: Builder) -> Value | None:
         for i, n in enumerate(given.tolist())
     ]
     return b.Reshape(x, b.Concat(*parts, axis=0), allowzero=1)
+
+
+def places_from_front(node: ir.Node, b: Builder) -> Value | None:
+    """Places that are counted from the end are counted from the front."""
+    x, places = operand(node), operand(node, 1)
+    depth, batch = shape_of(places), int(attrs_of(node).get("batch_dims", 0))
+    if depth is None or known(places) is not None or never_negative(places) or batch:
+        return None
+    sizes = b.Slice(b.Shape(x), [0], [depth[-1]], [0])
+    whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
+    front = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, sizes), whole)
+    rest = [v for v in node.inputs[2:]]
+    return b.operator(node.op_type)(x, front, *rest, **same_attrs(node))
 
 
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
@@ -263,6 +299,10 @@ _OWN: dict[str, Rewrite] = {
     "Relu": relu,
     "Sign": sign,
     "MatMul": product,
+    "Mod": remainder,
+    "GatherND": places_from_front,
+    "ScatterND": places_from_front,
+    "OneHot": one_hot,
     "LpNormalization": lp_normalization,
 }
 REWRITES: dict[tuple[str, str], Rewrite] = {

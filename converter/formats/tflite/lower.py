@@ -95,7 +95,7 @@ class FileWriter:
     def __init__(self, half: bool, halves: bool, notes: list[Diagnostic]) -> None:
         self.half, self.halves, self.notes = half, halves, notes
         self.problems: list[Diagnostic] = []
-        self.narrowing = Narrowing({D.DOUBLE: D.FLOAT}, notes)
+        self.narrowing = Narrowing({D.DOUBLE: D.FLOAT, D.UINT64: D.INT64}, notes)
         self.file = LiteModel()
 
     def model(self, graph: ir.Graph, states: States) -> LiteModel:
@@ -243,7 +243,7 @@ class GraphWriter:
         return index
 
     def _output(self, value: ir.Value, taken: set[int]) -> None:
-        index = self.tensor(value)
+        index = self._whole(value)
         if value.dtype == D.FLOAT16 and self.file.halves:
             index = self._cast(index, HALF, public_name(value))
         else:
@@ -253,6 +253,15 @@ class GraphWriter:
         self.lite.tensors[index].name = public_name(value)
         taken.add(index)
         self.lite.outputs.append(index)
+
+    def _whole(self, value: ir.Value) -> int:
+        """The tensor of an output; a constant is no half that an operator makes whole."""
+        source = self.low.source(value)
+        if source.const_value is None or source.dtype != D.FLOAT16:
+            return self.tensor(value)
+        made = self._tensor(source)
+        made.data = source.const_value.numpy().astype(np.float32)
+        return self._append(made)
 
     def _warn(self, value: ir.Value, side: str) -> None:
         if value.dtype in (D.FLOAT16, D.BFLOAT16):

@@ -7,6 +7,7 @@ A row of `_TABLE` is an operator and what needs a version above 1, each as `what
     rank5          the data have that many axes or more
     wide           two operands of different shapes and more than four axes
     inputs4        there are that many inputs or more (`fewer3`: less)
+    i64at2         input 2 is of that type
     channels       the weights have a scale for each channel
     grouped        the filter is not as deep as the image
     NAME           an option of that name is set, `NAME>1`: to more than 1
@@ -39,6 +40,7 @@ DEPTHWISE_CONV_2D dilation_w_factor>1=2 dilation_h_factor>1=2 i8=3
 DEPTH_TO_SPACE i8=2
 DEQUANTIZE i8=2 h=3 i16=3 channels=5
 DIV wide=2
+DYNAMIC_UPDATE_SLICE i64at2=2 i16=4
 EQUAL i8=2 i16=5
 EXP i8=2 i16=2
 FILL b=2 i8=3 i16=3
@@ -130,6 +132,8 @@ def version_of(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> int:
             marks.discard("i16")
     if len(inputs) > 1 and inputs[0].shape != inputs[1].shape and len(data.shape) > 4:
         marks.add("wide")
+    if len(inputs) > 2:
+        marks.add(f"{_code(inputs[2])}at2")
     if any(len(t.scales) > 1 for t in inputs):
         marks.add("channels")
     if operator.builtin == "CONV_2D" and inputs[1].shape[-1] != data.shape[-1]:

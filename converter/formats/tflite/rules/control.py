@@ -11,9 +11,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.fields import reading, writing
-from converter.formats.tflite.rules.writing import LiteWriting, dims_of
+from converter.formats.tflite.rules.writing import LiteWriting, dims_of, number
 from converter.graph.build import Builder
-from converter.graph.infer import constant
+from converter.graph.infer import constant, known
 from converter.graph.states import State
 from converter.graph.value import Value
 from converter.graph.walk import all_graphs, all_nodes
@@ -137,6 +137,17 @@ def layer_of(t: LiteWriting, kind: str, *inputs: ir.Value, like: ir.Value, **att
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
 
+def always(value: ir.Value | None, again: ir.Value) -> bool:
+    """Whether a condition is always true: it is left out, known, or the one before."""
+    if value is None or value is again:
+        return True
+    node = value.producer()
+    if node is not None and node.op_type == "Identity" and not node.domain:
+        return always(node.inputs[0], again)
+    found = known(value)
+    return found is not None and bool(found.all())
+
+
 def lower_loop(w: Writing) -> None:
     """WHILE carries the turn, whether there is another one, the states, what is stacked so far, and
     all that the body reads of outer graphs.
@@ -147,23 +158,33 @@ def lower_loop(w: Writing) -> None:
     turn, again, *states = graph.inputs
     most, start = w.optional(0), w.optional(1)
     goes_on, *results = graph.outputs
-    stacked = results[len(states) :]
+    stacked, turns = results[len(states) :], number(most)
+    if stacked and (turns is None or not always(goes_on, again) or not always(start, again)):
+        raise MappingError("what a loop stacks whose number of turns is not known")
     piles, more = [], []
     for value in stacked:
         sizes = dims_of(value)
         if None in sizes:
             raise MappingError("what a loop stacks has an unknown size", "X203")
-        pile = fresh(t, value, [None, *sizes])
-        row = layer_of(t, "EXPAND_DIMS", value, t.int32(0), like=pile)
-        higher = layer_of(t, "CONCATENATION", pile, row.outputs[0], like=pile, axis=0)
+        pile = fresh(t, value, [int(turns or 0), *sizes])
+        row = layer_of(t, "EXPAND_DIMS", value, t.int32(0), like=value)
+        row.outputs[0].shape = ir.Shape([1, *sizes])
+        line = t.temporary("turn", ir.DataType.INT64, [1])
+        place = t.temporary("place", ir.DataType.INT64, [1 + len(sizes)])
+        zeros = t.const(np.zeros(len(sizes), np.int64))
+        where = [
+            Layer("RESHAPE", t.low.name, {}, {}, [turn, t.int32([1])], [line]),
+            Layer("CONCATENATION", t.low.name, {"axis": 0}, {}, [line, zeros], [place]),
+        ]
+        operands = (pile, row.outputs[0], place)
         piles.append(pile)
-        more += [row, higher]
+        more += [*where, row, layer_of(t, "DYNAMIC_UPDATE_SLICE", *operands, like=pile)]
     outer = [v for v in captured(graph) if v is not most]
     if most is not None and most.const_value is None:
         outer.append(most)
     turn.shape, again.shape = ir.Shape([]), ir.Shape([])
     one = layer_of(t, "ADD", turn, t.const(np.asarray(1, np.int64)), like=turn)
-    next_piles = [layer.outputs[0] for layer in more[1::2]]
+    next_piles = [layer.outputs[0] for layer in more[3::4]]
     body = Body(
         [turn, again, *states, *piles, *outer],
         list(graph),
@@ -177,7 +198,7 @@ def lower_loop(w: Writing) -> None:
         below = layer_of(t, "LESS", carried[0], limit, like=again)
         both = layer_of(t, "LOGICAL_AND", below.outputs[0], carried[1], like=again)
         checks, condition = [below, both], both.outputs[0]
-    empty = [np.zeros([0, *dims_of(v)], (v.dtype or ir.DataType.FLOAT).numpy()) for v in stacked]  # type: ignore[list-item]
+    empty = [np.zeros(v.shape.numpy(), v.dtype.numpy()) for v in piles]
     first = t.const(np.asarray(True)) if start is None else start
     operands = [t.const(np.asarray(0, np.int64)), first, *w.node.inputs[2:]]
     operands += [t.const(v) for v in empty] + outer

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.fields import (
     SAME,
+    VALID,
     Bias,
     Depth,
     Filter,
@@ -140,7 +141,12 @@ class Cut:
             before = [max(0, t) - max(0, t) // 2 if lower else max(0, t) // 2 for t in totals]
         halves_ = [max(0, t) // 2 for t in totals]
         self.before = before
-        self.whole = [want + b for want, b in zip(wanted, before, strict=True)]
+        full = [(size - 1) * s + k for size, k, s in zip(sizes, kernel, strides, strict=True)]
+        ends = [want + b for want, b in zip(wanted, before, strict=True)]
+        self.whole = [max(pair) for pair in zip(full, ends, strict=True)]
+        axes = zip(self.whole, kernel, strides, sizes, strict=True)
+        if any((m - k) // s + 1 != size for m, k, s, size in axes):
+            raise MappingError("more rows behind the image than one step of the filter")
         pairs = zip(wanted, strides, sizes, strict=True)
         fits = all(-(-want // s) == size for want, s, size in pairs)
         self.same = fits and before == halves_

@@ -9,10 +9,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.fields import data, whole, writing
+from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
+    LiteWriting,
     number,
 )
 from converter.graph.infer import known
@@ -77,28 +79,62 @@ def suppressed(r: Reading) -> Sequence[ir.Value]:
 MOST_CLASSES = 256  # of all images together, each of which is an operator
 
 
+def limits_of(t: LiteWriting, boxes: int) -> tuple[list[ir.Value], int | None]:
+    """How many boxes of a class are kept, of what overlap and from what score on, and the first
+    of these as far as it is known. An overlap has to exceed the limit, there it reaches it.
+    """
+    most, overlap, least = (t.optional(i) for i in (2, 3, 4))
+    count = 0 if most is None else number(most)
+    limit = None if count is None else min(int(count), boxes)
+    if limit is not None:
+        first = t.int32(limit)
+    else:
+        assert most is not None
+        scalar = t.emit("RESHAPE", small(t, most, largest=True), t.int32([]), shape=[])
+        first = t.emit("MINIMUM", scalar, t.int32(boxes), shape=[])
+    exact = 0.0 if overlap is None else number(overlap)
+    if exact is None:
+        raise MappingError("a limit of the overlap that is computed")
+    found = [first, t.const(np.float32(above(exact)))]
+    if least is None:
+        return [*found, t.const(np.finfo(np.float32).min)], limit
+    score = number(least)
+    if score is not None:
+        return [*found, t.const(np.float32(score))], limit
+    return [*found, t.emit("RESHAPE", least, t.int32([]), shape=[])], limit
+
+
+def corners_of(t: LiteWriting) -> ir.Value:
+    """[x, y, width, height] around the centre as two corners."""
+    x, shape = t.input(0), list(t.static(0))
+    matrix = np.zeros((4, 4), np.float32)
+    for axis, (place, size) in enumerate(((1, 3), (0, 2), (1, 3), (0, 2))):
+        matrix[axis, place], matrix[axis, size] = 1, -0.5 if axis < 2 else 0.5
+    shape = [*shape[:-1], 4]
+    return t.emit(
+        "FULLY_CONNECTED", x, t.const(matrix), None, shape=shape, keep_num_dims=True,
+        weights_format=0, fused_activation_function=0,
+    )
+
+
 def lower_suppression(w: Writing) -> None:
     """One operator for each class of each image, and rows [image, class, box] of what it keeps."""
     t, (images, classes, boxes) = writing(w), w.static(1, "the scores")
-    most, overlap, least = (None if w.optional(i) is None else number(w.input(i)) for i in (2, 3, 4))
-    if w.attr("center_point_box", 0) or images * classes > MOST_CLASSES:
-        raise MappingError("boxes by their centre, or too many classes")
-    if any(w.optional(i) is not None and v is None for i, v in ((2, most), (3, overlap), (4, least))):
-        raise MappingError("limits that are computed")
-    limit = t.int32(min(int(most or 0), boxes))
-    numbers = above(overlap or 0.0), float(np.finfo(np.float32).min) if least is None else least
-    limits = [limit, *(t.const(np.float32(n)) for n in numbers)]
+    if images * classes > MOST_CLASSES:
+        raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
+    limits, count = limits_of(t, boxes)
+    corners = w.input(0) if not w.attr("center_point_box", 0) else corners_of(t)
     rows = []
     for image in range(images):
-        own = t.emit("GATHER", w.input(0), t.int32(image), shape=[boxes, 4], axis=0)
+        own = t.emit("GATHER", corners, t.int32(image), shape=[boxes, 4], axis=0)
         for one_class in range(classes):
             place = t.int32([[image, one_class]])
             scores = t.emit("GATHER_ND", w.input(1), place, shape=[1, boxes])
             line = t.emit("RESHAPE", scores, t.int32([boxes]), shape=[boxes])
-            kept = t.temporary("kept", INT32, [min(int(most or 0), boxes)])
-            count = t.temporary("count", INT32, [])
-            t.put("NON_MAX_SUPPRESSION_V4", own, line, *limits, outputs=[kept, count])
-            ends = t.emit("RESHAPE", count, t.int32([1]), shape=[1])
+            kept = t.temporary("kept", INT32, [count])
+            found = t.temporary("count", INT32, [])
+            t.put("NON_MAX_SUPPRESSION_V4", own, line, *limits, outputs=[kept, found])
+            ends = t.emit("RESHAPE", found, t.int32([1]), shape=[1])
             found = t.emit("SLICE", kept, t.int32([0]), ends, shape=[None])
             column = t.emit("EXPAND_DIMS", found, t.int32(1), shape=[None, 1])
             paddings = t.int32([[0, 0], [2, 0]])
@@ -166,5 +202,6 @@ RULES: list[Rule | Custom] = [
         Attr("limit", "max_detections", int),
         Thresholds(),
         Classes(),
+        lift_only=True,
     ),
 ]

@@ -12,6 +12,7 @@ from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
     FusedActivation,
+    OneScale,
     data,
     reading,
     writing,
@@ -29,6 +30,22 @@ from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
+
+
+class Compared(Field):
+    """Stored integers of several scales are compared coarsely, and a scale of 1 or more ends the
+    process: then real numbers are compared.
+    """
+
+    def lower(self, w: Writing) -> None:
+        t = writing(w)
+        if t.quantised:
+            scales = [t.scale(t.real(v)).single for v in w.node.inputs if v is not None]
+            if len(set(scales)) > 1 or scales[0][0] >= 1:
+                raise MappingError("scales that the kernel does not compare")
+
+
+TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
 @record
@@ -185,11 +202,10 @@ class To(Field):
         t, source = writing(w), w.input(0)
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
-        if want in NARROW and want != D.DOUBLE:
+        if want in (D.FLOAT16, D.BFLOAT16):
             half = t.exact(t.result("half", want))
             w.then(lambda: t.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
-        elif want in NARROW:
-            types[1] = D.FLOAT
+        types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
@@ -276,12 +292,14 @@ RULES: list[Rule | Custom] = [
         "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
     ),
     op("Elu", "ELU", Only("alpha", 1.0)),
-    *ops("Equal=EQUAL And=LOGICAL_AND Or=LOGICAL_OR Pow=POW"),
+    *ops("And=LOGICAL_AND Or=LOGICAL_OR Pow=POW"),
+    op("Equal", "EQUAL", Compared()),
     *ops(
-        "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL "
-        "Max=MAXIMUM Min=MINIMUM",
+        "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL",
         Ordered(),
+        Compared(),
     ),
+    *ops("Max=MAXIMUM Min=MINIMUM", TWO, Ordered(), OneScale()),
     op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
@@ -320,7 +338,7 @@ RULES: list[Rule | Custom] = [
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
     op("PRelu", "PRELU", before_lift=broadcast_slope),
     op("Where", "SELECT", Rows(), lift_only=True),
-    op("Where", "SELECT_V2"),
+    op("Where", "SELECT_V2", OneScale()),
     op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
     op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),

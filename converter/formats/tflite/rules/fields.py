@@ -85,6 +85,13 @@ WHOLE = Guard(
 )
 
 
+class OneScale(Field):
+    """Stored integers are moved without a look at their scales."""
+
+    def lower(self, w: Writing) -> None:
+        writing(w).one_scale()
+
+
 # activations -------------------------------------------------------------------------------------
 
 
@@ -229,6 +236,8 @@ class Window(Field):
     def lower(self, w: Writing) -> None:
         """Padding that is neither SAME nor VALID is a PAD in front."""
         t, kernel = writing(w), self.kernel_written(w)
+        if len(kernel) != len(self.axes):
+            raise MappingError(f"windows of {len(kernel)} axes, not of {len(self.axes)}")
         t.image_rank(len(kernel) + 2)
         ones = [1] * len(kernel)
         strides, dilations = (
@@ -243,6 +252,8 @@ class Window(Field):
             attrs |= dict(zip(keys, dilations, strict=True))
         if self.sized:
             attrs |= {"filter_height": kernel[0], "filter_width": kernel[1]}
+        if self.sized:
+            t.one_scale()
         windows = Windows(t, kernel, strides, dilations)
         attrs["padding"] = scheme = windows.scheme()
         if scheme is None:

@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.tflite.rules.fields import axis_of, data, whole, writing
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import TENSOR_INT32, TENSOR_INT64, dims_of, number
-from converter.graph.infer import known, rank_of
+from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Only
@@ -33,11 +33,14 @@ class Indices(Field):
         t, value = writing(w), w.input(1)
         array, shape = known(value), dims_of(w.input(0))
         if array is not None:
-            sizes = [shape[axis_of(w)]] if w.node.op == "Gather" else shape[: array.shape[-1]]
-            if (array < 0).any() and None in sizes:
-                raise MappingError("negative indices along an axis of unknown size", "X203")
-            found = np.where(array < 0, array + [n or 0 for n in sizes], array)
-            value = t.int32(found, "indices")
+            if (array < 0).any():
+                single = w.node.op == "Gather"
+                sizes = [shape[axis_of(w)]] if single else shape[: array.shape[-1]]
+                if None in sizes:
+                    raise MappingError("negative indices along an axis of unknown size", "X203")
+                ends = np.array(sizes[0] if single else sizes)
+                array = np.where(array < 0, array + ends, array)
+            value = t.int32(array, "indices")
         t.place(1, value)
         t.one_scale()
 
@@ -54,8 +57,13 @@ class GatheredAxis(Field):
 
 
 def counts_from_front(w: Writing) -> bool:
-    """Whether no index is negative at run time."""
-    return known(w.input(1)) is not None or never_negative(w.input(1))
+    """Whether no index is negative at run time: it is known, or it comes from a format that has no
+    negative ones.
+    """
+    node = w.node.outputs[0].producer()
+    source = "" if node is None else node.metadata_props.get("netconv.format", "")
+    given = source in ("nnapi", "tflite")
+    return given or known(w.input(1)) is not None or never_negative(w.input(1))
 
 
 FROM_FRONT = Guard(
@@ -178,6 +186,14 @@ def lower_places_of_truth(w: Writing) -> None:
     t.put("TRANSPOSE", found, t.int32([1, 0]))
 
 
+def distinct_places(array: Array | None) -> bool:
+    """Whether no place is listed twice."""
+    if array is None:
+        return False
+    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    return len(np.unique(rows, axis=0)) == len(rows)
+
+
 def lower_scatter(w: Writing) -> None:
     """Updates are added to zeros there. What they replace is chosen by a mask, which is made of
     ones in the same way.
@@ -203,6 +219,12 @@ def lower_scatter(w: Writing) -> None:
     ones = t.const(np.broadcast_to(np.int32(1), size))
     hits = t.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
     mask = t.emit("GREATER", hits, t.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
+    if not distinct_places(array) and x.dtype in (ir.DataType.FLOAT, ir.DataType.INT32):
+        # what several updates give alike, as often as they are added
+        times = t.emit("MAXIMUM", hits, t.int32(1), shape=sizes)
+        if x.dtype == ir.DataType.FLOAT:
+            times = t.emit("CAST", times, dtype=x.dtype, shape=sizes)
+        there = t.emit("DIV", there, times, shape=sizes)
     t.put("SELECT_V2", mask, there, x)
 
 

@@ -269,7 +269,14 @@ def _relative(r: Reading, crop: Crop) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    op("ConvTranspose", "Convolution2DTransposeBias", Filter((1, 2, 3, 0)), Bias(), Leftover()),
+    op(
+        "ConvTranspose",
+        "Convolution2DTransposeBias",
+        Filter((1, 2, 3, 0)),
+        Bias(),
+        Leftover(),
+        lift_only=True,
+    ),
     custom("", "MaxPoolingWithArgmax2D", pool_with_places),
     custom("", "MaxUnpooling2D", unpooled),
     custom("", "TransformLandmarks", moved_landmarks),

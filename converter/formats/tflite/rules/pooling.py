@@ -19,7 +19,7 @@ from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
-from converter.mapping.rules import Custom, Rule, custom, op, ops
+from converter.mapping.rules import Custom, Rule, custom, op
 
 MOST = 1 << 12  # elements of a window that are slices of their own
 LARGE = np.iinfo(np.int64).max

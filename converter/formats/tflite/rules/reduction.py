@@ -17,7 +17,9 @@ from converter.formats.tflite.rules.fields import (
     whole,
     writing,
 )
+from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import TENSOR_INT64
+from converter.graph.infer import known
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op, ops
@@ -39,6 +41,9 @@ class Axes(Field):
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
+        if w.optional(1) is not None and known(w.input(1)) is None:
+            writing(w).place(1, small(writing(w), w.input(1)))
+            return
         given = [] if w.optional(1) is None else w.ints(1, "the axes")
         if not given and not w.attr("noop_with_empty_axes", 0):
             given = list(range(rank))

@@ -7,6 +7,8 @@ import numpy as np
 from converter.errors import MappingError, not_meant
 from converter.formats.nnapi.rules.resize import own, scales_of, sources
 from converter.formats.tflite.rules.fields import data, reading, sizes, whole, writing
+from converter.formats.tflite.rules.shape import small
+from converter.formats.tflite.rules.writing import LiteWriting
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
 from converter.graph.sizes import arange
@@ -66,8 +68,11 @@ class Coordinates(Field):
         if w.attr("antialias", 0) or w.rank() != 4:
             raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
         (n, *size, c), (m, *target, d) = (t.image(v) for v in (w.input(0), w.node.outputs[0]))
-        if (n, c) != (m, d) or None in (*size, *target):
-            raise MappingError("only height and width can be resized, whose sizes are known")
+        if (n, c) != (m, d):
+            raise MappingError("only height and width can be resized")
+        if None in (*size, *target):
+            self._of_unknown_size(t)
+            return
         known_sizes, known_target = [int(n or 0) for n in size], [int(n or 0) for n in target]
         factors = scales_of(w, known_sizes, known_target)
         axes = zip(known_sizes, known_target, factors, strict=True)
@@ -81,6 +86,22 @@ class Coordinates(Field):
                 t.one_scale()
                 return
         raise MappingError("none of the rules for coordinates gives these sources")
+
+    def _of_unknown_size(self, t: LiteWriting) -> None:
+        """The size is computed, and the rule is one of those that are there."""
+        rule, mode = t.attr("coordinate_transformation_mode"), t.attr("mode")
+        flags = {"asymmetric": (False, False), "align_corners": (True, False)}
+        flags["half_pixel"] = (False, True)
+        rounds = "floor" if rule == "asymmetric" else "round_prefer_ceil"
+        sized = t.optional(3) is not None and t.static(3, "the sizes") == (4,)
+        if rule not in flags or (mode == "nearest" and t.attr("nearest_mode") != rounds):
+            raise MappingError("another rule for coordinates of an image of unknown size", "X203")
+        if not sized or t.attr("axes", None):
+            raise MappingError("factors of an image of unknown size", "X203")
+        t.layer.attrs |= dict(zip(FLAGS, flags[rule], strict=True))
+        ends = t.int32([1 if t.node.last else 2]), t.int32([2])
+        t.place(1, t.emit("SLICE", small(t, t.input(3)), *ends, shape=[2]))
+        t.one_scale()
 
 
 def nearest_of_corners(r: Reading) -> Value:

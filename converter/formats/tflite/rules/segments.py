@@ -120,7 +120,7 @@ def sparse_lookup(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    op("netconv::SegmentSum", "SEGMENT_SUM", KNOWN, KnownRows()),
+    op("netconv::SegmentSum", "SEGMENT_SUM", KNOWN, KnownRows(), lift_only=True),
     custom("", "SEGMENT_SUM", segment_sum),
     custom(
         "",

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import (
+    OneScale,
     axes_of,
     axis_of,
     constant_of,
@@ -239,9 +240,10 @@ class ListedParts(Field):
     def lower(self, w: Writing) -> None:
         t, axis = writing(w), axis_of(w)
         parts = [dims_of(v)[axis] for v in w.node.outputs]
-        if None in parts:
+        if None in parts and w.optional(1) is None:
             raise MappingError("the sizes of the parts are unknown", "X203")
-        t.layer.inputs = [w.input(0), t.int32(parts, "sizes"), t.int32(axis, "axis")]
+        lengths = small(t, w.input(1)) if None in parts else t.int32(parts, "sizes")
+        t.layer.inputs = [w.input(0), lengths, t.int32(axis, "axis")]
         t.layer.attrs["num_splits"] = len(parts)
         t.one_scale()
 
@@ -693,6 +695,7 @@ ADDS_ONE = Guard(
     "more than an axis of length 1 is added",
     lower_if=lambda w: w.static(1, "the axes") == (1,),
 )
+BLOCKS = (Attr("blocksize", "block_size", int), OneScale())
 STEPLESS = Guard("a slice with steps", lower_if=without_steps)
 RULES: list[Rule | Custom] = [
     op("Reshape", "RESHAPE", Shape()),
@@ -726,8 +729,8 @@ RULES: list[Rule | Custom] = [
     op("Expand", "FILL", Filled(), lift_only=True),
     op("ConstantOfShape", "FILL", Filled(), lower_only=True, given="i64:2"),
     op("Range", "RANGE", before_lift=single),
-    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), Attr("blocksize", "block_size", int)),
-    op("SpaceToDepth", "SPACE_TO_DEPTH", Attr("blocksize", "block_size", int)),
+    op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), *BLOCKS),
+    op("SpaceToDepth", "SPACE_TO_DEPTH", *BLOCKS),
     custom("", "SPACE_TO_BATCH_ND", space_to_batch),
     custom("", "BATCH_TO_SPACE_ND", batch_to_space),
 ]

@@ -34,6 +34,7 @@ NARROW = {
     ir.DataType.DOUBLE: ir.DataType.FLOAT,
     ir.DataType.FLOAT16: ir.DataType.FLOAT,
     ir.DataType.BFLOAT16: ir.DataType.FLOAT,
+    ir.DataType.UINT64: ir.DataType.INT64,
 }
 INT32 = ir.DataType.INT32
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
@@ -107,6 +108,7 @@ class LiteWriting(Writing):
         layer.inputs = [None if v is None else self.real(v) for v in layer.inputs]
         layer.outputs = [self.target(v) for v in layer.outputs]
         self.demand_kernel(layer)
+        self.demand_one_type(layer)
         self.low.layers.append(layer)
         for step in self._behind:
             step()
@@ -208,6 +210,17 @@ class LiteWriting(Writing):
         if ranks and max(ranks) > kernel.rank:
             message = f"{layer.kind} takes up to {kernel.rank} axes, there are {max(ranks)}"
             raise MappingError(message, "X203")
+
+    def demand_one_type(self, layer: Layer) -> None:
+        """Stored integers of an operator have one type, but for constants and those that it
+        brings to another scale.
+        """
+        if not self.quantised or layer.kind == "QUANTIZE":
+            return
+        values = (*layer.inputs, *layer.outputs)
+        stored = [v for v in values if v in self.low.scales and v.const_value is None]
+        if len({v.dtype for v in stored if v is not None}) > 1:
+            raise MappingError("stored integers of several types")
 
     # values --------------------------------------------------------------------------------------
 
