@@ -21,6 +21,7 @@ _ALWAYS = frozenset(
         "Shape",
         "Size",
         "NonZero",
+        "NonMaxSuppression",
         "Abs",
         "Relu",
         "Sqrt",

@@ -20,7 +20,7 @@ from converter.formats.nnapi.legalise_numbers import operand
 from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, two_spatial
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
-from converter.formats.tflite.rules.writing import parameters
+from converter.formats.tflite.rules.writing import dims_of, parameters
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of, schema_of, shape_of
@@ -261,10 +261,10 @@ def taken_over(node: ir.Node, b: Builder) -> Value | None:
 def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     """Places that are counted from the end are counted from the front."""
     x, places = operand(node), operand(node, 1)
-    depth, batch = shape_of(places), int(attrs_of(node).get("batch_dims", 0))
+    depth, batch = dims_of(places)[-1], int(attrs_of(node).get("batch_dims", 0))
     if depth is None or known(places) is not None or never_negative(places) or batch:
         return None
-    sizes = b.Slice(b.Shape(x), [0], [depth[-1]], [0])
+    sizes = b.Slice(b.Shape(x), [0], [depth], [0])
     whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
     front = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, sizes), whole)
     rest = [v for v in node.inputs[2:]]
