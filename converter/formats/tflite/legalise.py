@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 import onnx_ir as ir
 
@@ -18,11 +17,15 @@ from converter.formats.nnapi.legalise_integers import (
 from converter.formats.nnapi.legalise_numbers import NUMBERS as FUNCTIONS
 from converter.formats.nnapi.legalise_numbers import operand
 from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, two_spatial
+from converter.formats.tflite.integers import (
+    has_signed_weights,
+    move_integers,
+    sign_integers,
+)
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
-from converter.formats.tflite.rules.writing import dims_of, parameters
-from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
-from converter.graph.extensions import replace
+from converter.formats.tflite.rules.writing import dims_of
+from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
@@ -37,7 +40,8 @@ from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
-from converter.passes.promote_types import parameter, parameters as type_parameters, promote_types
+from converter.passes.promote_types import parameter, promote_types
+from converter.passes.promote_types import parameters as type_parameters
 from converter.passes.unroll import LARGEST, unroll
 
 D = ir.DataType
@@ -58,11 +62,13 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
     if has_signed_weights(graph):
         sign_integers(graph)
     for step in range(2):
+        move_integers(graph)
         widen(graph)
         legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
         join_reshapes(graph, MOST)
         if not step:
             notes += to_nhwc(graph, io_layout or "keep")
+    move_integers(graph)
     widen(graph)
     fold(graph)
     eliminate_common_subexpressions(graph)
@@ -81,80 +87,6 @@ def countable(node: ir.Node) -> bool:
     stacks = len(node.outputs) > len(node.inputs) - 2
     most = LARGEST // max(1, len(body))
     return trips is not None and stacks and 0 < int(trips.reshape(-1)[0]) <= most
-
-
-# stored integers ---------------------------------------------------------------------------------
-
-
-def has_signed_weights(model: ir.Model) -> bool:
-    """Whether constants of signed integers stand beside unsigned activations."""
-    readers = [
-        n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"
-    ]
-    stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
-    return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
-
-
-def sign_integers(model: ir.Model) -> None:
-    """Unsigned integers between a QuantizeLinear and its DequantizeLinears become signed ones, in
-    place: no kernel takes scales for each channel beside unsigned data.
-
-    before:  Q(x, s, uint8 z) -> DQ         after:  Q(x, s, int8 z - 128) -> DQ
-    """
-    names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if node.op_type == "QuantizeLinear" and not node.domain:
-                _signed(node, names)
-            elif node.op_type == "DequantizeLinear" and not node.domain:
-                _requantised(node, names)
-
-
-def _zero(b: Builder, node: ir.Node) -> Value | None:
-    found = parameters(node)
-    if found is None or found[0].size != 1:
-        return None
-    return b.const(np.asarray(int(found[1][0]) - 128, np.int8), "zero_point")
-
-
-def _signed(node: ir.Node, names: Names) -> None:
-    out = node.outputs[0]
-    readers = [use.node for use in out.uses()]
-    same = all(n.op_type == "DequantizeLinear" and not n.domain for n in readers)
-    b = builder_before(node, names)
-    if out.dtype != D.UINT8 or not same or not (readers or out.is_graph_output()):
-        return
-    zero = _zero(b, node)
-    if zero is None or any(_other(n, node) for n in readers):
-        return
-    x, scale = node.inputs[0], node.inputs[1]
-    stored = b.QuantizeLinear(x, scale, zero)
-    if out.is_graph_output() and node.inputs[0].producer() is not None:
-        real = b.DequantizeLinear(stored, scale, zero)
-        replace(node, [b.QuantizeLinear(real, *node.inputs[1:])], b)
-    for reader in readers:
-        before = builder_before(reader, names)
-        replace(reader, [before.DequantizeLinear(stored, reader.inputs[1], zero)], before)
-
-
-def _other(reader: ir.Node, writer: ir.Node) -> bool:
-    """Whether stored integers are read with another scale than they were written with."""
-    a, b = parameters(reader), parameters(writer)
-    return a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _requantised(node: ir.Node, names: Names) -> None:
-    """Unsigned integers that are an input of the network are signed behind it."""
-    value = node.inputs[0]
-    if value is None or value.dtype != D.UINT8 or not value.is_graph_input():
-        return
-    b = builder_before(node, names)
-    zero = _zero(b, node)
-    if zero is None:
-        return
-    real = b.DequantizeLinear(*node.inputs)
-    stored = b.QuantizeLinear(real, node.inputs[1], zero)
-    replace(node, [b.DequantizeLinear(stored, node.inputs[1], zero)], b)
 
 
 # types -------------------------------------------------------------------------------------------

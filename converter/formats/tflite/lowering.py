@@ -9,7 +9,12 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.writing import LiteWriting, Quantisation, dequantised
+from converter.formats.tflite.rules.writing import (
+    LiteWriting,
+    Quantisation,
+    dequantised,
+    is_quantised,
+)
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
 
@@ -100,7 +105,8 @@ class LiteLowering(Lowering):
 
     def lower_view(self, node: Node) -> None:
         """On the stored integers where a kernel takes them, else on real numbers."""
-        if any(dequantised(v) is not None for v in node.inputs):
+        behind = any(dequantised(v) is not None for v in node.inputs)
+        if node.op != "DequantizeLinear" and (behind or is_quantised(node.outputs)):
             mark = self.mark()
             try:
                 self.mapping.table.lower(LiteWriting(node, self, quantised=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from converter.formats.tflite.rules import TABLE
 from converter.formats.tflite.lowering import LiteLowering
+from converter.formats.tflite.rules import TABLE
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.writing import LiteWriting
 from converter.formats.tflite.tensors import NUMBERS

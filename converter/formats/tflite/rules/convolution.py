@@ -178,9 +178,10 @@ class Dense(Field):
         weights = t.weights(w.input(1), (0, 1) if swapped else (1, 0))
         t.symmetric(weights, 0)
         t.layer.inputs = [x, weights, None]
-        units = dims_of(weights)[0]
-        if w.optional(2) is not None or t.quantised:
-            t.layer.inputs[2] = t.bias(w.optional(2), int(units or 0), x, weights)
+        units = int(dims_of(weights)[0] or 0)
+        bias = w.optional(2) if w.optional(2) is not None else t.addend(units)
+        if bias is not None or t.quantised:
+            t.layer.inputs[2] = t.bias(bias, units, x, weights)
         t.layer.attrs["keep_num_dims"] = w.rank() > 2
 
 

@@ -15,8 +15,8 @@ from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Only
-from converter.passes.indices import never_negative
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.indices import never_negative
 
 LARGE = np.iinfo(np.int64).max
 

@@ -13,8 +13,8 @@ from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import data, reading, writing
 from converter.formats.tflite.rules.writing import Quantisation, parameters
 from converter.formats.tflite.tensors import type_of
-from converter.graph.value import Value, with_operators
 from converter.graph.build import attrs_of
+from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.record import record

@@ -59,6 +59,12 @@ def dequantised(value: ir.Value | None) -> ir.Node | None:
     return node if node is not None and is_linear(node, "DequantizeLinear") else None
 
 
+def is_quantised(values: Sequence[ir.Value]) -> bool:
+    """Whether results are only read by a QuantizeLinear."""
+    user = only_user(values[0]) if values else None
+    return user is not None and is_linear(user, "QuantizeLinear")
+
+
 def is_linear(node: ir.Node, kind: str) -> bool:
     return node.op_type == kind and node.domain == ""
 
@@ -301,6 +307,26 @@ class LiteWriting(Writing):
                 place = np.array([i], np.int32)
                 parts.append(self.emit("SLICE", own, place, one, shape=[1]))
         return self.emit("CONCATENATION", *parts, shape=[len(sizes)], axis=0)
+
+    def addend(self, count: int) -> ir.Value | None:
+        """A constant vector that is added to the result along its last axis, and becomes part of
+        the operator.
+        """
+        value = self.layer.outputs[0]
+        user = only_user(value)
+        if user is None or user.op_type != "Add" or user.domain:
+            return None
+        other = user.inputs[1 if user.inputs[0] is value else 0]
+        node = dequantised(other)
+        stored = constant(other if node is None else node.inputs[0])
+        if other is None or other.shape is None or stored is None or value.shape is None:
+            return None
+        shape = list(stored.shape)
+        if stored.size != count or shape[-1:] != [count] or len(shape) > len(value.shape):
+            return None
+        self.layer.outputs[0] = user.outputs[0]
+        self.low.absorb(user)
+        return other
 
     # images --------------------------------------------------------------------------------------
 

@@ -1,0 +1,125 @@
+"""Stored integers of quantised graphs: DequantizeLinear -> operator -> QuantizeLinear."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.tflite.rules.writing import dequantised, parameters
+from converter.graph.build import Builder, builder_before, same_attrs
+from converter.graph.extensions import replace
+from converter.graph.names import Names
+from converter.graph.value import Value
+from converter.graph.walk import all_graphs
+from converter.passes.dead_code import remove_dead_code
+
+D = ir.DataType
+STORED = (D.INT8, D.UINT8, D.INT16)
+MOVES = frozenset(
+    "Concat Expand Flatten Gather GatherND Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
+)
+
+
+def move_integers(model: ir.Model) -> None:
+    """What gives stored integers another place moves them before they become real numbers, in
+    place.
+
+    before:  Transpose(DequantizeLinear(x))     after:  DequantizeLinear(Transpose(x))
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type in MOVES and not node.domain:
+                _moved(node, names)
+    remove_dead_code(model)
+
+
+def _moved(node: ir.Node, names: Names) -> None:
+    data = list(node.inputs) if node.op_type == "Concat" else [node.inputs[0]]
+    sources = [dequantised(v) for v in data]
+    first = sources[0]
+    if first is None or any(s is None or _other(s, first) for s in sources):
+        return
+    found = parameters(first)
+    stored = [s.inputs[0] for s in sources if s is not None]
+    if found is None or found[0].size != 1 or any(v is None or v.dtype not in STORED for v in stored):
+        return
+    if len({v.dtype for v in stored if v is not None}) > 1:
+        return
+    b = builder_before(node, names)
+    rest = [] if node.op_type == "Concat" else list(node.inputs[1:])
+    moved = b.ops(
+        node.op_type, *stored, *rest, outputs=len(node.outputs), **same_attrs(node)
+    )
+    replace(node, [b.DequantizeLinear(v, *first.inputs[1:]) for v in moved], b)
+
+
+def has_signed_weights(model: ir.Model) -> bool:
+    """Whether constants of signed integers stand beside unsigned activations."""
+    readers = [
+        n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"
+    ]
+    stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
+    return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
+
+
+def sign_integers(model: ir.Model) -> None:
+    """Unsigned integers between a QuantizeLinear and its DequantizeLinears become signed ones, in
+    place: no kernel takes scales for each channel beside unsigned data.
+
+    before:  Q(x, s, uint8 z) -> DQ         after:  Q(x, s, int8 z - 128) -> DQ
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type == "QuantizeLinear" and not node.domain:
+                _signed(node, names)
+            elif node.op_type == "DequantizeLinear" and not node.domain:
+                _requantised(node, names)
+
+
+def _zero(b: Builder, node: ir.Node) -> Value | None:
+    found = parameters(node)
+    if found is None or found[0].size != 1:
+        return None
+    return b.const(np.asarray(int(found[1][0]) - 128, np.int8), "zero_point")
+
+
+def _signed(node: ir.Node, names: Names) -> None:
+    out = node.outputs[0]
+    readers = [use.node for use in out.uses()]
+    same = all(n.op_type == "DequantizeLinear" and not n.domain for n in readers)
+    b = builder_before(node, names)
+    if out.dtype != D.UINT8 or not same or not (readers or out.is_graph_output()):
+        return
+    zero = _zero(b, node)
+    if zero is None or any(_other(n, node) for n in readers):
+        return
+    x, scale = node.inputs[0], node.inputs[1]
+    stored = b.QuantizeLinear(x, scale, zero)
+    if out.is_graph_output() and node.inputs[0].producer() is not None:
+        real = b.DequantizeLinear(stored, scale, zero)
+        replace(node, [b.QuantizeLinear(real, *node.inputs[1:])], b)
+    for reader in readers:
+        before = builder_before(reader, names)
+        replace(reader, [before.DequantizeLinear(stored, reader.inputs[1], zero)], before)
+
+
+def _other(reader: ir.Node, writer: ir.Node) -> bool:
+    """Whether stored integers are read with another scale than they were written with."""
+    a, b = parameters(reader), parameters(writer)
+    return a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _requantised(node: ir.Node, names: Names) -> None:
+    """Unsigned integers that are an input of the network are signed behind it."""
+    value = node.inputs[0]
+    if value is None or value.dtype != D.UINT8 or not value.is_graph_input():
+        return
+    b = builder_before(node, names)
+    zero = _zero(b, node)
+    if zero is None:
+        return
+    real = b.DequantizeLinear(*node.inputs)
+    stored = b.QuantizeLinear(real, node.inputs[1], zero)
+    replace(node, [b.DequantizeLinear(stored, node.inputs[1], zero)], b)
