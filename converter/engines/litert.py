@@ -1,5 +1,5 @@
-"""Running a TensorFlow Lite file, an operand table, or a model that can be written as either, on
-LiteRT, an engine that shares no code with ours.
+"""Running a TensorFlow Lite file, or a model that can be written as one, on LiteRT, an engine that
+shares no code with ours.
 
 A model that was read from a `.tflite` and has the boundary it was read with is run from its own
 file.
@@ -18,42 +18,15 @@ from converter.engines import file
 from converter.errors import ConverterError, Diagnostic, UsageError
 from converter.formats.format import Flavour
 from converter.graph.network import as_complex, as_pairs
-from converter.io.files import Output
 
 if TYPE_CHECKING:
-    from converter.formats.nnapi.table import Array, Table
+    from converter.graph.infer import Array
     from converter.graph.network import Network
 
 
 def available() -> bool:
     """Whether ai-edge-litert is installed; nothing is imported."""
     return file.available("litert")
-
-
-def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a valid table by operand name, for inputs by operand name in the operands' own
-    types and layout.
-
-    Raises UsageError U502 when LiteRT is not installed, UnsupportedError X202 for what a `.tflite`
-    cannot hold, ConverterError N403 when the feeds do not fit or LiteRT refuses the model.
-    """
-    if not available():
-        raise UsageError(
-            Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'")
-        )
-    from converter.formats.tflite.writer import write_tflite
-
-    inputs = _inputs(table, feeds)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.tflite"
-        with Output(path) as out:
-            write_tflite(table, out)
-        outputs = _invoke(path, inputs)
-    operands = [table.operands[i] for i in table.outputs]
-    return {
-        o.name: value.reshape(o.dimensions if o.source_shape else value.shape).astype(o.type.dtype)
-        for o, value in zip(operands, outputs, strict=True)
-    }
 
 
 class Prepared:
@@ -78,7 +51,7 @@ class Prepared:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         given = {n: as_complex(v) if n in self.complex else v for n, v in feeds.items()}
-        found = _invoke(self.path, [np.asarray(given[i.name]) for i in self.inputs])
+        found = invoke(self.path, [np.asarray(given[i.name]) for i in self.inputs])
         results: dict[str, Array] = {}
         for info, result in zip(self.outputs, found, strict=True):
             value = as_pairs(result) if result.dtype.kind == "c" else result
@@ -107,34 +80,7 @@ def prepare(model: Network) -> Prepared:
     return Prepared(model)
 
 
-def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
-    values = []
-    for i in table.inputs:
-        operand = table.operands[i]
-        if operand.name not in feeds:
-            raise ConverterError(Diagnostic("N403", f"no value for the input {operand.name!r}"))
-        value = np.asarray(feeds[operand.name])
-        stated = operand.dimensions
-        if value.ndim != len(stated) or any(
-            n and n != m for n, m in zip(stated, value.shape, strict=True)
-        ):
-            raise ConverterError(
-                Diagnostic(
-                    "N403",
-                    f"the input {operand.name!r} has shape {list(value.shape)}, the operand "
-                    f"has {stated}",
-                )
-            )
-        assert operand.type.dtype is not None
-        values.append(
-            value.astype(operand.type.dtype).reshape(
-                operand.outside if operand.source_shape else value.shape
-            )
-        )
-    return values
-
-
-def _invoke(model: Path, inputs: list[Array]) -> list[Array]:
+def invoke(model: Path, inputs: list[Array]) -> list[Array]:
     found = file.run("litert", model, (), [inputs])
     if found.stage != "done":
         raise ConverterError(

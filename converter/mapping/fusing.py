@@ -17,7 +17,7 @@ def only_user(value: ir.Value) -> ir.Node | None:
 
 
 def activation_of(node: ir.Node) -> str:
-    """"Relu", "Relu1" (-1..1) or "Relu6" for a Relu or Clip, "" for every other node."""
+    """ "Relu", "Relu1" (-1..1) or "Relu6" for a Relu or Clip, "" for every other node."""
     if node.domain == "" and node.op_type == "Relu":
         return "Relu"
     if node.domain != "" or node.op_type != "Clip":

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lite_tables.writer import run as run_table
 from nnapi_models import (
     F32,
     I32,
@@ -36,12 +37,13 @@ from converter.formats.nnapi.validate import validate
 from converter.io.files import Output
 
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
+from lite_tables.rules import BY_OPERATION, REASONS, ROWS
+from lite_tables.writer import write_tflite
+
 from converter.formats.tflite import flatbuffer
 from converter.formats.tflite.flatbuffer import BUILTINS, read_flat
 from converter.formats.tflite.format import sniff
 from converter.formats.tflite.options import fields_of
-from converter.formats.tflite.table_rules import BY_OPERATION, REASONS, ROWS
-from converter.formats.tflite.writer import write_tflite
 
 needs_litert = pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
 
@@ -77,7 +79,7 @@ def test_a_written_table_is_read_as_litert_runs_it(name: str, tmp_path: Path) ->
     model, rng = converter.load(path), np.random.default_rng(5)
     assert [i.name for i in model.inputs] == [table.operands[i].name for i in table.inputs]
     feeds = {i.name: rng.uniform(0, 9, shape_of(i)).astype(i.dtype) for i in model.inputs}
-    wanted = litert.run(table, feeds)
+    wanted = run_table(table, feeds)
     for name_, found in model.run(feeds).items():
         assert found.dtype == wanted[name_].dtype
         np.testing.assert_allclose(found, wanted[name_], rtol=1e-4, atol=1e-5)
@@ -122,7 +124,7 @@ def run_one(
     y = tensor(table, shape, of, "y")
     table.operations, table.outputs = [Operation(kind, inputs, [y])], [y]
     assert [str(d) for d in validate(table)] == []
-    return litert.run(table, feeds)["y"]
+    return run_table(table, feeds)["y"]
 
 
 def convolved(x: Any, w: Any, pads: tuple[int, int, int, int], step: int) -> Any:
@@ -243,9 +245,9 @@ def test_a_reduction_to_nothing_keeps_one_dimension() -> None:
 
 @needs_litert
 def test_network_and_quantised_run() -> None:
-    prob = litert.run(network(), {"data": np.ones((1, 8, 8, 3), np.float32)})["prob"]
+    prob = run_table(network(), {"data": np.ones((1, 8, 8, 3), np.float32)})["prob"]
     assert prob.shape == (1, 5) and np.isclose(prob.sum(), 1)
-    y = litert.run(quantised(), {"x": np.full((1, 4, 4, 2), 10, np.uint8)})["y"]
+    y = run_table(quantised(), {"x": np.full((1, 4, 4, 2), 10, np.uint8)})["y"]
     assert y.dtype == np.uint8 and set(y.reshape(-1).tolist()) <= {
         4,
         5,
@@ -257,7 +259,7 @@ def test_network_and_quantised_run() -> None:
 @pytest.mark.parametrize(("condition", "wanted"), [(True, [-1.0, 3.0]), (False, [0.0, 2.0])])
 def test_branches_run(condition: bool, wanted: list[float]) -> None:
     assert (
-        litert.run(branches(), {"condition": np.array([condition]), "x": np.float32([-2, 2])})[
+        run_table(branches(), {"condition": np.array([condition]), "x": np.float32([-2, 2])})[
             "y"
         ].tolist()
         == wanted
@@ -267,11 +269,11 @@ def test_branches_run(condition: bool, wanted: list[float]) -> None:
 @needs_litert
 def test_what_does_not_run() -> None:
     with pytest.raises(ConverterError, match=r"N403.*no value for the input 'data'"):
-        litert.run(network(), {})
+        run_table(network(), {})
     with pytest.raises(
         ConverterError, match=r"N403.*has shape \[1\], the operand has \[1, 8, 8, 3\]"
     ):
-        litert.run(network(), {"data": np.zeros(1)})
+        run_table(network(), {"data": np.zeros(1)})
     t = Table()
     t.inputs = [tensor(t, [2], name="x"), tensor(t, [1], OperandType.TENSOR_INT32, "i")]
     with pytest.raises(
@@ -283,7 +285,7 @@ def test_what_does_not_run() -> None:
 def test_without_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(litert, "available", lambda: False)
     with pytest.raises(UsageError, match="U502"):
-        litert.run(network(), {})
+        run_table(network(), {})
 
 
 def _one(kind: str, build: Callable[[Table], list[int]], out: Operand) -> Table:
@@ -534,6 +536,6 @@ def test_numbers_of_a_large_scale_are_compared(kind: OperandType, tmp_path: Path
     t.outputs = [t.add(Operand(OperandType.TENSOR_BOOL8, [4], "y"))]
     t.operations = [Operation("GREATER", operands, t.outputs)]
     x = np.array([3, 5, 5, 7], np.uint8 if kind is Q8 else np.int8)
-    np.testing.assert_array_equal(litert.run(t, {"x": x})["y"], [False, True, False, True])
+    np.testing.assert_array_equal(run_table(t, {"x": x})["y"], [False, True, False, True])
     (found,) = converter.load(saved(t, tmp_path)).run({"x": x}).values()
     np.testing.assert_array_equal(found, [False, True, False, True])

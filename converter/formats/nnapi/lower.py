@@ -75,7 +75,6 @@ def lower(
     notes: list[Diagnostic] | None = None,
     records: bool = True,
     objects: Objection | None = None,
-    foreign: bool = False,
 ) -> Table:
     """A valid Table of the lowest feature level that has everything, at most `limit`;
     UnsupportedError with all that has no counterpart.
@@ -83,19 +82,14 @@ def lower(
     `records`: the file has a place for notes that inputs and outputs are stored otherwise than in
     the source. `io_layout` "" is "native" then, or as the table stored them from which the model
     was read; without a place for notes it is "keep". `objects` says which operations the form in
-    which the table is written cannot have; `foreign`: that form is a format of its own, without
-    notes but with any number of axes at its inputs and outputs.
+    which the table is written cannot have.
     """
-    search = Search(model, Ends.of(model, io_layout, records, foreign), objects, foreign)
+    search = Search(model, Ends.of(model, io_layout, records), objects)
     table, warnings, shapes = search.lowest(limit)
     found = Findings(table)
     check_shapes(table, range(len(table.operations)), found)
     refuse_invalid(found)
-    if (
-        not foreign
-        and not records
-        and any(table.operands[i].boundary for i in (*table.inputs, *table.outputs))
-    ):
+    if not records and any(table.operands[i].boundary for i in (*table.inputs, *table.outputs)):
         raise UnsupportedError(
             Diagnostic(
                 "X202",
@@ -106,7 +100,7 @@ def lower(
     narrowed = note_shapes(table, *shapes)
     search.ends.stored.note(table)
     if notes is not None:
-        notes += warnings if foreign or search.ends.as_stored else [*warnings, *narrowed]
+        notes += warnings if search.ends.as_stored else [*warnings, *narrowed]
     return table
 
 
@@ -125,7 +119,7 @@ class Ends:
     as_stored: bool = False
 
     @classmethod
-    def of(cls, model: Network, io_layout: str, records: bool, foreign: bool) -> Ends:
+    def of(cls, model: Network, io_layout: str, records: bool) -> Ends:
         if records and not io_layout and "nnapi" in model.interface:
             return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
         high = frozenset(
@@ -133,9 +127,7 @@ class Ends:
             for i in (*model.inputs, *model.outputs)
             if i.shape is not None and len(i.shape) > MOST
         )
-        return cls(
-            io_layout or ("native" if records and not foreign else "keep"), records or foreign, high
-        )
+        return cls(io_layout or ("native" if records else "keep"), records, high)
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,6 @@ class Search:
     model: Network
     ends: Ends
     objects: Objection | None
-    foreign: bool
 
     def lowest(self, limit: int) -> tuple[Table, list[Diagnostic], tuple[Shapes, Shapes]]:
         """The table of the lowest level up to `limit` that is no worse than the newest one,
@@ -191,9 +182,7 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
-        return at_level(
-            graph, Writer(level, objects=self.objects, foreign=self.foreign), self.ends, hurry
-        )
+        return at_level(graph, Writer(level, objects=self.objects), self.ends, hurry)
 
 
 def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:

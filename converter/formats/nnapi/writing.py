@@ -84,14 +84,12 @@ class Writer:
 
     `dry`: one node is tried, its inputs become operands as they are.
 
-    `objects` says why a form of the table cannot have an operation, or None; `foreign`: that form
-    is a format of its own, TensorFlow Lite.
+    `objects` says why a form of the table cannot have an operation, or None.
     """
 
     level: int
     dry: bool = False
     objects: Objection | None = None
-    foreign: bool = False
     subgraph: Subgraph = field(default_factory=Subgraph)
     operands: dict[ir.Value, int] = field(default_factory=dict)
     scalars: dict[tuple[OperandType, Any], int] = field(default_factory=dict)
@@ -103,7 +101,7 @@ class Writer:
 
     def fresh(self) -> Writer:
         """One for dry runs, with the same limits."""
-        return Writer(self.level, dry=True, objects=self.objects, foreign=self.foreign)
+        return Writer(self.level, dry=True, objects=self.objects)
 
     # --- what was entered can be taken back -------------------------------------------------------
 

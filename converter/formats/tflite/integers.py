@@ -15,9 +15,9 @@ from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
 STORED = (D.INT8, D.UINT8, D.INT16)
-MOVES = frozenset(
-    "Concat Expand Flatten Gather GatherND Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
-)
+_MOVES = """Concat Expand Flatten Gather GatherND Reshape Slice Split Squeeze Tile Transpose
+Unsqueeze"""
+MOVES = frozenset(_MOVES.split())
 
 
 def move_integers(model: ir.Model) -> None:
@@ -42,23 +42,23 @@ def _moved(node: ir.Node, names: Names) -> None:
         return
     found = parameters(first)
     stored = [s.inputs[0] for s in sources if s is not None]
-    if found is None or found[0].size != 1 or any(v is None or v.dtype not in STORED for v in stored):
+    if (
+        found is None
+        or found[0].size != 1
+        or any(v is None or v.dtype not in STORED for v in stored)
+    ):
         return
     if len({v.dtype for v in stored if v is not None}) > 1:
         return
     b = builder_before(node, names)
     rest = [] if node.op_type == "Concat" else list(node.inputs[1:])
-    moved = b.ops(
-        node.op_type, *stored, *rest, outputs=len(node.outputs), **same_attrs(node)
-    )
+    moved = b.ops(node.op_type, *stored, *rest, outputs=len(node.outputs), **same_attrs(node))
     replace(node, [b.DequantizeLinear(v, *first.inputs[1:]) for v in moved], b)
 
 
 def has_signed_weights(model: ir.Model) -> bool:
     """Whether constants of signed integers stand beside unsigned activations."""
-    readers = [
-        n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"
-    ]
+    readers = [n for g in all_graphs(model.graph) for n in g if n.op_type == "DequantizeLinear"]
     stored = [n.inputs[0] for n in readers if n.inputs[0] is not None]
     return any(v.const_value is not None and v.dtype == D.INT8 for v in stored)
 
@@ -97,7 +97,7 @@ def _signed(node: ir.Node, names: Names) -> None:
         return
     x, scale = node.inputs[0], node.inputs[1]
     stored = b.QuantizeLinear(x, scale, zero)
-    if out.is_graph_output() and node.inputs[0].producer() is not None:
+    if out.is_graph_output() and x is not None and x.producer() is not None:
         real = b.DequantizeLinear(stored, scale, zero)
         replace(node, [b.QuantizeLinear(real, *node.inputs[1:])], b)
     for reader in readers:
@@ -108,7 +108,9 @@ def _signed(node: ir.Node, names: Names) -> None:
 def _other(reader: ir.Node, writer: ir.Node) -> bool:
     """Whether stored integers are read with another scale than they were written with."""
     a, b = parameters(reader), parameters(writer)
-    return a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    return (
+        a is None or b is None or any(not np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+    )
 
 
 def _requantised(node: ir.Node, names: Names) -> None:

@@ -97,9 +97,9 @@ def widen(model: ir.Model) -> None:
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            types = _types(node)
-            if types:
-                promote_types(node, [types], names)
+            for _ in range(2):  # unsigned numbers of 64 bits are signed ones first
+                if types := _types(node):
+                    promote_types(node, [types], names)
 
 
 def _types(node: ir.Node) -> dict[str, set[D]]:
@@ -124,6 +124,8 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     if own in found or not found:
         return {}
     whole = found.intersection(INTEGERS)
+    if own == D.UINT64:
+        return {name: {D.INT64}}
     return {name: whole or found}
 
 
@@ -200,7 +202,8 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
     front = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, sizes), whole)
     rest = [v for v in node.inputs[2:]]
-    return b.operator(node.op_type)(x, front, *rest, **same_attrs(node))
+    y: Value = b.operator(node.op_type)(x, front, *rest, **same_attrs(node))
+    return y
 
 
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:

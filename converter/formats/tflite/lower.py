@@ -102,13 +102,12 @@ class FileWriter:
         main = LiteGraph("main")
         self.file.graphs.append(main)
         GraphWriter(self, main).network(graph, states)
-        kept = (set(states.inputs), set(states.outputs))
-        ends = zip((graph.inputs, graph.outputs), kept, strict=True)
-        names = [[public_name(v) for v in side if v not in states] for side, states in ends]
-        ends = [
-            dict(zip(side, tensors, strict=False))
-            for side, tensors in zip(names, (main.inputs, main.outputs), strict=True)
-        ]
+        inputs = [public_name(v) for v in graph.inputs if v not in states.inputs]
+        outputs = [public_name(v) for v in graph.outputs if v not in states.outputs]
+        ends = (
+            dict(zip(inputs, main.inputs, strict=False)),
+            dict(zip(outputs, main.outputs, strict=False)),
+        )
         self.file.signatures.append(Signature(SIGNATURE, 0, *ends))
         return self.file
 

@@ -173,8 +173,8 @@ class Indices(Field):
 
 
 def is_old(w: Writing) -> bool:
-    """Whether there is no GATHER yet; TensorFlow Lite has it in all versions."""
-    return w.version < 3 and not writing(w).writer.foreign
+    """Whether there is no GATHER yet."""
+    return w.version < 3
 
 
 FROM_FRONT = Guard(

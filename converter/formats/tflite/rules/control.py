@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
 from converter.formats.tflite.rules.fields import reading, writing
-from converter.formats.tflite.rules.writing import LiteWriting, dims_of, number
+from converter.formats.tflite.rules.writing import NARROW, LiteWriting, dims_of, number
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.states import State
@@ -148,6 +148,12 @@ def always(value: ir.Value | None, again: ir.Value) -> bool:
     return found is not None and bool(found.all())
 
 
+def empty_of(pile: ir.Value) -> tuple[list[int], Any]:
+    """Shape and type of what is stacked before the first turn."""
+    dtype = pile.dtype or ir.DataType.FLOAT
+    return [n or 0 for n in dims_of(pile)], NARROW.get(dtype, dtype).numpy()
+
+
 def lower_loop(w: Writing) -> None:
     """WHILE carries the turn, whether there is another one, the states, what is stacked so far, and
     all that the body reads of outer graphs.
@@ -198,12 +204,11 @@ def lower_loop(w: Writing) -> None:
         below = layer_of(t, "LESS", carried[0], limit, like=again)
         both = layer_of(t, "LOGICAL_AND", below.outputs[0], carried[1], like=again)
         checks, condition = [below, both], both.outputs[0]
-    empty = [np.zeros(v.shape.numpy(), v.dtype.numpy()) for v in piles]
     first = t.const(np.asarray(True)) if start is None else start
-    operands = [t.const(np.asarray(0, np.int64)), first, *w.node.inputs[2:]]
-    operands += [t.const(v) for v in empty] + outer
+    before = [t.const(np.asarray(0, np.int64)), first, *w.node.inputs[2:]]
+    before += [*(t.const(np.zeros(*empty_of(v))) for v in piles), *outer]
     ends = [fresh(t, turn), fresh(t, again), *w.node.outputs, *(fresh(t, v) for v in outer)]
-    layer = t.put("WHILE", *operands, outputs=ends)
+    layer = t.put("WHILE", *before, outputs=ends)
     layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
 

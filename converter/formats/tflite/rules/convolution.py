@@ -196,10 +196,13 @@ def is_dense(w: Writing) -> bool:
 def is_vector(w: Writing) -> bool:
     """Whether a Gemm adds one number for each column, or nothing."""
     value = w.optional(2)
-    return value is None or (
-        constant(value if dequantised(value) is None else dequantised(value).inputs[0])  # type: ignore[union-attr]
-        is not None
-        and all(n == 1 for n in w.static(2)[:-1])
+    return (
+        value is None
+        or (
+            constant(value if dequantised(value) is None else dequantised(value).inputs[0])  # type: ignore[union-attr]
+            is not None
+            and all(n == 1 for n in w.static(2)[:-1])
+        )
     )
 
 

@@ -112,8 +112,14 @@ def corners_of(t: LiteWriting) -> ir.Value:
         matrix[axis, place], matrix[axis, size] = 1, -0.5 if axis < 2 else 0.5
     shape = [*shape[:-1], 4]
     return t.emit(
-        "FULLY_CONNECTED", x, t.const(matrix), None, shape=shape, keep_num_dims=True,
-        weights_format=0, fused_activation_function=0,
+        "FULLY_CONNECTED",
+        x,
+        t.const(matrix),
+        None,
+        shape=shape,
+        keep_num_dims=True,
+        weights_format=0,
+        fused_activation_function=0,
     )
 
 

@@ -32,6 +32,16 @@ from converter.mapping.rules import Custom, Rule, custom, op, ops
 D = ir.DataType
 
 
+class Exponent(Field):
+    """Of the type of the base."""
+
+    def lower(self, w: Writing) -> None:
+        t, base, exponent = writing(w), w.input(0), w.input(1)
+        if base.dtype != exponent.dtype:
+            shape = None if exponent.shape is None else list(exponent.shape)
+            t.layer.inputs[1] = t.emit("CAST", exponent, dtype=base.dtype, shape=shape)
+
+
 class Compared(Field):
     """Stored integers of several scales are compared coarsely, and a scale of 1 or more ends the
     process: then real numbers are compared.
@@ -207,6 +217,8 @@ class To(Field):
             w.then(lambda: t.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
         types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
+        if not set(types) <= NUMBERS.keys():
+            raise MappingError(f"no kernel of CAST takes {types[0].name} and {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
 
 
@@ -292,7 +304,8 @@ RULES: list[Rule | Custom] = [
         "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
     ),
     op("Elu", "ELU", Only("alpha", 1.0)),
-    *ops("And=LOGICAL_AND Or=LOGICAL_OR Pow=POW"),
+    *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
+    op("Pow", "POW", Exponent()),
     op("Equal", "EQUAL", Compared()),
     *ops(
         "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL",

@@ -151,8 +151,9 @@ class Bias(Field):
         count = dims_of(w.node.outputs[0])[-1 if w.node.last else 1]
         if count is None:
             raise MappingError("the number of filters is unknown", "X203")
-        image = t.real(w.input(0))
-        t.place(self.index, t.bias(w.optional(2), count, image, t.layer.inputs[1]))
+        image, filter_ = t.real(w.input(0)), t.layer.inputs[1]
+        assert filter_ is not None
+        t.place(self.index, t.bias(w.optional(2), count, image, filter_))
 
 
 class Depth(Field):

@@ -215,8 +215,8 @@ def lower_scatter(w: Writing) -> None:
         t.put("ADD", x, there)
         return
     there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
-    size = w.static(2, "the updates")
-    ones = t.const(np.broadcast_to(np.int32(1), size))
+    size = dims_of(updates)
+    ones = t.emit("FILL", t.shape(size, updates), t.int32(1), dtype=ir.DataType.INT32, shape=size)
     hits = t.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
     mask = t.emit("GREATER", hits, t.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
     if not distinct_places(array) and x.dtype in (ir.DataType.FLOAT, ir.DataType.INT32):

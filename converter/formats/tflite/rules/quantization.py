@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import data, reading, writing
-from converter.formats.tflite.rules.writing import Quantisation, parameters
+from converter.formats.tflite.rules.writing import LiteWriting, Quantisation, parameters
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
+from converter.graph.infer import constant
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
@@ -49,6 +50,22 @@ class Range(Field):
         r.node.attrs["levels"] = last - first + 1
 
 
+def whole_bytes(t: LiteWriting, stored: ir.Value) -> ir.Value:
+    """Constants of less than 8 bits in as many."""
+    array = constant(stored)
+    if array is None or stored.dtype not in NIBBLES:
+        return stored
+    return t.const(array.astype(NIBBLES[stored.dtype]), str(stored.name))
+
+
+NIBBLES = {
+    ir.DataType.INT4: np.int8,
+    ir.DataType.UINT4: np.uint8,
+    ir.DataType.INT2: np.int8,
+    ir.DataType.UINT2: np.uint8,
+}
+
+
 @record
 class Scale(Field):
     """Scale and zero point, which belong to the tensor of the stored integers: the result of a
@@ -65,7 +82,9 @@ class Scale(Field):
         if node is None or found is None:
             raise MappingError("scale and zero point must be constant")
         scales, zeros = found
-        stored = w.node.outputs[0] if self.of_result else w.input(0)
+        if scales.min(initial=1) < np.finfo(np.float32).tiny:
+            raise MappingError("a scale that is no normal number")
+        stored = w.node.outputs[0] if self.of_result else whole_bytes(t, w.input(0))
         constant_weights = not self.of_result and stored.const_value is not None
         if scales.size != 1 and not constant_weights:
             raise MappingError("scales for each channel belong to constants")
@@ -103,7 +122,13 @@ RULES: list[Rule | Custom] = [
     custom("", "QUANTIZE DEQUANTIZE", same_numbers),
     custom("QuantizeLinear", "", lower=between),
     op("QuantizeLinear", "QUANTIZE", Scale(True), lower_only=True, given="2,3 =[0.5] =i8:[3]"),
-    op("DequantizeLinear", "DEQUANTIZE", Scale(False), lower_only=True, given="i8:2,3 =[0.5] =i8:[3]"),
+    op(
+        "DequantizeLinear",
+        "DEQUANTIZE",
+        Scale(False),
+        lower_only=True,
+        given="i8:2,3 =[0.5] =i8:[3]",
+    ),
     custom("", "DENSIFY", identity),
     op("netconv::FakeQuantize", "FAKE_QUANT", Range(), lift_only=True),
 ]

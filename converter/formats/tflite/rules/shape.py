@@ -296,7 +296,7 @@ class PadValue(Field):
     def lower(self, w: Writing) -> None:
         t, value = writing(w), w.input(2)
         found = number(value)
-        if found is not None and (t.quantised or found == round(found) or np.isfinite(found)):
+        if found is not None:
             value = t.like(t.real(w.input(0)), found)
         elif t.quantised:
             raise MappingError("the value of the padding is computed")
@@ -395,9 +395,7 @@ def to_the_end(last: int, step: int, size: int | None) -> bool:
     return last <= -LARGEST or (size is not None and last < -size)
 
 
-def bounds(
-    t: LiteWriting, index: int, order: Sequence[int], rank: int
-) -> tuple[Any, ir.Value]:
+def bounds(t: LiteWriting, index: int, order: Sequence[int], rank: int) -> tuple[Any, ir.Value]:
     """Starts or ends, None where they are computed, and a vector of them for all axes; what no
     range is for is 0.
     """
@@ -548,8 +546,8 @@ def reversed_sequences(r: Reading) -> Value:
 def lower_reversed(w: Writing) -> None:
     t = writing(w)
     lengths = small(t, w.input(1))
-    axes = {"seq_dim": int(w.attr("time_axis", 0)), "batch_dim": int(w.attr("batch_axis", 1))}
-    t.put("REVERSE_SEQUENCE", w.input(0), lengths, **axes)
+    time, batch = int(w.attr("time_axis", 0)), int(w.attr("batch_axis", 1))
+    t.put("REVERSE_SEQUENCE", w.input(0), lengths, seq_dim=time, batch_dim=batch)
 
 
 # sizes -------------------------------------------------------------------------------------------
@@ -711,7 +709,14 @@ RULES: list[Rule | Custom] = [
     op("Split", "SPLIT", EqualParts()),
     op("Split", "SPLIT_V", ListedParts(), given="6,4 =[2,4] -> 2"),
     op("Pad", "PAD", Only("mode", "constant"), Paddings(), Zeros()),
-    op("Pad", "PADV2", Only("mode", "constant"), Paddings(), PadValue(), given="2,3 =[1,0,0,1] =(5)"),
+    op(
+        "Pad",
+        "PADV2",
+        Only("mode", "constant"),
+        Paddings(),
+        PadValue(),
+        given="2,3 =[1,0,0,1] =(5)",
+    ),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
     op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
     custom("", "DILATE", dilated),

@@ -76,7 +76,7 @@ def parameters(node: ir.Node) -> tuple[Array, Array] | None:
     if scale is None or attrs_of(node).get("block_size", 0):
         return None
     zero = np.zeros(scale.shape, np.int32) if given is None else constant(given)
-    if zero is None or zero.dtype.kind not in "iu" and zero.dtype.name not in ("int4", "uint4"):
+    if zero is None or (zero.dtype.kind not in "iu" and zero.dtype.name not in ("int4", "uint4")):
         return None
     return scale.reshape(-1).astype(np.float32), zero.reshape(-1).astype(np.int32)
 
@@ -185,7 +185,7 @@ class LiteWriting(Writing):
         if kind.kind == "b":
             return self.const(np.asarray(bool(number)))
         if scale is not None:
-            stored = round(number / scale.scales[0]) + scale.zeros[0]
+            stored = float(np.rint(number / scale.scales[0])) + scale.zeros[0]
         limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
         made = self.const(np.asarray(np.clip(stored, limits.min, limits.max), kind))
         if scale is not None:
@@ -385,9 +385,7 @@ class LiteWriting(Writing):
         made = self.const(turned, str(value.name))
         zeros = np.broadcast_to(zeros, scales.shape)
         place = list(perm).index(axis) if scales.size > 1 else 0
-        self.low.note(
-            made, Quantisation(tuple(map(float, scales)), tuple(map(int, zeros)), place)
-        )
+        self.low.note(made, Quantisation(tuple(map(float, scales)), tuple(map(int, zeros)), place))
         if self.quantised:
             return made
         shape = [turned.shape[i] for i in range(turned.ndim)]
@@ -427,7 +425,7 @@ class LiteWriting(Writing):
         wide = data.dtype == ir.DataType.INT16
         kind = np.dtype(np.int64 if wide else np.int32)
         steps = np.rint(np.broadcast_to(array.reshape(-1), (count,)) / scales.astype(np.float64))
-        if np.abs(steps).max(initial=0) > np.iinfo(kind).max:
+        if np.abs(steps).max(initial=0) >= 2.0 ** (63 if wide else 31):
             raise MappingError("the bias does not fit into 32 bits", "X204")
         made = self.const(steps.astype(kind), "bias" if value is None else str(value.name))
         self.low.note(made, Quantisation(tuple(map(float, scales)), (0,) * len(scales)))

@@ -13,13 +13,13 @@ import numpy as np
 
 from converter.formats.nnapi.rules.fields import same_pads
 from converter.formats.nnapi.table import Array, Operand, OperandType
-from converter.formats.tflite.arguments import Arguments
 from converter.formats.tflite.flatbuffer import LiteOperator, numbers
 from converter.formats.tflite.schema import schema
-from converter.formats.tflite.table_rules import HALF, TURNED, Refused
+from lite_tables.arguments import Arguments
+from lite_tables.rules import HALF, TURNED, Refused
 
 if TYPE_CHECKING:
-    from converter.formats.tflite.writer import Lowering
+    from lite_tables.writer import Lowering
 
 Lower = Callable[["Lowering", Arguments, LiteOperator], None]
 FLOAT16, FLOAT32 = schema.TensorType.FLOAT16, schema.TensorType.FLOAT32

@@ -7,16 +7,16 @@ operator otherwise. What TensorFlow Lite would compute differently is refused by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from converter.errors import Diagnostic, UnsupportedError, Where
-from converter.formats.format import Flavour
-from converter.formats.nnapi.lower import LEVELS, lower
+from converter.engines import litert
+from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError, Where
 from converter.formats.nnapi.operations import NoMatch, bind
 from converter.formats.nnapi.table import (
     Array,
@@ -27,7 +27,6 @@ from converter.formats.nnapi.table import (
     Subgraph,
     Table,
 )
-from converter.formats.tflite.arguments import Arguments
 from converter.formats.tflite.buffers import separate
 from converter.formats.tflite.flatbuffer import (
     LiteGraph,
@@ -38,7 +37,9 @@ from converter.formats.tflite.flatbuffer import (
     write_flat,
 )
 from converter.formats.tflite.schema import schema
-from converter.formats.tflite.table_rules import (
+from converter.io.files import Output
+from lite_tables.arguments import Arguments
+from lite_tables.rules import (
     BY_OPERATION,
     HALF,
     LAST,
@@ -50,20 +51,6 @@ from converter.formats.tflite.table_rules import (
     Refused,
     Row,
 )
-from converter.graph.network import Network
-from converter.io.files import Output
-
-
-def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes `model` by way of an operand table; returns warnings.
-
-    UnsupportedError lists everything that cannot be expressed; nothing is written then.
-    """
-    notes: list[Diagnostic] = []
-    limit = int(flavour.options.get("level", LEVELS[-1]))
-    table = lower(model, limit, flavour.io_layout, notes, False, reason_against, foreign=True)
-    with Output(path) as out:
-        return notes + write_tflite(table, out, halves=model.format == "tflite")
 
 
 def write_tflite(table: Table, out: Output, halves: bool = False) -> list[Diagnostic]:
@@ -77,17 +64,6 @@ def write_tflite(table: Table, out: Output, halves: bool = False) -> list[Diagno
     model, warnings = lower_model(table, halves)
     write_flat(model, out)
     return warnings
-
-
-def reason_against(
-    subgraph: Subgraph, operation: Operation, lifetimes: list[Lifetime]
-) -> str | None:
-    """Why TensorFlow Lite cannot express an operation; None when it can."""
-    try:
-        Lowering(subgraph, "", lifetimes).operation(operation)
-    except Refused as e:
-        return f"TensorFlow Lite cannot express {operation.type}: {e}"
-    return None
 
 
 def lower_model(table: Table, halves: bool = False) -> tuple[LiteModel, list[Diagnostic]]:
@@ -180,7 +156,7 @@ class Lowering:
         return tensors
 
     def operation(self, operation: Operation) -> None:
-        from converter.formats.tflite.table_converters import LOWER
+        from lite_tables.converters import LOWER
 
         row = BY_OPERATION.get(operation.type)
         if row is None:
@@ -361,3 +337,54 @@ def _options(row: Row, x: Arguments) -> dict[str, Any]:
         if value is not None:
             options[name] = value > 0 if f.flag else value + f.shift
     return options
+
+
+def run(table: Table, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a valid table by operand name, for inputs by operand name in the operands' own
+    types and layout.
+
+    Raises UsageError U502 when LiteRT is not installed, UnsupportedError X202 for what a `.tflite`
+    cannot hold, ConverterError N403 when the feeds do not fit or LiteRT refuses the model.
+    """
+    if not litert.available():
+        raise UsageError(
+            Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'")
+        )
+    inputs = _inputs(table, feeds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tflite"
+        with Output(path) as out:
+            write_tflite(table, out)
+        outputs = litert.invoke(path, inputs)
+    operands = [table.operands[i] for i in table.outputs]
+    return {
+        o.name: value.reshape(o.dimensions if o.source_shape else value.shape).astype(o.type.dtype)
+        for o, value in zip(operands, outputs, strict=True)
+    }
+
+
+def _inputs(table: Table, feeds: Mapping[str, Array]) -> list[Array]:
+    values = []
+    for i in table.inputs:
+        operand = table.operands[i]
+        if operand.name not in feeds:
+            raise ConverterError(Diagnostic("N403", f"no value for the input {operand.name!r}"))
+        value = np.asarray(feeds[operand.name])
+        stated = operand.dimensions
+        if value.ndim != len(stated) or any(
+            n and n != m for n, m in zip(stated, value.shape, strict=True)
+        ):
+            raise ConverterError(
+                Diagnostic(
+                    "N403",
+                    f"the input {operand.name!r} has shape {list(value.shape)}, the operand "
+                    f"has {stated}",
+                )
+            )
+        assert operand.type.dtype is not None
+        values.append(
+            value.astype(operand.type.dtype).reshape(
+                operand.outside if operand.source_shape else value.shape
+            )
+        )
+    return values
