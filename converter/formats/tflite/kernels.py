@@ -91,7 +91,7 @@ MEAN              f i32 i64 q8 q16         8
 MINIMUM           f i8 u8 i16 i32 i64 q8 q16  5
 MIRROR_PAD        f i8 u8 i16 i32 i64 b q8 q16  8
 MUL               f i32 i64 u32 q8 q16     6
-NEG               f i32 i64 q8 q16         8
+NEG               f i32 i64                8
 NON_MAX_SUPPRESSION_V5 f                   2
 NOT_EQUAL         f i8 u8 i16 i32 i64 b q8 4
 ONE_HOT           f i8 u8 i32 i64 b        8    2

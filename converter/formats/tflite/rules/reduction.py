@@ -134,7 +134,7 @@ class Truths(Field):
 INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)
 RULES = [
     op("ReduceMean", "MEAN", REALS, Axes(), KEEP),
-    op("netconv::IntegerMean", "MEAN", WHOLE, ListedAxes(), KEEP),
+    op("netconv::IntegerMean", "MEAN", WHOLE, ListedAxes(), KEEP, given="i32:2,3"),
     op("ReduceSum", "SUM", INT32, Wide(), Axes(), KEEP, lift_only=True),
     *ops(
         "ReduceSum=SUM ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD",
@@ -149,5 +149,6 @@ RULES = [
         Running(),
         Attr("exclusive", kind=bool),
         Attr("reverse", kind=bool),
+        given="2,3 =(1)",
     ),
 ]

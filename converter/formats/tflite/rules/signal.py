@@ -77,12 +77,14 @@ class Lengths(Field):
     def lower(self, w: Writing) -> None:
         """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
         t, rank = writing(w), w.rank()
-        axes, lengths = [int(a) % rank for a in w.attr("axes")], [int(n) for n in w.attr("sizes")]
+        axes = [int(a) % rank for a in w.attr("axes")]
+        shape = dims_of(w.input(0))
+        pairs = zip(w.attr("sizes"), axes, strict=True)
+        lengths = [int(n) if n > 0 else int(shape[i] or 0) for n, i in pairs]
         if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
             raise MappingError("a transform of other axes than the last one or two")
-        if any(n & (n - 1) for n in lengths):
+        if any(n < 1 or n & (n - 1) for n in lengths):
             raise MappingError("lengths that are no powers of 2")
-        shape = dims_of(w.input(0))
         image = w.input(0)
         if len(axes) == 1:
             shape = [*shape[:-1], 1, shape[-1]]
@@ -171,7 +173,7 @@ def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
 
 
 RULES: list[Rule | Custom] = [
-    op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8,8"),
+    op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
     custom("", "MUL", product),
