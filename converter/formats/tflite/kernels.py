@@ -1,12 +1,12 @@
-"""What the kernels of LiteRT take: types of the data, number of axes, and from which version on.
+"""What the kernels of LiteRT take: types of the data, and how many axes.
 
-A row of `KERNELS` is
+A row of `_TABLE` is
 
     name   types   axes   position of the data among the inputs (0 unless it is said)
 
 The types are those of the tensors that an operator moves or computes with, by the codes below;
-`q8` and `q16` are integers with a scale. "axes" is the largest number of them. Measured with LiteRT
-2.3.0 on its plain kernels, one file for each type and rank.
+`q8`, `qu8` and `q16` are integers with a scale, int8, uint8 and int16. "axes" is the largest number
+of them. Types were measured with LiteRT 2.3.0 on its plain kernels, one file for each.
 """
 
 from __future__ import annotations
@@ -31,139 +31,138 @@ CODES = {
     "d": D.DOUBLE,
     "c": D.COMPLEX64,
 }
-SCALED = (D.INT8, D.UINT8, D.INT16)
+SCALED = {"q8": D.INT8, "qu8": D.UINT8, "q16": D.INT16}
 _TABLE = """
-ABS               f i32 q8 q16             8
-ADD               f i32 i64 q8 q16         6
-ADD_N             f i32                    8
-ARG_MAX           f i32 q8 i8 u8 b         8
-ARG_MIN           f i32 q8 i8 u8 b         8
-AVERAGE_POOL_2D   f q8 q16                 4
-BATCH_MATMUL      f q8 q16                 5
-BITWISE_XOR       i8 u8 i16 u16 i32 u32    4
-BROADCAST_TO      f i8 u8 i16 i32 i64 b q8 q16  8
-CAST              f i8 u8 i16 u16 i32 u32 i64 b h d  8
-CEIL              f                        8
-CONCATENATION     f i8 u8 i16 i32 i64 u32 b q8 q16  8
-CONV_2D           f q8 q16                 4
-CONV_3D           f                        5
-CONV_3D_TRANSPOSE f                        5    2
-COS               f                        8
-CUMSUM            f i32 i64                8
-DEPTHWISE_CONV_2D f q8 q16                 4
-DEPTH_TO_SPACE    f i32 i64 u8 i8 q8       4
-DEQUANTIZE        q8 q16 h i8              8
-DIV               f i32 q8                 5
-DYNAMIC_UPDATE_SLICE f i8 i16 i32 i64 b    8
-ELU               f q8                     8
-EMBEDDING_LOOKUP  f i8 u8 q8               8    1
-EQUAL             f i8 u8 i16 i32 i64 b q8 4
-EXP               f q8 q16                 8
-EXPAND_DIMS       f i8 u8 i16 i32 i64 b q8 q16  8
-FAKE_QUANT        f                        8
-FILL              f i8 i16 i32 i64 b q8 q16  8    1
-FLOOR             f                        8
-FLOOR_DIV         f i8 i16 i32             4
-FLOOR_MOD         f i8 i16 i32 i64         4
-FULLY_CONNECTED   f q8 q16                 8
-GATHER            f i8 u8 i16 i32 i64 b q8 q16  8
-GATHER_ND         f i8 u8 i16 i32 i64 b q8 q16  8
-GELU              f q8                     8
-GREATER           f i32 i64 q8             4
-GREATER_EQUAL     f i32 i64 q8             4
-HARD_SWISH        f q8                     8
-IF                b                        8
-L2_NORMALIZATION  f q8                     8
-L2_POOL_2D        f                        4
-LEAKY_RELU        f q8 q16                 8
-LESS              f i32 i64 q8             4
-LESS_EQUAL        f i32 i64 q8             4
-LOCAL_RESPONSE_NORMALIZATION f             4
-LOG               f q8 q16                 8
-LOGICAL_AND       b                        4
-LOGICAL_NOT       b                        8
-LOGICAL_OR        b                        4
-LOGISTIC          f q8 q16                 8
-LOG_SOFTMAX       f q8                     8
-MAXIMUM           f i8 u8 i16 i32 i64 q8 q16  5
-MAX_POOL_2D       f q8 q16                 4
-MEAN              f i32 i64 q8 q16         8
-MINIMUM           f i8 u8 i16 i32 i64 q8 q16  5
-MIRROR_PAD        f i8 u8 i16 i32 i64 b q8 q16  8
-MUL               f i32 i64 u32 q8 q16     6
-NEG               f i32 i64                8
-NON_MAX_SUPPRESSION_V5 f                   2
-NOT_EQUAL         f i8 u8 i16 i32 i64 b q8 4
-ONE_HOT           f i8 u8 i32 i64 b        8    2
-PACK              f i8 u8 i16 i32 i64 q8 q16  7
-PAD               f i8 u8 i16 i32 i64 b q8 q16  5
-PADV2             f i8 u8 i16 i32 i64 b q8 q16  5
-POW               f i32                    4
-PRELU             f q8                     4
-QUANTIZE          f q8 q16                 8
-RANDOM_STANDARD_NORMAL i32 i64             8
-RANDOM_UNIFORM    i32 i64                  8
-RANGE             f i32 i64                8
-RANK              f i8 u8 i16 i32 i64 b    8
-REDUCE_ALL        b                        8
-REDUCE_ANY        b                        8
-REDUCE_MAX        f i8 u8 i16 i32 i64 q8 q16  8
-REDUCE_MIN        f i8 u8 i16 i32 i64 q8 q16  8
-REDUCE_PROD       f i32 i64 q8             8
-RELU              f q8 q16                 8
-RELU6             f q8 q16                 8
-RELU_0_TO_1       f q8                     8
-RELU_N1_TO_1      f q8                     8
-RESHAPE           f i8 u8 i16 u16 i32 u32 i64 b h q8 q16  8
-RESIZE_BILINEAR   f q8 q16                 4
-RESIZE_NEAREST_NEIGHBOR f u8 i8 i16 i32 q8 q16  4
-REVERSE_SEQUENCE  f u8 i16 i32 i64         8
-REVERSE_V2        f u8 i8 i16 i32 i64 b q8 8
-RFFT2D            f                        8
-ROUND             f                        8
-RSQRT             f q8 q16                 8
-SCATTER_ND        f i8 u8 i32 i64 b        8    1
-SELECT_V2         f i8 u8 i16 i32 i64 u32 b q8 q16  5    1
-SHAPE             f i8 u8 i16 i32 i64 b q8 q16  8
-SIGN              f i32                    8
-SIN               f                        8
-SLICE             f i8 u8 i16 i32 u32 i64 b q8 q16  5
-SOFTMAX           f q8 q16                 4
-SPACE_TO_BATCH_ND f i32 i64 u8 i8 q8 q16   4
-BATCH_TO_SPACE_ND f i32 i64 u8 i8 q8 q16   4
-SPACE_TO_DEPTH    f i32 i64 u8 i8 q8       4
-SPLIT             f i8 u8 i16 i32 q8 q16   8    1
-SPLIT_V           f i8 u8 i16 i32 i64 q8 q16   8
-SQRT              f q8 q16                 8
-SQUARE            f                        8
-SQUARED_DIFFERENCE f i32 q8                4
-SQUEEZE           f i8 u8 i16 i32 i64 b q8 q16  8
-STRIDED_SLICE     f i8 u8 i16 i32 u32 i64 b q8 q16  5
-SUB               f i32 i64 q8 q16         5
-SUM               f i32 i64 q8 q16         8
-TANH              f q8 q16                 8
-TILE              f i8 u8 i32 i64 b q8     8
-TOPK_V2           f i8 u8 i16 i32 i64 q8   8
-TRANSPOSE         f i8 u8 i16 i32 i64 b q8 q16  6
-TRANSPOSE_CONV    f q8 q16                 4    2
-UNPACK            f i8 u8 i16 i32 b q8 q16 8
-WHERE             f i8 u8 i32 u32 i64 b    8
+ABS                          f i16 i32 q8 q16                         8
+ADD                          f i32 i64 q8 qu8 q16                     6
+ADD_N                        f i32                                    8
+ARG_MAX                      f i8 u8 i32 b q8 qu8                     8
+ARG_MIN                      f i8 u8 i32 b q8 qu8                     8
+AVERAGE_POOL_2D              f q8 qu8 q16                             4
+BATCH_MATMUL                 f q8 q16                                 5
+BITWISE_XOR                  i8 u8 i16 u16 i32 u32                    4
+BROADCAST_TO                 f i8 u8 i16 i32 i64 b q8 qu8 q16         8
+CAST                         f i8 u8 i16 u16 i32 u32 i64 b h d        8
+CEIL                         f                                        8
+CONCATENATION                f i8 u8 i16 i32 u32 i64 b q8 qu8 q16     8
+CONV_2D                      f q8 qu8 q16                             4
+CONV_3D                      f                                        5
+CONV_3D_TRANSPOSE            f                                        5 2
+COS                          f                                        8
+CUMSUM                       f i32 i64                                8
+DEPTHWISE_CONV_2D            f q8 qu8 q16                             4
+DEPTH_TO_SPACE               f i8 u8 i32 i64 q8 qu8                   4
+DEQUANTIZE                   i8 h q8 qu8 q16                          8
+DIV                          f i32 q8 qu8 q16                         5
+DYNAMIC_UPDATE_SLICE         f i8 i16 i32 i64 b                       8
+ELU                          f q8                                     8
+EMBEDDING_LOOKUP             f i8 u8 q8 qu8                           8 1
+EQUAL                        f i16 i32 i64 b q8 qu8 q16               4
+EXP                          f q8 q16                                 8
+EXPAND_DIMS                  f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+FAKE_QUANT                   f                                        8
+FILL                         f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8 1
+FLOOR                        f                                        8
+FLOOR_DIV                    f i8 i16 i32                             4
+FLOOR_MOD                    f i8 i16 i32 i64                         4
+FULLY_CONNECTED              f q8 qu8 q16                             8
+GATHER                       f i8 u8 i16 i32 i64 b q8 qu8 q16         8
+GATHER_ND                    f i8 u8 i16 i32 i64 b q8 qu8 q16         8
+GELU                         f q8 qu8 q16                             8
+GREATER                      f i16 i32 i64 q8 qu8 q16                 4
+GREATER_EQUAL                f i16 i32 i64 q8 qu8 q16                 4
+HARD_SWISH                   f q8 qu8                                 8
+IF                           b                                        8
+L2_NORMALIZATION             f q8 qu8                                 8
+L2_POOL_2D                   f                                        4
+LEAKY_RELU                   f q8 qu8 q16                             8
+LESS                         f i16 i32 i64 q8 qu8 q16                 4
+LESS_EQUAL                   f i16 i32 i64 q8 qu8 q16                 4
+LOCAL_RESPONSE_NORMALIZATION f                                        4
+LOG                          f q8 q16                                 8
+LOGICAL_AND                  b                                        4
+LOGICAL_NOT                  b                                        8
+LOGICAL_OR                   b                                        4
+LOGISTIC                     f q8 qu8 q16                             8
+LOG_SOFTMAX                  f q8 qu8                                 8
+MAXIMUM                      f i8 u8 i16 i32 i64 q8 qu8 q16           5
+MAX_POOL_2D                  f q8 qu8 q16                             4
+MEAN                         f i32 i64 q8 qu8 q16                     8
+MINIMUM                      f i8 u8 i16 i32 i64 q8 qu8 q16           5
+MIRROR_PAD                   f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+MUL                          f i32 u32 i64 q8 qu8 q16                 6
+NEG                          f i32 i64                                8
+NON_MAX_SUPPRESSION_V5       f                                        2
+NOT_EQUAL                    f i16 i32 i64 b q8 qu8 q16               4
+ONE_HOT                      f i8 u8 i32 i64 b                        8 2
+PACK                         f i8 u8 i16 i32 i64 q8 qu8 q16           7
+PAD                          f i8 u8 i16 i32 i64 b q8 qu8 q16         5
+PADV2                        f i8 u8 i16 i32 i64 b q8 qu8 q16         5
+POW                          f i32                                    4
+PRELU                        f q8 qu8 q16                             4
+QUANTIZE                     f q8 qu8 q16                             8
+RANDOM_STANDARD_NORMAL       i32 i64                                  8
+RANDOM_UNIFORM               i32 i64                                  8
+RANGE                        f i32 i64                                8
+RANK                         f i8 u8 i16 i32 i64 b                    8
+REDUCE_ALL                   b                                        8
+REDUCE_ANY                   b                                        8
+REDUCE_MAX                   f i8 u8 i16 i32 i64 q8 qu8 q16           8
+REDUCE_MIN                   f i8 u8 i16 i32 i64 q8 qu8 q16           8
+REDUCE_PROD                  f i32 i64 q8 q16                         8
+RELU                         f q8 qu8 q16                             8
+RELU6                        f q8 qu8 q16                             8
+RELU_0_TO_1                  f q8 qu8                                 8
+RELU_N1_TO_1                 f q8 qu8                                 8
+RESHAPE                      f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+RESIZE_BILINEAR              f q8 qu8 q16                             4
+RESIZE_NEAREST_NEIGHBOR      f i8 u8 i16 u16 i32 u32 b q8 qu8 q16     4
+REVERSE_SEQUENCE             f u8 i16 i32 i64                         8
+REVERSE_V2                   f i8 u8 i16 i32 i64 b q8 qu8             8
+RFFT2D                       f                                        8
+RIGHT_SHIFT                  i8 u8 i16 u16 i32 u32                    4
+ROUND                        f                                        8
+RSQRT                        f q8 q16                                 8
+SCATTER_ND                   f i8 u8 i32 i64 b                        8 1
+SELECT_V2                    f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 5 1
+SHAPE                        f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+SIGN                         f i32                                    8
+SIN                          f                                        8
+SLICE                        f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 5
+SOFTMAX                      f q8 qu8 q16                             4
+SPACE_TO_BATCH_ND            f i8 u8 i32 i64 q8 qu8 q16               4
+BATCH_TO_SPACE_ND            f i8 u8 i32 i64 q8 qu8 q16               4
+SPACE_TO_DEPTH               f i8 u8 i32 i64 q8 qu8                   4
+SPLIT                        f i8 u8 i16 i32 i64 q8 qu8 q16           8 1
+SPLIT_V                      f i8 u8 i16 i32 i64 q8 qu8 q16           8
+SQRT                         f q8 q16                                 8
+SQUARE                       f                                        8
+SQUARED_DIFFERENCE           f i32 q8                                 4
+SQUEEZE                      f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+STRIDED_SLICE                f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 5
+SUB                          f i32 i64 q8 qu8 q16                     5
+SUM                          f i32 i64 q8 qu8 q16                     8
+TANH                         f q8 qu8 q16                             8
+TILE                         f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
+TOPK_V2                      f i8 u8 i16 i32 i64 q8 qu8 q16           8
+TRANSPOSE                    f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 6
+TRANSPOSE_CONV               f q8 qu8 q16                             4 2
+UNPACK                       f i8 u8 i16 i32 b q8 qu8 q16             8
+WHERE                        f i8 u8 i32 u32 i64 b                    8
 """
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`types` of numbers that are no scaled integers, `scaled`: bits of those that are."""
+    """`types` of numbers that are no scaled integers, `scaled`: of those that are."""
 
     types: frozenset[ir.DataType]
-    scaled: frozenset[int]
+    scaled: frozenset[ir.DataType]
     rank: int
     data: int = 0
 
     def takes(self, dtype: ir.DataType, scaled: bool) -> bool:
-        if scaled:
-            return dtype.bitwidth in self.scaled and dtype in SCALED
-        return dtype in self.types
+        return dtype in (self.scaled if scaled else self.types)
 
 
 @cache
@@ -176,7 +175,7 @@ def kernels() -> dict[str, Kernel]:
         rank, *data = (int(w) for w in words if w.isdecimal())
         found[name] = Kernel(
             frozenset(CODES[t] for t in types if t in CODES),
-            frozenset(int(t[1:]) for t in types if t.startswith("q")),
+            frozenset(SCALED[t] for t in types if t in SCALED),
             rank,
             *data,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic
+from converter.errors import Diagnostic, Where
 from converter.formats.nnapi.legalise import gather, lp_normalization, top_k
 from converter.formats.nnapi.legalise_integers import (
     product,
@@ -63,13 +63,13 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
         sign_integers(graph)
     for step in range(2):
         move_integers(graph)
-        widen(graph)
+        widen(graph, notes)
         legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
         join_reshapes(graph, MOST)
         if not step:
             notes += to_nhwc(graph, io_layout or "keep")
     move_integers(graph)
-    widen(graph)
+    widen(graph, notes)
     fold(graph)
     eliminate_common_subexpressions(graph)
     join_reshapes(graph, MOST)
@@ -92,13 +92,17 @@ def countable(node: ir.Node) -> bool:
 # types -------------------------------------------------------------------------------------------
 
 
-def widen(model: ir.Model) -> None:
-    """Casts around operators whose own types no kernel takes, in place."""
+def widen(model: ir.Model, notes: list[Diagnostic]) -> None:
+    """Casts around operators whose own types no kernel takes, in place; a warning where numbers of
+    64 bits that may be large are computed in 32.
+    """
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
             for _ in range(2):  # unsigned numbers of 64 bits are signed ones first
                 if types := _types(node):
+                    if not all(is_small(v) for v in node.inputs if v is not None):
+                        notes.append(_narrowed(node))
                     promote_types(node, [types], names)
 
 
@@ -124,9 +128,39 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     if own in found or not found:
         return {}
     whole = found.intersection(INTEGERS)
-    if own == D.UINT64:
+    if own == D.UINT64:  # a cast that changes nothing
         return {name: {D.INT64}}
     return {name: whole or found}
+
+
+def is_small(value: ir.Value, depth: int = 24) -> bool:
+    """Whether the numbers of a value fit into 32 bits, as far as the operators tell that make it:
+    sizes, places, and what is computed of them.
+    """
+    if value.dtype not in (D.INT64, D.UINT64):
+        return True
+    array = known(value)
+    if array is not None:
+        return not array.size or -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31
+    node = value.producer()
+    if node is None or node.domain or depth == 0:
+        return False
+    if node.op_type in COUNTS:
+        return True
+    if node.op_type == "Cast" and node.inputs[0] is not None:
+        return node.inputs[0].dtype in (D.BOOL, D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32)
+    return all(is_small(v, depth - 1) for v in node.inputs if v is not None)
+
+
+COUNTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "TopK", "NonMaxSuppression"})
+
+
+def _narrowed(node: ir.Node) -> Diagnostic:
+    message = f"{node.op_type} of 64-bit integers is computed in 32 bits: no kernel has more"
+    where = Where(
+        layer=node.metadata_props.get("netconv.layer", node.name or ""), kind=node.op_type
+    )
+    return Diagnostic("X205", message, "warning", where=where)
 
 
 QUANTISES = ("QuantizeLinear", "DequantizeLinear")
@@ -206,6 +240,27 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     return y
 
 
+def by_bits(node: ir.Node, b: Builder) -> Value | None:
+    """Whether bit k of both is set: the rest modulo 2^(k+1) is at least 2^k."""
+    x, y = operand(node), operand(node, 1)
+    if x.dtype is None or x.dtype.bitwidth > 32:
+        return None
+    ends = np.int64(2) ** np.arange(x.dtype.bitwidth)
+    sides = []
+    for v in (x, y):
+        wide = b.Unsqueeze(b.Cast(v, to=int(D.INT64)), [-1])
+        sides.append(b.Not(b.Less(b.Mod(wide, 2 * ends), ends)))
+    both = b.operator("And" if node.op_type == "BitwiseAnd" else "Or")(*sides)
+    total = b.ReduceSum(b.Cast(both, to=int(D.INT64)) * ends, [-1], keepdims=0)
+    return b.Cast(total, to=int(x.dtype))
+
+
+def all_bits(node: ir.Node, b: Builder) -> Value:
+    x = operand(node)
+    ones = -1 if x.dtype is not None and x.dtype.is_signed() else int((x.dtype or D.UINT8).max)
+    return b.BitwiseXor(x, b.like(x, ones))
+
+
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
     """Several axes are added one after the other."""
     axes, rank = known(node.inputs[1]), rank_of(operand(node))
@@ -234,6 +289,9 @@ _OWN: dict[str, Rewrite] = {
     "Relu": relu,
     "Sign": sign,
     "MatMul": product,
+    "BitwiseAnd": by_bits,
+    "BitwiseOr": by_bits,
+    "BitwiseNot": all_bits,
     "Mod": remainder,
     "GatherND": places_from_front,
     "ScatterND": places_from_front,

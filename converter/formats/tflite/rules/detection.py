@@ -93,9 +93,12 @@ def limits_of(t: LiteWriting, boxes: int) -> tuple[list[ir.Value], int | None]:
         scalar = t.emit("RESHAPE", small(t, most, largest=True), t.int32([]), shape=[])
         first = t.emit("MINIMUM", scalar, t.int32(boxes), shape=[])
     exact = 0.0 if overlap is None else number(overlap)
-    if exact is None:
-        raise MappingError("a limit of the overlap that is computed")
-    found = [first, t.const(np.float32(above(exact)))]
+    if exact is not None:
+        found = [first, t.const(np.float32(above(exact)))]
+    else:
+        assert overlap is not None
+        scalar = t.emit("RESHAPE", overlap, t.int32([]), shape=[])
+        found = [first, t.emit("MUL", scalar, t.const(np.float32(above(1.0))), shape=[])]
     if least is None:
         return [*found, t.const(np.finfo(np.float32).min)], limit
     score = number(least)

@@ -42,6 +42,13 @@ class Exponent(Field):
             t.layer.inputs[1] = t.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
+def lower_shift(w: Writing) -> None:
+    """To the right; to the left it is a product."""
+    if w.attr("direction") != "RIGHT":
+        raise MappingError("a shift to the left")
+    writing(w).put("RIGHT_SHIFT", w.input(0), w.input(1))
+
+
 class Compared(Field):
     """Stored integers of several scales are compared coarsely, and a scale of 1 or more ends the
     process: then real numbers are compared.
@@ -316,6 +323,7 @@ RULES: list[Rule | Custom] = [
     op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
+    custom("BitShift", "RIGHT_SHIFT", lower=lower_shift),
     custom("Cast", "", lower=same_type),
     op(
         "Mul",

@@ -230,16 +230,36 @@ def lower_scatter(w: Writing) -> None:
 
 def lower_one_hot(w: Writing) -> None:
     """An index counts from the front; outside of the depth it is nowhere."""
-    t, depth, ends = writing(w), number(w.input(1)), known(w.input(2))
-    indices, rank = w.input(0), w.rank()
+    t, depth = writing(w), number(w.input(1))
+    indices, rank, nothing = w.input(0), w.rank(), t.int32([])
     array = known(indices)
-    if depth is None or ends is None or (array is None and not never_negative(indices)):
-        raise MappingError("indices that may count from the end, or a depth that is computed")
-    if array is not None:
-        indices = t.int32(np.where(array < 0, array + int(depth), array))
+    if depth is not None:
+        count = t.int32(int(depth))
+    else:
+        count = t.emit("RESHAPE", small(t, w.input(1)), nothing, shape=[])
+    if array is not None and (depth is not None or not (array < 0).any()):
+        indices = t.int32(np.where(array < 0, array + int(depth or 0), array))
+    elif not never_negative(indices):
+        if depth is not None:
+            raise MappingError("indices that may count from the end")
+        shape = dims_of(indices)
+        narrow = small(t, indices)
+        moved = t.emit("ADD", narrow, count, shape=shape)
+        test = t.emit("LESS", narrow, t.int32(0), dtype=ir.DataType.BOOL, shape=shape)
+        chosen = (test, moved, narrow)
+        indices = t.emit("SELECT_V2", *chosen, dtype=ir.DataType.INT32, shape=shape)
     axis = int(w.attr("axis", -1)) % (rank + 1)
-    off, on = (t.const(np.asarray(v)) for v in ends.reshape(-1))
-    t.put("ONE_HOT", indices, t.int32(int(depth)), on, off, axis=axis)
+    one = t.int32([1])
+    off, on = (
+        t.emit(
+            "RESHAPE", t.emit("SLICE", w.input(2), t.int32([i]), one, shape=[1]), nothing, shape=[]
+        )
+        for i in (0, 1)
+    )
+    ends = known(w.input(2))
+    if ends is not None:
+        off, on = (t.const(np.asarray(v)) for v in ends.reshape(-1))
+    t.put("ONE_HOT", indices, count, on, off, axis=axis)
 
 
 def distinct(r: Reading) -> Sequence[ir.Value]:

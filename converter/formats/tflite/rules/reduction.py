@@ -34,6 +34,10 @@ class Axes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
+        if known(r.input(1)) is None:
+            r.node.inputs[1:] = [whole(r, r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
+            r.node.attrs["noop_with_empty_axes"] = 1
+            return
         axes = axes_of(r, 1, r.rank(data(r)))
         r.node.inputs[1:] = [constant_of(r, axes, "axes")]
         if not axes:

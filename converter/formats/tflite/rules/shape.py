@@ -228,8 +228,12 @@ class ListedParts(Field):
     keys = ("num_splits",)
 
     def lift(self, r: Reading) -> None:
-        x, parts = data(r), r.ints(1, "the sizes")
+        x = data(r)
         axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
+        if known(r.input(1)) is None:
+            r.node.inputs = [x, whole(r, r.input(1))]
+            return
+        parts = r.ints(1, "the sizes")
         if -1 in parts:
             size = sizes(x)[axis]
             if size is None:
@@ -641,6 +645,15 @@ def single(r: Reading) -> None:
     r.node.inputs = [r.b.Reshape(r.input(i), nothing) for i in range(3)]
 
 
+def lower_count(w: Writing) -> None:
+    """The product of all sizes."""
+    t, rank = writing(w), w.rank()
+    shape = t.emit(
+        "SHAPE", w.input(0), dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64
+    )
+    t.put("REDUCE_PROD", shape, t.int32([0]), keep_dims=False)
+
+
 # blocks ------------------------------------------------------------------------------------------
 
 
@@ -727,6 +740,7 @@ RULES: list[Rule | Custom] = [
     custom("", "REVERSE_V2", reversed_axes),
     custom("ReverseSequence", "REVERSE_SEQUENCE", reversed_sequences, lower_reversed),
     op("Shape", "SHAPE", WholeShape(), given="n,3"),
+    custom("Size", "", lower=lower_count),
     custom("", "RANK", rank_value),
     custom("", "BROADCAST_ARGS", joint_shape),
     op("Tile", "TILE", Repeats()),
