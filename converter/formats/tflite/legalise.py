@@ -234,7 +234,9 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
         return None
     sizes = b.Slice(b.Shape(x), [0], [depth], [0])
     whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
-    front = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, sizes), whole)
+    rows = b.Reshape(whole, [-1, depth])  # a comparison takes few axes
+    front = b.Where(b.Less(rows, np.int64(0)), b.Add(rows, sizes), rows)
+    front = b.Reshape(front, b.Shape(whole))
     rest = [v for v in node.inputs[2:]]
     y: Value = b.operator(node.op_type)(x, front, *rest, **same_attrs(node))
     return y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,13 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.fields import axis_of, data, whole, writing
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import TENSOR_INT32, TENSOR_INT64, dims_of, number
+from converter.formats.tflite.rules.writing import (
+    TENSOR_INT32,
+    TENSOR_INT64,
+    LiteWriting,
+    dims_of,
+    number,
+)
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
@@ -186,12 +193,42 @@ def lower_places_of_truth(w: Writing) -> None:
     t.put("TRANSPOSE", found, t.int32([1, 0]))
 
 
-def distinct_places(array: Array | None) -> bool:
-    """Whether no place is listed twice."""
-    if array is None:
-        return False
-    rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
-    return len(np.unique(rows, axis=0)) == len(rows)
+MOST_PAIRS = 1 << 20  # of updates that are compared with each other
+
+
+def are_distinct(value: ir.Value, array: Array | None) -> bool:
+    """Whether no place is listed twice: they are known, or what an operator found."""
+    if array is not None:
+        rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+        return len(np.unique(rows, axis=0)) == len(rows)
+    node = value.producer()
+    while node is not None and node.op_type in ("Transpose", "Cast") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node is not None and node.op_type in ("NonZero", "NonMaxSuppression")
+
+
+def last_ones(t: LiteWriting, places: ir.Value, updates: ir.Value) -> ir.Value:
+    """The updates with zeros in place of those that a later one of the same place replaces."""
+    *dims, depth = dims_of(t.input(1))
+    count = None if None in dims else math.prod(int(n or 0) for n in dims)
+    if count is None or count * count > MOST_PAIRS:
+        raise MappingError("so many updates whose places may be the same ones")
+    rows = t.emit("RESHAPE", places, t.int32([count, depth]), shape=[count, depth])
+    sides = [
+        t.emit("EXPAND_DIMS", rows, t.int32(axis), shape=[*dims_, depth])
+        for axis, dims_ in ((1, [count, 1]), (0, [1, count]))
+    ]
+    boolean, square = ir.DataType.BOOL, [count, count]
+    equal = t.emit("EQUAL", *sides, dtype=boolean, shape=[*square, depth])
+    same = t.emit("REDUCE_ALL", equal, t.int32([2]), shape=square, keep_dims=False)
+    later = t.const(np.triu(np.ones(square, bool), 1))
+    replaced = t.emit("LOGICAL_AND", same, later, shape=square)
+    gone = t.emit("REDUCE_ANY", replaced, t.int32([1]), shape=[count], keep_dims=False)
+    shape = dims_of(updates)
+    line = [*dims, *[1] * (len(shape) - len(dims))]
+    mask = t.emit("RESHAPE", gone, t.int32(line), shape=line)
+    zero = t.like(updates, 0)
+    return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=shape)
 
 
 def lower_scatter(w: Writing) -> None:
@@ -210,21 +247,16 @@ def lower_scatter(w: Writing) -> None:
         array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
     places = small(t, w.input(1)) if array is None else t.int32(array, "places")
     shape = t.shape(sizes, x)
+    if reduction == "none" and not are_distinct(w.input(1), array):
+        updates = last_ones(t, places, updates)
+    there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
     if reduction == "add":
-        there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
         t.put("ADD", x, there)
         return
-    there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
     size = dims_of(updates)
     ones = t.emit("FILL", t.shape(size, updates), t.int32(1), dtype=ir.DataType.INT32, shape=size)
     hits = t.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
     mask = t.emit("GREATER", hits, t.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
-    if not distinct_places(array) and x.dtype in (ir.DataType.FLOAT, ir.DataType.INT32):
-        # what several updates give alike, as often as they are added
-        times = t.emit("MAXIMUM", hits, t.int32(1), shape=sizes)
-        if x.dtype == ir.DataType.FLOAT:
-            times = t.emit("CAST", times, dtype=x.dtype, shape=sizes)
-        there = t.emit("DIV", there, times, shape=sizes)
     t.put("SELECT_V2", mask, there, x)
 
 
