@@ -243,7 +243,7 @@ def test_the_engine_runs_the_file_itself(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "m.tflite"
     converter.save(network(conv, [1, 3, 5, 4]), path)
     model, ran = converter.load(path), []
-    invoke = litert._invoke
+    invoke = litert.invoke
     monkeypatch.setattr(
         litert, "_invoke", lambda file, inputs: ran.append(file) or invoke(file, inputs)
     )

@@ -152,6 +152,22 @@ WHERE                        f i8 u8 i32 u32 i64 b                    8
 """
 
 
+# Scale and zero point of results that the kernels demand.
+_EIGHTS = {
+    "LOGISTIC": (256, 0),
+    "SOFTMAX": (256, 0),
+    "TANH": (128, 128),
+    "L2_NORMALIZATION": (128, 128),
+}
+RESULTS = {
+    **{(kind, D.UINT8): (1 / n, zero) for kind, (n, zero) in _EIGHTS.items()},
+    **{(kind, D.INT8): (1 / n, zero - 128) for kind, (n, zero) in _EIGHTS.items()},
+    **{(kind, D.INT16): (1 / 32768, 0) for kind in ("LOGISTIC", "SOFTMAX", "TANH")},
+    ("LOG_SOFTMAX", D.UINT8): (16 / 256, 255),
+    ("LOG_SOFTMAX", D.INT8): (16 / 256, 127),
+}
+
+
 @dataclass(frozen=True)
 class Kernel:
     """`types` of numbers that are no scaled integers, `scaled`: of those that are."""

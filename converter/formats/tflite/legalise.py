@@ -57,7 +57,7 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
     graph = model.ir.clone()
     fold(graph)
     fuse_biases(graph)
-    unroll(graph, countable, LARGEST)
+    unroll(graph, countable)
     fold(graph)
     if has_signed_weights(graph):
         sign_integers(graph)

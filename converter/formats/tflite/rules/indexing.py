@@ -265,9 +265,8 @@ def lower_one_hot(w: Writing) -> None:
     t, depth = writing(w), number(w.input(1))
     indices, rank, nothing = w.input(0), w.rank(), t.int32([])
     array = known(indices)
-    if depth is not None:
-        count = t.int32(int(depth))
-    else:
+    count = t.int32(int(depth or 0))
+    if depth is None:
         count = t.emit("RESHAPE", small(t, w.input(1)), nothing, shape=[])
     if array is not None and (depth is not None or not (array < 0).any()):
         indices = t.int32(np.where(array < 0, array + int(depth or 0), array))

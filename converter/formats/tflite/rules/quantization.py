@@ -11,7 +11,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.fields import data, reading, writing
-from converter.formats.tflite.rules.writing import LiteWriting, Quantisation, parameters
+from converter.formats.tflite.rules.writing import (
+    LARGEST_SCALE,
+    STORED,
+    LiteWriting,
+    Quantisation,
+    parameters,
+)
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
@@ -82,9 +88,12 @@ class Scale(Field):
         if node is None or found is None:
             raise MappingError("scale and zero point must be constant")
         scales, zeros = found
-        if scales.min(initial=1) < np.finfo(np.float32).tiny:
-            raise MappingError("a scale that is no normal number")
+        least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
+        if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
+            raise MappingError("a scale that is no ordinary number")
         stored = w.node.outputs[0] if self.of_result else whole_bytes(t, w.input(0))
+        if stored.dtype not in STORED or (stored.dtype == ir.DataType.INT16 and zeros.any()):
+            raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
         constant_weights = not self.of_result and stored.const_value is not None
         if scales.size != 1 and not constant_weights:
             raise MappingError("scales for each channel belong to constants")

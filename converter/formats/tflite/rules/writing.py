@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.kernels import kernels
-from converter.formats.tflite.tensors import FLOATS, STORED
+from converter.formats.tflite.kernels import RESULTS, kernels
+from converter.formats.tflite.tensors import FLOATS
 from converter.graph.build import attrs_of
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import Array, constant, known
@@ -37,6 +37,9 @@ NARROW = {
     ir.DataType.UINT64: ir.DataType.INT64,
 }
 INT32 = ir.DataType.INT32
+STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
+SMALL = 1e-5  # by which two scales may differ that are the same
+LARGEST_SCALE = 1e30  # whose multiples are beyond the floats in which integers are scaled
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
@@ -86,6 +89,8 @@ def quantisation_of(node: ir.Node) -> Quantisation:
     found = parameters(node)
     if found is None or found[0].size != 1:
         raise MappingError("scale and zero point must be constant, and one for all")
+    if not np.finfo(np.float32).tiny <= found[0][0] < LARGEST_SCALE:
+        raise MappingError("a scale that is no ordinary number")
     return Quantisation((float(found[0][0]),), (int(found[1][0]),))
 
 
@@ -225,8 +230,17 @@ class LiteWriting(Writing):
             return
         values = (*layer.inputs, *layer.outputs)
         stored = [v for v in values if v in self.low.scales and v.const_value is None]
-        if len({v.dtype for v in stored if v is not None}) > 1:
+        if len({v.dtype for v in stored if v is not None}) > 1 and layer.kind != "SOFTMAX":
             raise MappingError("stored integers of several types")
+        for v in stored:
+            if v is not None and v.dtype == ir.DataType.INT16 and any(self.low.scales[v].zeros):
+                raise MappingError("stored integers of 16 bits with a zero point")
+        result = layer.outputs[0]
+        fixed = RESULTS.get((layer.kind, result.dtype or ir.DataType.FLOAT))
+        if fixed is not None and result in self.low.scales:
+            scale, zero = self.low.scales[result].single
+            if abs(scale - fixed[0]) > SMALL * fixed[0] or zero != fixed[1]:
+                raise MappingError("the kernel gives another scale")
 
     # values --------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def test_it_computes_the_same(
 ) -> None:
     path = saved(tmp_path / "one.tflite", kind, [2, 3, 4], constants, out, options, **given)
     x = weights(2, 3, 4)
-    (wanted,) = litert._invoke(path, [x])
+    (wanted,) = litert.invoke(path, [x])
     (found,) = converter.load(path).run({"x": x}).values()
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -157,10 +157,10 @@ def test_truths_and_several_axes(
     with Output(path) as file:
         write_flat(LiteModel([LiteGraph("main", tensors, [operator], [0], [1])]), file)
     x = weights(*shape) if own == TensorType.FLOAT32 else weights(*shape) > 0
-    (wanted,) = litert._invoke(path, [x])
+    (wanted,) = litert.invoke(path, [x])
     (found,) = converter.load(path).run({"x": x}).values()
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
     converter.load(path).save(tmp_path / "again.tflite", "tflite")
-    (again,) = litert._invoke(tmp_path / "again.tflite", [x])
+    (again,) = litert.invoke(tmp_path / "again.tflite", [x])
     np.testing.assert_array_equal(again, wanted)
