@@ -133,7 +133,9 @@ class LiteLowering(Lowering):
         for layers in (self.layers, self.layers[::-1]):
             for layer in layers:
                 if layer.kind in MOVES:
-                    ends = [v for v in (*layer.inputs, *layer.outputs) if v is not None]
+                    ends = [
+                        self.source(v) for v in (*layer.inputs, *layer.outputs) if v is not None
+                    ]
                     known = {self.scales[v] for v in ends if v in self.scales}
                     if len(known) == 1 and not len(next(iter(known)).scales) > 1:
                         for v in ends:
