@@ -29,8 +29,7 @@ HEAVY = (
 
 # format -> the one other format that it may import, and why
 BORROWS = {
-    # most operators of TensorFlow Lite are NNAPI's, under the same numbers: a file is written by way
-    # of an operand table
+    # most operators of TensorFlow Lite are NNAPI's: what both lack is rewritten alike
     "tflite": "nnapi",
 }
 

@@ -9,6 +9,7 @@ format.
     rules.py     rows, custom converters, and the table that finds them
     lifting.py   lifting layers into a graph, with all refusals collected
     lowering.py  lowering a graph into layers, with all refusals collected
+    fusing.py    which activation stands behind an operator
     target.py    what a format can hold of a graph, whatever its operators are
     narrow.py    types that a target lacks and what it carries instead
     conversion_errors.py  the exceptions by which a layer or an operator is refused

@@ -245,7 +245,7 @@ def test_the_engine_runs_the_file_itself(tmp_path: Path, monkeypatch: pytest.Mon
     model, ran = converter.load(path), []
     invoke = litert.invoke
     monkeypatch.setattr(
-        litert, "_invoke", lambda file, inputs: ran.append(file) or invoke(file, inputs)
+        litert, "invoke", lambda file, inputs: ran.append(file) or invoke(file, inputs)
     )
     model.run({"x0": numbers([1, 3, 5, 4])}, engine="litert")
     assert ran == [path]
@@ -357,7 +357,8 @@ def test_negative_indices_count_from_the_end(op: str, given: bool, tmp_path: Pat
         "GatherElements": lambda: np.take_along_axis(data, index % 3, 0),
         "GatherND": lambda: data[index[:, 0]],
     }[op]()
-    (found,) = run_file(tmp_path / "m.tflite", data, *([] if given else [index]), plain=True)
+    stored = index.astype(np.int64 if op == "GatherND" else np.int32)
+    (found,) = run_file(tmp_path / "m.tflite", data, *([] if given else [stored]), plain=True)
     np.testing.assert_array_equal(found, wanted)
 
 

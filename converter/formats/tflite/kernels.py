@@ -42,7 +42,7 @@ AVERAGE_POOL_2D              f q8 qu8 q16                             4
 BATCH_MATMUL                 f q8 q16                                 5
 BITWISE_XOR                  i8 u8 i16 u16 i32 u32                    4
 BROADCAST_TO                 f i8 u8 i16 i32 i64 b q8 qu8 q16         8
-CAST                         f i8 u8 i16 u16 i32 u32 i64 b h d        8
+CAST                         f i8 u8 i16 u16 i32 u32 i64 b h d q8 qu8 q16 8
 CEIL                         f                                        8
 CONCATENATION                f i8 u8 i16 i32 u32 i64 b q8 qu8 q16     8
 CONV_2D                      f q8 qu8 q16                             4

@@ -42,6 +42,7 @@ from converter.graph.infer import known
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, Reading, Writing, static
 from converter.mapping.fields import Field
+from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.lowering import view_of
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
@@ -503,29 +504,12 @@ def _bounds(dtype: Any) -> tuple[int, int]:
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-def only_user(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads a value, which nothing else needs."""
-    nodes = [u.node for u in value.uses()]
-    if len(nodes) != 1 or value.is_graph_output() or nodes[0].graph is not value.graph:
-        return None
-    return nodes[0]
+_CODES = {"": 0, "Relu": 1, "Relu1": 2, "Relu6": 3}
 
 
 def activation_code(node: ir.Node) -> int:
     """1 RELU, 2 RELU1 (-1..1), 3 RELU6, 0 for a node that is none of them."""
-    if node.domain == "" and node.op_type == "Relu":
-        return 1
-    if node.domain != "" or node.op_type != "Clip":
-        return 0
-    bounds = [node.inputs[i] if i < len(node.inputs) else None for i in (1, 2)]
-    low, high = (known(v) for v in bounds)
-    if low is None or (bounds[1] is not None and high is None):
-        return 0
-    least = float(low.reshape(-1)[0])
-    most = np.inf if high is None else float(high.reshape(-1)[0])
-    if least == 0 and most >= np.finfo(np.float32).max:
-        return 1
-    return {(-1.0, 1.0): 2, (0.0, 6.0): 3}.get((least, most), 0)
+    return _CODES[activation_of(node)]
 
 
 def quantisation_of(operand: Operand) -> tuple[np.float32, int]:

@@ -6,12 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import TableWriting, only_user
+from converter.formats.nnapi.rules.context import TableWriting
 from converter.formats.nnapi.rules.fields import FusedActivation, data, reading, real_bias, writing
 from converter.formats.nnapi.rules.weights import bias, matrices, weights
 from converter.graph.infer import shape_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
 
 

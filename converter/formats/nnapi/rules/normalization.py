@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import only_user
 from converter.formats.nnapi.rules.fields import ChannelAxis, data, reading, writing
 from converter.graph.infer import known
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field
+from converter.mapping.fusing import only_user
 from converter.mapping.rules import op, ops
 
 SMALLEST_NORM = 1e-6  # AOSP divides by the larger of this and the norm

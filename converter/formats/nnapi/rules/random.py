@@ -5,10 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Stored, only_user
+from converter.formats.nnapi.rules.context import Stored
 from converter.formats.nnapi.rules.fields import writing
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Group, Guard, Only
+from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
 
 
