@@ -36,6 +36,7 @@ from converter.mapping.rules import Custom
 from converter.passes.channels_last import to_nhwc
 from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
+from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
@@ -299,6 +300,7 @@ _OWN: dict[str, Rewrite] = {
     "ScatterND": places_from_front,
     "OneHot": one_hot,
     "LpNormalization": lp_normalization,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), looped),
 }
 REWRITES: dict[tuple[str, str], Rewrite] = {
     **with_fewer_axes({("", op): rewrite for op, rewrite in _OWN.items()}, MOST),

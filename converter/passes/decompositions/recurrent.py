@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from converter.graph.value import with_operators
 from converter.passes.decompositions.table import Table
 
 MOST_STEPS = 1000
+FEW_STEPS = 4
 Function = Callable[[Builder, Value], Value]
 Step = Callable[[Value, list[Value]], list[Value]]
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -64,13 +65,29 @@ class Cell:
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """All steps one behind the other."""
+    return _written(node, b, _direction, MOST_STEPS)
+
+
+def looped(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """More than a few steps as a Loop, whose body is one of them."""
+    shape = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    time = 1 if attrs_of(node).get("layout", 0) else 0
+    if shape is None or shape[time] <= FEW_STEPS:
+        return None
+    return _written(node, b, _in_a_loop, shape[time])
+
+
+def _written(
+    node: ir.Node, b: Builder, direction: Callable[..., list[Value]], most: int
+) -> Sequence[Value] | None:
     a = attrs_of(node)
     x = node.inputs[0]
     if x is None or x.dtype is None or not x.dtype.is_floating_point():
         return None
     x = b.Transpose(x, perm=[1, 0, 2]) if a.get("layout", 0) else with_operators(x)
     shape, weights = shape_of(x), None if node.inputs[2] is None else shape_of(node.inputs[2])
-    if shape is None or weights is None or not 0 < shape[0] <= MOST_STEPS or 0 in shape:
+    if shape is None or weights is None or not 0 < shape[0] <= most or 0 in shape:
         return None
     ways, found = weights[0], []
     functions = gate_functions(node.op_type, a, ways)
@@ -80,7 +97,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
         backward = d == 1 or a.get("direction", "forward") == "reverse"
         cell = _cell(node, b, d, weights[2], functions[d])
         found.append(
-            _direction(
+            direction(
                 node,
                 cell,
                 x,
@@ -88,7 +105,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
                 d,
                 backward,
                 bool(a.get("layout", 0)),
-                _step(node.op_type, a, cell),
+                lambda cell: _step(node.op_type, a, cell),
             )
         )
     y = _joined(b, [b.Unsqueeze(f[0], [1]) for f in found], 1)
@@ -141,18 +158,11 @@ def _direction(
     d: int,
     backward: bool,
     batch_first: bool,
-    step: Step,
+    step_of: Callable[[Cell], Step],
 ) -> list[Value]:
     """Y [time, batch, size], then the states behind the last step, [batch, size] each."""
-    b, (steps, batch, features) = cell.b, shape
-    flat = b.Reshape(x, [steps * batch, features]) @ cell.w
-    rows = b.Reshape(
-        cell.plus(flat, cell.from_data), [steps, batch, _GATES[node.op_type] * cell.size]
-    )
-    states = [
-        _initial(node, cell, i, d, batch, batch_first)
-        for i in ((5, 6) if node.op_type == "LSTM" else (5,))
-    ]
+    b, (steps, batch, _), step = cell.b, shape, step_of(cell)
+    rows, states = _begun(node, cell, x, shape, d, batch_first)
     lengths, results = _lengths(node, steps), {}
     for t in range(steps - 1, -1, -1) if backward else range(steps):
         row = b.Reshape(b.Slice(rows, [t], [t + 1], [0]), [batch, _GATES[node.op_type] * cell.size])
@@ -167,6 +177,51 @@ def _direction(
             )
         results[t] = b.Reshape(y, [1, batch, cell.size])
     return [_joined(b, [results[t] for t in range(steps)], 0), *states]
+
+
+def _begun(
+    node: ir.Node, cell: Cell, x: Value, shape: Sequence[int], d: int, batch_first: bool
+) -> tuple[Value, list[Value]]:
+    """The products with the data, [time, batch, gates], and the first states."""
+    b, (steps, batch, features), gates = cell.b, shape, _GATES[node.op_type]
+    flat = b.Reshape(x, [steps * batch, features]) @ cell.w
+    rows = b.Reshape(cell.plus(flat, cell.from_data), [steps, batch, gates * cell.size])
+    places = (5, 6) if node.op_type == "LSTM" else (5,)
+    return rows, [_initial(node, cell, i, d, batch, batch_first) for i in places]
+
+
+def _in_a_loop(
+    node: ir.Node,
+    cell: Cell,
+    x: Value,
+    shape: Sequence[int],
+    d: int,
+    backward: bool,
+    batch_first: bool,
+    step_of: Callable[[Cell], Step],
+) -> list[Value]:
+    """The same as `_direction`."""
+    b, (steps, batch, _) = cell.b, shape
+    rows, states = _begun(node, cell, x, shape, d, batch_first)
+    lengths, body = _lengths(node, steps), b.body("step")
+    with body:
+        turn = body.input("turn", ir.DataType.INT64, [])
+        again = body.input("again", ir.DataType.BOOL, [])
+        old = [
+            body.input("state", v.dtype or ir.DataType.FLOAT, [batch, cell.size]) for v in states
+        ]
+        place = np.int64(steps - 1) - turn if backward else turn
+        new = step_of(replace(cell, b=body))(body.Gather(rows, place, axis=0), old)
+        y = new[0]
+        if lengths is not None:
+            here = body.Reshape(body.Cast(lengths, to=int(ir.DataType.INT64)) > place, [batch, 1])
+            y = body.Where(here, y, body.like(y, 0))
+            new = [body.Where(here, n, o) for n, o in zip(new, old, strict=True)]
+        body.output(again, *new, y)
+    *ends, stacked = b.Loop(np.int64(steps), None, *states, body=body.graph, outputs=len(old) + 1)
+    if backward:
+        stacked = b.Slice(stacked, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+    return [stacked, *ends]
 
 
 def _initial(node: ir.Node, cell: Cell, index: int, d: int, batch: int, batch_first: bool) -> Value:
