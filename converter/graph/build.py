@@ -110,7 +110,7 @@ class Builder:
 
     def op(
         self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any
-    ) -> ir.Value:
+    ) -> Value:
         """One node with one output.
 
         Attributes that are None are left out; `name` is a hint for the output's name.
@@ -125,7 +125,7 @@ class Builder:
         outputs: int = 1,
         names: Sequence[str] = (),
         **attributes: Any,
-    ) -> tuple[ir.Value, ...]:
+    ) -> tuple[Value, ...]:
         """One node with `outputs` outputs."""
         count = max(outputs, len(names))
         operands = [self.value(v) for v in inputs]
@@ -149,7 +149,7 @@ class Builder:
         infer(node)
         return found
 
-    def ext(self, op_type: str, *inputs: Any, name: str = "", **attributes: Any) -> ir.Value:
+    def ext(self, op_type: str, *inputs: Any, name: str = "", **attributes: Any) -> Value:
         """One operator of the extension catalogue with one output."""
         return self.exts(op_type, *inputs, names=(name,), **attributes)[0]
 
@@ -160,7 +160,7 @@ class Builder:
         outputs: int = 1,
         names: Sequence[str] = (),
         **attributes: Any,
-    ) -> tuple[ir.Value, ...]:
+    ) -> tuple[Value, ...]:
         """One operator of the extension catalogue; inside a function body its definition is written
         out instead.
         """

@@ -119,7 +119,7 @@ def catalogue() -> dict[str, Extension]:
 
 def write_body(
     b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
-) -> tuple[ir.Value, ...]:
+) -> tuple[Value, ...]:
     """Writes the definition of an extension operator with `b`; raises KeyError for an unknown or
     opaque one.
     """

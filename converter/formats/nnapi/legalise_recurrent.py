@@ -58,7 +58,7 @@ def _direction(node: ir.Node, b: Builder, d: int, count: int, backward: bool) ->
     if backward:
         inputs[0] = reversed_time(b, operand(node))
     y, *states = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **attributes)
-    return [reversed_time(b, y) if backward else y, *states]  # type: ignore[arg-type]
+    return [reversed_time(b, y) if backward else y, *states]
 
 
 def whole(node: ir.Node, steps: int) -> None:

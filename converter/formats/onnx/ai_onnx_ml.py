@@ -16,6 +16,7 @@ from converter.formats.onnx.op import Op, Results, Rows, missing
 from converter.formats.onnx.schema import check
 from converter.graph.build import Builder
 from converter.graph.infer import set_type
+from converter.graph.value import Value
 from converter.graph.walk import all_nodes
 
 DOMAIN = "ai.onnx.ml"
@@ -47,7 +48,7 @@ def kept(graph: ir.Graph) -> bool:
     return any(n.domain == DOMAIN for n in all_nodes(graph))
 
 
-def _kept(op: Op, b: Builder) -> Sequence[ir.Value]:
+def _kept(op: Op, b: Builder) -> Sequence[Value]:
     """With the shapes that onnx's inference does not give: one row for each sample."""
     results = b.ops(
         op.kind, *op.inputs, domain=DOMAIN, outputs=len(op.outputs), names=op.outputs, **op.attrs
@@ -67,8 +68,8 @@ def _kept(op: Op, b: Builder) -> Sequence[ir.Value]:
     return results
 
 
-def _real(b: Builder, x: ir.Value) -> ir.Value:
-    return x if x.dtype == ir.DataType.FLOAT else b.op("Cast", x, to=_FLOAT)
+def _real(b: Builder, x: Value) -> Value:
+    return x if x.dtype == ir.DataType.FLOAT else b.Cast(x, to=_FLOAT)
 
 
 def _numbers(op: Op, name: str) -> np.ndarray:
@@ -79,17 +80,13 @@ def _numbers(op: Op, name: str) -> np.ndarray:
 def scaler(op: Op, b: Builder) -> Results:
     """(x - offset) * scale, for each feature or for all."""
     x, offset, scale = _real(b, op.need(0)), _numbers(op, "offset"), _numbers(op, "scale")
-    return b.op("Mul", b.op("Sub", x, offset), scale) if offset.size and scale.size else None
+    return (x - offset) * scale if offset.size and scale.size else None
 
 
 @ROWS.always("Binarizer")
 def binarizer(op: Op, b: Builder) -> Results:
     x = op.need(0)
-    return b.op(
-        "Cast",
-        b.op("Greater", x, b.like(x, op.attrs.get("threshold", 0.0))),
-        to=int(x.dtype or _FLOAT),
-    )
+    return b.Cast(x > op.attrs.get("threshold", 0.0), to=x.dtype or _FLOAT)
 
 
 @ROWS.always("ArrayFeatureExtractor")
@@ -97,10 +94,8 @@ def array_feature_extractor(op: Op, b: Builder) -> Results:
     """Columns; a vector is one row."""
     if op.need(0).dtype == ir.DataType.STRING:
         return None
-    x = b.op("Unsqueeze", op.need(0), [0]) if op.rank(0) == 1 else op.need(0)
-    return b.op(
-        "Gather", x, b.op("Reshape", op.need(1), [-1]), axis=op.rank(0) - 1 if op.rank(0) > 1 else 1
-    )
+    x = b.Unsqueeze(op.need(0), [0]) if op.rank(0) == 1 else op.need(0)
+    return b.Gather(x, b.Reshape(op.need(1), [-1]), axis=op.rank(0) - 1 if op.rank(0) > 1 else 1)
 
 
 @ROWS.always("FeatureVectorizer")
@@ -108,7 +103,7 @@ def feature_vectorizer(op: Op, b: Builder) -> Results:
     """The columns of all inputs beside each other."""
     if any(op.rank(i) != 2 for i in range(len(op.inputs))):
         return None
-    return b.op("Concat", *(_real(b, op.need(i)) for i in range(len(op.inputs))), axis=1)
+    return b.Concat(*(_real(b, op.need(i)) for i in range(len(op.inputs))), axis=1)
 
 
 @ROWS.always("OneHotEncoder")
@@ -116,12 +111,8 @@ def one_hot_encoder(op: Op, b: Builder) -> Results:
     categories = op.attrs.get("cats_int64s")
     if not categories or not op.attrs.get("zeros", 1) or op.need(0).dtype == ir.DataType.STRING:
         return None
-    number = b.op("Cast", op.need(0), to=int(ir.DataType.INT64))
-    return b.op(
-        "Cast",
-        b.op("Equal", b.op("Unsqueeze", number, [-1]), np.array(categories, np.int64)),
-        to=_FLOAT,
-    )
+    number = b.Cast(op.need(0), to=ir.DataType.INT64)
+    return b.Cast(b.Equal(b.Unsqueeze(number, [-1]), np.array(categories, np.int64)), to=_FLOAT)
 
 
 @ROWS.always("Imputer")
@@ -131,8 +122,8 @@ def imputer(op: Op, b: Builder) -> Results:
     if x.dtype != ir.DataType.FLOAT or not values.size:
         return None
     mark = float(op.attrs.get("replaced_value_float", 0.0))
-    absent = b.op("IsNaN", x) if np.isnan(mark) else b.op("Equal", x, b.like(x, mark))
-    return b.op("Where", absent, values, x)
+    absent = b.IsNaN(x) if np.isnan(mark) else b.Equal(x, b.like(x, mark))
+    return b.Where(absent, values, x)
 
 
 @ROWS.always("LinearRegressor")
@@ -150,9 +141,7 @@ def linear_regressor(op: Op, b: Builder) -> Results:
         or weights.size % targets
     ):
         return None
-    y = b.op(
-        "MatMul",
-        _real(b, op.need(0)),
-        b.const(np.ascontiguousarray(weights.reshape(targets, -1).T), "coefficients"),
+    y = _real(b, op.need(0)) @ b.const(
+        np.ascontiguousarray(weights.reshape(targets, -1).T), "coefficients"
     )
-    return b.op("Add", y, bias) if bias.size else y
+    return y + bias if bias.size else y

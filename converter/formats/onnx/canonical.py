@@ -4,6 +4,7 @@ constants.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,16 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
+from converter.graph import OPSET
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import lazy
+from converter.graph.value import Value
 from converter.graph.windows import halves, same_padding
 
 ROWS = Rows()
+# (builder of the body, number of the turn, states) -> the next states and what is stacked
+Turn = Callable[[Builder, Value, list[Value]], Sequence[ir.Value]]
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
 
 
@@ -34,10 +39,8 @@ def window(op: Op, b: Builder) -> Results:
     if mode == "VALID":
         op.attrs["pads"] = [0] * (2 * spatial)
         return None
-    strides, dilations = (
-        op.attrs.get("strides") or [1] * spatial,
-        op.attrs.get("dilations") or [1] * spatial,
-    )
+    ones = [1] * spatial
+    strides, dilations = op.attrs.get("strides") or ones, op.attrs.get("dilations") or ones
     sizes = _sizes(op, spatial)
     windows = list(zip(sizes, kernel, strides, dilations, strict=True))
     # with a stride of 1 the size does not matter
@@ -46,6 +49,15 @@ def window(op: Op, b: Builder) -> Results:
     totals = [same_padding(size or 0, *window) for size, *window in windows]
     op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     return None
+
+
+def explicit(
+    b: Builder, kind: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
+) -> Value:
+    """An operator of one result whose padding is written out; its attributes are taken over."""
+    op = Op(kind, "", OPSET, list(inputs), attributes, [""])
+    replaced = ROWS.apply(op, b)
+    return replaced if isinstance(replaced, Value) else b.op(kind, *op.inputs, **op.attrs)
 
 
 def _kernel(op: Op) -> list[int] | None:
@@ -78,22 +90,14 @@ def _pad_at_run_time(
     if op.kind not in ("Conv", "MaxPool", "AveragePool"):
         raise MappingError(f"{op.kind} with auto_pad={mode} needs a static spatial shape")
     x, spatial = op.need(0), len(kernel)
-    size = b.op("Shape", x, start=2, end=2 + spatial)
-    stride, reach = (
-        np.array(strides, np.int64),
-        np.array([(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)], np.int64),
-    )
-    steps = b.op(
-        "Sub", b.op("Div", b.op("Add", size, stride - 1), stride), np.ones(spatial, np.int64)
-    )
-    total = b.op(
-        "Max",
-        b.op("Sub", b.op("Add", b.op("Mul", steps, stride), reach), size),
-        np.zeros(spatial, np.int64),
-    )
-    small = b.op("Div", total, np.full(spatial, 2, np.int64))
-    large = b.op("Sub", total, small)
-    pads = b.op("Concat", *((small, large) if mode == "SAME_UPPER" else (large, small)), axis=0)
+    size = b.Shape(x, start=2, end=2 + spatial)
+    stride = np.array(strides, np.int64)
+    reach = (np.array(kernel) - 1) * np.array(dilations) + 1
+    steps = (size + (stride - 1)) / stride - 1
+    total = b.Max(steps * stride + reach - size, 0)
+    small = total / 2
+    large = total - small
+    pads = b.Concat(*((small, large) if mode == "SAME_UPPER" else (large, small)), axis=0)
     axes = list(range(2, 2 + spatial))
     op.attrs["pads"] = [0] * (2 * spatial)
     if op.kind == "MaxPool":
@@ -101,13 +105,13 @@ def _pad_at_run_time(
             raise MappingError("MaxPool with indices and auto_pad needs a static spatial shape")
         dtype: Any = x.dtype.numpy() if x.dtype is not None else np.float32
         lowest = int(np.iinfo(dtype).min) if np.issubdtype(dtype, np.integer) else -np.inf
-        op.set_input(0, b.op("Pad", x, pads, b.like(x, lowest), axes))
+        op.set_input(0, b.Pad(x, pads, b.like(x, lowest), axes))
         return None
     if op.kind == "AveragePool" and not op.attrs.get("count_include_pad", 0):
-        ones = b.op("Expand", b.like(x, 1), b.op("Shape", x))
-        share = b.op("AveragePool", b.op("Pad", ones, pads, None, axes), **op.attrs)
-        return b.op("Div", b.op("AveragePool", b.op("Pad", x, pads, None, axes), **op.attrs), share)
-    op.set_input(0, b.op("Pad", x, pads, None, axes))
+        ones = b.Expand(b.like(x, 1), b.Shape(x))
+        share = b.op("AveragePool", b.Pad(ones, pads, None, axes), **op.attrs)
+        return b.op("AveragePool", b.Pad(x, pads, None, axes), **op.attrs) / share
+    op.set_input(0, b.Pad(x, pads, None, axes))
     return None
 
 
@@ -157,12 +161,9 @@ def recurrent(op: Op, b: Builder) -> Results:
     states = (5, 6) if op.kind == "LSTM" else (5,)
     for i in (0, *states):
         if (value := op.input(i)) is not None:
-            op.set_input(i, b.op("Transpose", value, perm=[1, 0, 2]))
+            op.set_input(i, b.Transpose(value, perm=[1, 0, 2]))
     y, *last = b.ops(op.kind, *op.inputs, outputs=len(op.outputs), **op.attrs)
-    return [
-        b.op("Transpose", y, perm=[2, 0, 1, 3]),
-        *(b.op("Transpose", v, perm=[1, 0, 2]) for v in last),
-    ]
+    return [b.Transpose(y, perm=[2, 0, 1, 3]), *(b.Transpose(v, perm=[1, 0, 2]) for v in last)]
 
 
 @ROWS.always(
@@ -198,7 +199,7 @@ def optional(op: Op, b: Builder) -> Results:
         return b.const(np.array(False), "absent")
     if x is None or x.type is None or isinstance(x.type, ir.OptionalType):
         return None
-    return x if op.kind == "OptionalGetElement" else b.const(np.array(True), "present")
+    return x if op.kind == "OptionalGetElement" else b.const(True, "present")
 
 
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
@@ -229,7 +230,7 @@ def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
     return lazy(np.array(value, dtypes[name]))
 
 
-def scan(op: Op, b: Builder, lift_body: Any, length: ir.Value | None = None) -> list[ir.Value]:
+def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> list[Value]:
     """Scan -> Loop. `lift_body(proto, builder, inputs)` lifts a GraphProto with given values as
     inputs and returns its outputs.
 
@@ -239,64 +240,52 @@ def scan(op: Op, b: Builder, lift_body: Any, length: ir.Value | None = None) -> 
         return _scan_8(op, b, lift_body)
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])
-    states, scanned = (
-        [op.need(i) for i in range(len(op.inputs) - count)],
-        [op.need(i) for i in range(len(op.inputs) - count, len(op.inputs))],
-    )
+    operands = [op.need(i) for i in range(len(op.inputs))]
+    states, scanned = operands[:-count], operands[-count:]
     results = len(body.output) - len(states)
     if results < 0 or len(body.input) != len(op.inputs) or count < 1 or not scanned:
         raise MappingError("Scan and its body do not fit each other", code="R105")
-    axes_in, axes_out = (
-        op.attrs.get("scan_input_axes") or [0] * count,
-        op.attrs.get("scan_output_axes") or [0] * results,
+    axes_in, back_in = (
+        op.attrs.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
     )
-    back_in, back_out = (
-        op.attrs.get("scan_input_directions") or [0] * count,
-        op.attrs.get("scan_output_directions") or [0] * results,
+    axes_out, back_out = (
+        op.attrs.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions")
     )
-    trips = length if length is not None else b.op("Squeeze", _extent(b, scanned[0], axes_in[0]))
+    trips = length if length is not None else b.Squeeze(_extent(b, scanned[0], axes_in[0]))
 
-    def inner(loop: Builder, iteration: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+    def turn(inner: Builder, iteration: Value, carried: list[Value]) -> list[ir.Value]:
         slices = []
         for value, axis, backward in zip(scanned, axes_in, back_in, strict=True):
-            at = (
-                loop.op("Sub", loop.op("Sub", trips, np.array(1, np.int64)), iteration)
-                if backward
-                else iteration
-            )
-            slices.append(loop.op("Gather", value, at, axis=axis))
-        return list(lift_body(body, loop, [*carried, *slices]))
+            at = trips - 1 - iteration if backward else iteration
+            slices.append(inner.Gather(value, at, axis=axis))
+        return list(lift_body(body, inner, [*carried, *slices]))
 
-    outputs = loop(b, trips, states, results, inner)
+    outputs = loop(b, trips, states, results, turn)
     for i in range(results):
         y = outputs[len(states) + i]
         if back_out[i]:
-            y = b.op("Slice", y, [-1], [np.iinfo(np.int64).min], [0], [-1])
+            y = b.Slice(y, [-1], [np.iinfo(np.int64).min], [0], [-1])
         if axes_out[i]:
             if y.shape is None:
                 raise MappingError("Scan with scan_output_axes needs the rank of its outputs")
             rank = y.shape.rank()
             perm = list(range(1, rank))
             perm.insert(axes_out[i] % rank, 0)
-            y = b.op("Transpose", y, perm=perm)
+            y = b.Transpose(y, perm=perm)
         outputs[len(states) + i] = y
     return outputs
 
 
-def _extent(b: Builder, value: ir.Value, axis: int) -> ir.Value:
+def _extent(b: Builder, value: ir.Value, axis: int) -> Value:
     if axis < 0:
         if value.shape is None:
             raise MappingError("Scan over a negative axis needs the rank of its input")
         axis += value.shape.rank()
-    return b.op("Shape", value, start=axis, end=axis + 1)
+    return b.Shape(value, start=axis, end=axis + 1)
 
 
-def loop(
-    b: Builder, trips: ir.Value, states: list[ir.Value], results: int, inner: Any
-) -> list[ir.Value]:
-    """A Loop over `trips` iterations. `inner(builder, iteration, states)` returns the next states
-    and the stacked results.
-    """
+def loop(b: Builder, trips: Value, states: list[Value], results: int, turn: Turn) -> list[Value]:
+    """A Loop over `trips` iterations; `results` is how many values each stacks."""
     body = b.body("scan_body")
     iteration = body.input("iteration", ir.DataType.INT64, [])
     body.input("condition", ir.DataType.BOOL, [])
@@ -305,16 +294,13 @@ def loop(
         formal = body.input(str(value.name), ir.DataType.FLOAT, None)
         formal.type, formal.shape = value.type, value.shape
         carried.append(formal)
-    outputs = inner(body, iteration, carried)
-    body.output(body.const(np.array(True), "go_on"), *outputs)
-    return list(
-        b.ops(
-            "Loop", trips, np.array(True), *states, outputs=len(states) + results, body=body.graph
-        )
-    )
+    with body:
+        outputs = turn(body, iteration, carried)
+    body.output(body.const(True, "go_on"), *outputs)
+    return list(b.Loop(trips, True, *states, outputs=len(states) + results, body=body.graph))
 
 
-def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
+def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says,
     zeros behind; an outer Loop does that.
     """
@@ -326,21 +312,19 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[ir.Value]:
     split = len(operands) - count
     if len(body.input) != len(operands) or len(body.output) < split or count < 1:
         raise MappingError("Scan and its body do not fit each other", code="R105")
-    batch = b.op("Squeeze", b.op("Shape", operands[0], start=0, end=1))
-    extent = b.op("Shape", operands[split], start=1, end=2)
+    batch = b.Squeeze(b.Shape(operands[0], start=0, end=1))
+    extent = b.Shape(operands[split], start=1, end=2)
     newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}
 
-    def sample(outer: Builder, index: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
-        parts: list[ir.Value | None] = [outer.op("Gather", v, index, axis=0) for v in operands]
+    def sample(outer: Builder, index: Value, _: list[Value]) -> list[Value]:
+        parts: list[ir.Value | None] = [outer.Gather(v, index, axis=0) for v in operands]
         inner = Op("Scan", "", 9, parts, newer, list(op.outputs))
         if lengths is None:
             return scan(inner, outer, lift_body)
-        own = outer.op(
-            "Gather", outer.op("Cast", lengths, to=int(ir.DataType.INT64)), index, axis=0
-        )
+        own = outer.Gather(outer.Cast(lengths, to=ir.DataType.INT64), index, axis=0)
         results = scan(inner, outer, lift_body, own)
-        missing = outer.op("Reshape", outer.op("Sub", outer.op("Squeeze", extent), own), [1])
-        behind = outer.op("Concat", np.zeros(1, np.int64), missing, axis=0)
-        return [*results[:split], *(outer.op("Pad", y, behind, None, [0]) for y in results[split:])]
+        missing = outer.Reshape(outer.Squeeze(extent) - own, [1])
+        behind = outer.Concat([0], missing, axis=0)
+        return [*results[:split], *(outer.Pad(y, behind, None, [0]) for y in results[split:])]
 
     return loop(b, batch, [], len(body.output), sample)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -50,7 +49,7 @@ def control_flow(
         if (
             op.input(1) is None and len(op.inputs) < 3
         ):  # a node ends with its last operand, and Loop has at least two
-            op.set_input(1, b.const(np.array(True), "condition"))
+            op.set_input(1, b.const(True, "condition"))
     return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
 
 

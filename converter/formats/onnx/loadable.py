@@ -124,7 +124,7 @@ def _dequantise(node: ir.Node, names: Names) -> None:
     node.resize_inputs(3)
     node.replace_input_with(
         2,
-        b.op("Expand", b.const(zero), b.op("Shape", scale))
+        b.Expand(b.const(zero), b.Shape(scale))
         if shape is None
         else b.const(np.broadcast_to(zero, shape)),
     )

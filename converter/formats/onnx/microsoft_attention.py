@@ -8,9 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.onnx.microsoft import ROWS
+from converter.formats.onnx.microsoft import ROWS, plus
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
+from converter.graph.value import Value
 
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -20,27 +21,20 @@ def attention(op: Op, b: Builder) -> Results:
     """(input [B,S,H], weights [H, q+k+v], bias, mask, past [2,B,N,P,D], bias to the scores) ->
     [B,S,v], present.
     """
-    if (
-        op.attrs.get("do_rotary")
-        or op.attrs.get("past_present_share_buffer")
-        or op.input(6) is not None
-    ):
+    shared = op.attrs.get("past_present_share_buffer") or op.input(6) is not None
+    if op.attrs.get("do_rotary") or shared:
         raise MappingError("Attention with rotary embedding or a shared buffer is not supported")
     heads = int(op.attrs["num_heads"])
     total = op.shape(1)[1]
     sizes = list(op.attrs.get("qkv_hidden_sizes") or [total // 3] * 3)
-    projected = b.op("MatMul", op.need(0), op.need(1))
-    if op.input(2) is not None:
-        projected = b.op("Add", projected, op.need(2))
-    q, k, v = (
-        heads_of(b, part, heads) for part in b.ops("Split", projected, sizes, outputs=3, axis=-1)
-    )
+    projected = plus(op.need(0) @ op.need(1), op.input(2))
+    q, k, v = (heads_of(b, part, heads) for part in b.Split(projected, sizes, outputs=3, axis=-1))
     present = None
     if (past := op.input(4)) is not None:
-        k = b.op("Concat", b.op("Gather", past, np.array(0), axis=0), k, axis=2)
-        v = b.op("Concat", b.op("Gather", past, np.array(1), axis=0), v, axis=2)
+        k = b.Concat(b.Gather(past, 0, axis=0), k, axis=2)
+        v = b.Concat(b.Gather(past, 1, axis=0), v, axis=2)
     if op.has_output(1):
-        present = b.op("Concat", b.op("Unsqueeze", k, [0]), b.op("Unsqueeze", v, [0]), axis=0)
+        present = b.Concat(b.Unsqueeze(k, [0]), b.Unsqueeze(v, [0]), axis=0)
     y = _attend(op, b, q, k, v, sizes[0] // heads, op.input(3), op.input(5))
     return y, present
 
@@ -60,130 +54,110 @@ def multi_head_attention(op: Op, b: Builder) -> Results:
     heads = int(op.attrs["num_heads"])
     q, k, v = _operands(op, b, heads)
     if op.input(6) is not None:
-        k, v = b.op("Concat", op.need(6), k, axis=2), b.op("Concat", op.need(7), v, axis=2)
-    size = q.shape[3] if q.shape is not None else None
-    if not isinstance(size, int):
-        raise MappingError("MultiHeadAttention needs a static head size")
-    return _attend(op, b, q, k, v, size, op.input(4), op.input(5)), k, v
+        k, v = b.Concat(op.need(6), k, axis=2), b.Concat(op.need(7), v, axis=2)
+    return _attend(op, b, q, k, v, head_size(op, q), op.input(4), op.input(5)), k, v
 
 
-def _operands(op: Op, b: Builder, heads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _operands(op: Op, b: Builder, heads: int) -> tuple[Value, Value, Value]:
     query, key, value, bias = op.need(0), op.input(1), op.input(2), op.input(3)
-    biases: list[ir.Value | None] = [None] * 3
+    biases: list[Value | None] = [None] * 3
     if bias is not None:
         hidden = (
             [op.shape(i)[-1] for i in (0, 1, 2)]
             if op.rank(0) == 3 and value is not None and op.rank(2) == 3
             else [op.shape(3)[0] // 3] * 3
         )
-        biases = list(b.ops("Split", bias, hidden, outputs=3, axis=0))
+        biases = list(b.Split(bias, hidden, outputs=3, axis=0))
     if op.rank(0) == 5:
-        parts = [
-            b.op("Transpose", b.op("Gather", query, np.array(i), axis=3), perm=[0, 2, 1, 3])
-            for i in range(3)
-        ]
-        return tuple(_biased(b, p, h, heads) for p, h in zip(parts, biases, strict=True))  # type: ignore[return-value]
-    q = heads_of(b, query if biases[0] is None else b.op("Add", query, biases[0]), heads)
+        q, k, v = (_packed(b, query, i, biases[i], heads) for i in range(3))
+        return q, k, v
+    q = heads_of(b, plus(query, biases[0]), heads)
     if key is None:
         raise MappingError("MultiHeadAttention without a key", code="R105")
     if op.rank(1) == 5:
-        k, v = (
-            b.op("Transpose", b.op("Gather", key, np.array(i), axis=3), perm=[0, 2, 1, 3])
-            for i in range(2)
-        )
-        return q, _biased(b, k, biases[1], heads), _biased(b, v, biases[2], heads)
+        k, v = (_packed(b, key, i, biases[1 + i], heads) for i in range(2))
+        return q, k, v
     if value is None:
         raise MappingError("MultiHeadAttention without a value", code="R105")
     if op.rank(1) == 4:
         return q, key, value
-    k, v = (
-        x if h is None else b.op("Add", x, h) for x, h in ((key, biases[1]), (value, biases[2]))
-    )
-    return q, heads_of(b, k, heads), heads_of(b, v, heads)
+    k, v = (heads_of(b, plus(x, h), heads) for x, h in ((key, biases[1]), (value, biases[2])))
+    return q, k, v
 
 
-def _biased(b: Builder, x: ir.Value, bias: ir.Value | None, heads: int) -> ir.Value:
-    return x if bias is None else b.op("Add", x, b.op("Reshape", bias, [1, heads, 1, -1]))
+def _packed(b: Builder, x: Value, i: int, bias: Value | None, heads: int) -> Value:
+    """Operand `i` of several in [B,S,N,count,D], as [B,N,S,D]."""
+    y = b.Transpose(b.Gather(x, i, axis=3), perm=[0, 2, 1, 3])
+    return y if bias is None else y + b.Reshape(bias, [1, heads, 1, -1])
 
 
-def heads_of(b: Builder, x: ir.Value, heads: int) -> ir.Value:
+def head_size(op: Op, x: Value) -> int:
+    size = x.shape[-1] if x.shape is not None else None
+    if not isinstance(size, int):
+        raise MappingError(f"{op.kind} needs a static head size")
+    return size
+
+
+def heads_of(b: Builder, x: Value, heads: int) -> Value:
     """[B,S,N*D] -> [B,N,S,D]"""
-    return b.op("Transpose", b.op("Reshape", x, [0, 0, heads, -1]), perm=[0, 2, 1, 3])
+    return b.Transpose(b.Reshape(x, [0, 0, heads, -1]), perm=[0, 2, 1, 3])
+
+
+def joined(b: Builder, x: Value) -> Value:
+    """[B,N,S,D] -> [B,S,N*D]"""
+    return b.Reshape(b.Transpose(x, perm=[0, 2, 1, 3]), [0, 0, -1])
 
 
 def _attend(
     op: Op,
     b: Builder,
-    q: ir.Value,
-    k: ir.Value,
-    v: ir.Value,
+    q: Value,
+    k: Value,
+    v: Value,
     size: int,
-    mask: ir.Value | None,
-    bias: ir.Value | None,
-) -> ir.Value:
-    scale = op.attrs.get("scale", 0.0) or 1.0 / np.sqrt(size)
-    scores = b.op(
-        "Mul", b.op("MatMul", q, b.op("Transpose", k, perm=[0, 1, 3, 2])), b.like(q, scale)
-    )
-    if bias is not None:
-        scores = b.op("Add", scores, bias)
+    mask: Value | None,
+    bias: Value | None,
+) -> Value:
+    scores = plus(scaled_scores(op, b, q, k, size), bias)
     if mask is not None:
-        scores = b.op(
-            "Add",
-            scores,
-            _penalty(op, b, scores, mask, op.attrs.get("mask_filter_value", -10000.0)),
-        )
+        scores = scores + _penalty(op, b, scores, mask, op.attrs.get("mask_filter_value", -10000.0))
     if op.attrs.get("unidirectional", 0):
-        ones = b.op("Expand", np.array(True), b.op("Shape", scores, start=2))
-        past = b.op("Sub", b.op("Shape", k, start=2, end=3), b.op("Shape", q, start=2, end=3))
-        seen = b.op("Trilu", ones, b.op("Squeeze", past), upper=0)
-        scores = b.op(
-            "Where",
-            seen,
-            scores,
-            b.like(scores, _LOWEST if scores.dtype != ir.DataType.FLOAT16 else -65504.0),
-        )
-    y = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
-    return b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, -1])
+        ones = b.Expand(True, b.Shape(scores, start=2))
+        past = b.Shape(k, start=2, end=3) - b.Shape(q, start=2, end=3)
+        scores = masked(b, b.Trilu(ones, b.Squeeze(past), upper=0), scores)
+    return joined(b, b.Softmax(scores, axis=-1) @ v)
 
 
-def _penalty(op: Op, b: Builder, scores: ir.Value, mask: ir.Value, value: float) -> ir.Value:
+def scaled_scores(op: Op, b: Builder, q: Value, k: Value, size: int) -> Value:
+    """[B,N,S,T]"""
+    scale = op.attrs.get("scale", 0.0) or 1.0 / np.sqrt(size)
+    return q @ b.Transpose(k, perm=[0, 1, 3, 2]) * b.like(q, scale)
+
+
+def masked(b: Builder, keep: Value, scores: Value) -> Value:
+    """Scores that are not kept are the lowest number of their type."""
+    half = scores.dtype == ir.DataType.FLOAT16
+    return b.Where(keep, scores, b.like(scores, -65504.0 if half else _LOWEST))
+
+
+def _penalty(op: Op, b: Builder, scores: Value, mask: Value, value: float) -> Value:
     """What is added to masked scores, from a mask of ones and zeros or from lengths."""
     rank = mask.shape.rank() if mask.shape is not None else None
     if rank == 1:
-        batch, count = (
-            scores.shape[0] if scores.shape is not None else None,
-            mask.shape[0] if mask.shape is not None else None,
-        )
-        if (
-            not isinstance(batch, int)
-            or not isinstance(count, int)
-            or count not in (batch, 2 * batch)
-        ):
+        sizes = [v.shape[0] if v.shape is not None else None for v in (scores, mask)]
+        batch, count = (n if isinstance(n, int) else 0 for n in sizes)
+        if not batch or count not in (batch, 2 * batch):
             raise MappingError(f"{op.kind} with a mask of lengths needs a static batch")
-        places = b.op(
-            "Range",
-            np.array(0, np.int64),
-            b.op("Squeeze", b.op("Shape", scores, start=3, end=4)),
-            np.array(1, np.int64),
-        )
-        lengths = b.op(
-            "Reshape", b.op("Cast", mask, to=ir.DataType.INT64), [count // batch, batch, 1, 1, 1]
-        )
-        keep = b.op("Less", places, b.op("Gather", lengths, np.array(0), axis=0))
+        places = b.Range(0, b.Squeeze(b.Shape(scores, start=3, end=4)), 1)
+        lengths = b.Reshape(b.Cast(mask, to=ir.DataType.INT64), [count // batch, batch, 1, 1, 1])
+        keep = places < b.Gather(lengths, 0, axis=0)
         if count == 2 * batch:
-            keep = b.op(
-                "And",
-                keep,
-                b.op("GreaterOrEqual", places, b.op("Gather", lengths, np.array(1), axis=0)),
-            )
+            keep = keep & (places >= b.Gather(lengths, 1, axis=0))
     elif rank in (2, 3):
-        keep = b.op(
-            "Unsqueeze", b.op("Cast", mask, to=ir.DataType.BOOL), [1, 2] if rank == 2 else [1]
-        )
+        keep = b.Unsqueeze(b.Cast(mask, to=ir.DataType.BOOL), [1, 2] if rank == 2 else [1])
     else:
         raise MappingError(f"{op.kind} with a mask of rank {rank} is not supported")
-    return b.op("Where", keep, b.like(scores, 0.0), b.like(scores, value))
+    return b.Where(keep, b.like(scores, 0.0), b.like(scores, value))
 
 
 @ROWS.always("RotaryEmbedding")
@@ -198,70 +172,42 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     partial = int(op.attrs.get("rotary_embedding_dim", 0))
     heads = int(op.attrs.get("num_heads", 0))
     if rank == 3:
-        x = (
-            heads_of(b, x, heads)
-            if partial and heads
-            else b.op("Transpose", b.op("Reshape", x, [0, 0, -1, 2 * half]), perm=[0, 2, 1, 3])
-        )
+        shape = [0, 0, heads, -1] if partial and heads else [0, 0, -1, 2 * half]
+        x = b.Transpose(b.Reshape(x, shape), perm=[0, 2, 1, 3])
     if op.rank(1) == 1:
-        length = b.op("Squeeze", b.op("Shape", x, start=2, end=3))
-        places = b.op(
-            "Unsqueeze",
-            b.op(
-                "Add", b.op("Range", np.array(0, np.int64), length, np.array(1, np.int64)), places
-            ),
-            [0],
-        )
+        length = b.Squeeze(b.Shape(x, start=2, end=3))
+        places = b.Unsqueeze(b.Range(0, length, 1) + places, [0])
     y = turned(op, b, x, op.need(2), op.need(3), places, bool(op.attrs.get("interleaved", 0)))
-    return (
-        b.op("Reshape", b.op("Transpose", y, perm=[0, 2, 1, 3]), b.op("Shape", op.need(0)))
-        if rank == 3
-        else y
-    )
+    return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.need(0))) if rank == 3 else y
 
 
 def turned(
-    op: Op,
-    b: Builder,
-    x: ir.Value,
-    cos: ir.Value,
-    sin: ir.Value,
-    places: ir.Value,
-    interleaved: bool,
-) -> ir.Value:
+    op: Op, b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool
+) -> Value:
     """x [B,N,S,D] with its first R features turned by the angles of its places [B,S]; cos, sin
     [max, R/2].
     """
-    size, width = (v.shape[-1] if v.shape is not None else None for v in (x, cos))
-    if not isinstance(size, int) or not isinstance(width, int):
-        raise MappingError(f"{op.kind} needs a static head size")
-    factors = [
-        b.op("Unsqueeze", b.op("Gather", table, places), [1]) for table in (cos, sin)
-    ]  # [B,1,S,R/2]
+    size, width = head_size(op, x), head_size(op, cos)
+    factors = [b.Unsqueeze(b.Gather(table, places), [1]) for table in (cos, sin)]  # [B,1,S,R/2]
     first, rest = x, None
     if 2 * width < size:
-        first, rest = (
-            b.op("Slice", x, [0], [2 * width], [3]),
-            b.op("Slice", x, [2 * width], [np.iinfo(np.int64).max], [3]),
-        )
+        first, rest = b.Split(x, [2 * width, size - 2 * width], outputs=2, axis=3)
     y = (_interleaved if interleaved else _halves)(b, first, *factors)
-    return y if rest is None else b.op("Concat", y, rest, axis=-1)
+    return y if rest is None else b.Concat(y, rest, axis=-1)
 
 
-def _rotate(
-    b: Builder, first: ir.Value, second: ir.Value, cos: ir.Value, sin: ir.Value
-) -> tuple[ir.Value, ir.Value]:
-    real = b.op("Sub", b.op("Mul", first, cos), b.op("Mul", second, sin))
-    return real, b.op("Add", b.op("Mul", first, sin), b.op("Mul", second, cos))
+def _rotate(b: Builder, first: Value, second: Value, cos: Value, sin: Value) -> tuple[Value, Value]:
+    real = first * cos - second * sin
+    return real, first * sin + second * cos
 
 
-def _halves(b: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
-    first, second = b.ops("Split", x, outputs=2, axis=-1, num_outputs=2)
-    return b.op("Concat", *_rotate(b, first, second, cos, sin), axis=-1)
+def _halves(b: Builder, x: Value, cos: Value, sin: Value) -> Value:
+    first, second = b.Split(x, outputs=2, axis=-1, num_outputs=2)
+    return b.Concat(*_rotate(b, first, second, cos, sin), axis=-1)
 
 
-def _interleaved(b: Builder, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
+def _interleaved(b: Builder, x: Value, cos: Value, sin: Value) -> Value:
     end = np.iinfo(np.int64).max
-    first, second = b.op("Slice", x, [0], [end], [-1], [2]), b.op("Slice", x, [1], [end], [-1], [2])
-    pair = [b.op("Unsqueeze", part, [-1]) for part in _rotate(b, first, second, cos, sin)]
-    return b.op("Reshape", b.op("Concat", *pair, axis=-1), b.op("Shape", x))
+    first, second = b.Slice(x, [0], [end], [-1], [2]), b.Slice(x, [1], [end], [-1], [2])
+    pair = [b.Unsqueeze(part, [-1]) for part in _rotate(b, first, second, cos, sin)]
+    return b.Reshape(b.Concat(*pair, axis=-1), b.Shape(x))

@@ -15,10 +15,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.canonical import loop
-from converter.formats.onnx.microsoft import ROWS
+from converter.formats.onnx.microsoft import ROWS, plus
 from converter.formats.onnx.microsoft_quantised import product
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
+from converter.graph.value import Value
 from converter.passes.decompositions.recurrent import Function, entry, gate_functions, lstm_gates
 
 _T = ir.DataType
@@ -39,100 +40,78 @@ def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
             "DynamicQuantizeLSTM with these activations and directions is not supported"
         )
     found = [_direction(op, b, d, backward, functions[d]) for d, backward in enumerate(ways)]
-    y = _joined(b, [b.op("Unsqueeze", each[0], [1]) for each in found], 1)
-    return [
-        y,
-        *(_joined(b, [b.op("Unsqueeze", each[i], [0]) for each in found], 0) for i in (1, 2)),
-    ][: len(op.outputs)]
+    ys, *states = zip(*found, strict=True)
+    results = [_joined(b, ys, 1), *(_joined(b, each, 0) for each in states)]
+    return results[: len(op.outputs)]
 
 
 def _direction(
     op: Op, b: Builder, d: int, backward: bool, functions: Sequence[Function]
-) -> list[ir.Value]:
+) -> list[Value]:
     """Y [steps, batch, H], then state and cell behind the last step, [batch, H] each."""
     size = op.shape(2)[1]
-    lengths = None if (given := op.input(4)) is None else b.op("Cast", given, to=int(_T.INT64))
-    steps = b.op("Shape", op.need(0), start=0, end=1)
+    lengths = None if (given := op.input(4)) is None else b.Cast(given, to=_T.INT64)
+    steps = b.Shape(op.need(0), start=0, end=1)
     x = _turned(b, op.need(0), lengths) if backward else op.need(0)
     weights = [entry(b, op.need(i), d) for i in (1, 8, 9)]
-    rows = product(
-        b, b.ops("DynamicQuantizeLinear", _reached(b, x, lengths, steps), outputs=3), *weights
-    )
+    rows = product(b, b.DynamicQuantizeLinear(_reached(b, x, lengths, steps), outputs=3), *weights)
     recurrent = [entry(b, op.need(i), d) for i in (2, 10, 11)]
-    bias = (
-        None
-        if (both := op.input(3)) is None
-        else b.op("Add", *b.ops("Split", entry(b, both, d), outputs=2, axis=0, num_outputs=2))
-    )
-    peepholes = (
-        None
-        if (three := op.input(7)) is None
-        else list(b.ops("Split", entry(b, three, d), outputs=3, axis=0, num_outputs=3))
-    )
+    bias, peepholes = None, None
+    if (given := op.input(3)) is not None:
+        bias = b.Add(*b.Split(entry(b, given, d), outputs=2, axis=0, num_outputs=2))
+    if (given := op.input(7)) is not None:
+        peepholes = list(b.Split(entry(b, given, d), outputs=3, axis=0, num_outputs=3))
     coupled, zeroed = bool(op.attrs.get("input_forget", 0)), op.has_output(0)
 
-    def step(inner: Builder, t: ir.Value, states: list[ir.Value]) -> list[ir.Value]:
+    def step(inner: Builder, t: Value, states: list[Value]) -> list[Value]:
         (h, c), fed = states[:2], states[-1] if zeroed and lengths is not None else states[0]
-        behind = product(inner, inner.ops("DynamicQuantizeLinear", fed, outputs=3), *recurrent)
-        total = inner.op("Add", inner.op("Gather", rows, t, axis=0), behind)
-        new = lstm_gates(
-            inner,
-            total if bias is None else inner.op("Add", total, bias),
-            c,
-            size,
-            functions,
-            peepholes,
-            coupled,
-        )
+        behind = product(inner, inner.DynamicQuantizeLinear(fed, outputs=3), *recurrent)
+        total = plus(inner.Gather(rows, t, axis=0) + behind, bias)
+        new = lstm_gates(inner, total, c, size, functions, peepholes, coupled)
         if lengths is None:
             return [*new, new[0]]
-        here = inner.op("Unsqueeze", inner.op("Greater", lengths, t), [1])
-        kept = [inner.op("Where", here, n, old) for n, old in zip(new, (h, c), strict=True)]
-        y = inner.op("Where", here, new[0], inner.like(new[0], 0))
+        here = inner.Unsqueeze(lengths > t, [1])
+        kept = [inner.Where(here, n, old) for n, old in zip(new, (h, c), strict=True)]
+        y = inner.Where(here, new[0], inner.like(new[0], 0))
         return [*kept, *([y] if zeroed else []), y]
 
     start = [_initial(op, b, i, d, size) for i in (5, 6)]
-    results = loop(
-        b,
-        b.op("Squeeze", steps),
-        [*start, *(start[:1] if zeroed and lengths is not None else [])],
-        1,
-        step,
-    )
+    more = start[:1] if zeroed and lengths is not None else []
+    results = loop(b, b.Squeeze(steps), [*start, *more], 1, step)
     (h, c), y = results[:2], results[-1]
     if lengths is not None:
-        some = b.op("Unsqueeze", b.op("Greater", lengths, np.array(0)), [1])
-        h, c = (b.op("Where", some, v, b.like(v, 0)) for v in (h, c))
+        some = b.Unsqueeze(lengths > 0, [1])
+        h, c = (b.Where(some, v, b.like(v, 0)) for v in (h, c))
     return [_turned(b, y, lengths) if backward else y, h, c]
 
 
-def _reached(b: Builder, x: ir.Value, lengths: ir.Value | None, steps: ir.Value) -> ir.Value:
+def _reached(b: Builder, x: Value, lengths: Value | None, steps: Value) -> Value:
     """X, zeros in steps behind the end of the longest sequence: zero is in every range."""
     if lengths is None:
         return x
-    places = b.op("Range", np.array(0), b.op("Squeeze", steps), np.array(1))
-    here = b.op("Less", places, b.op("ReduceMax", lengths, keepdims=0))
-    return b.op("Where", b.op("Unsqueeze", here, [1, 2]), x, b.like(x, 0))
+    places = b.Range(0, b.Squeeze(steps), 1)
+    here = places < b.ReduceMax(lengths, keepdims=0)
+    return b.Where(b.Unsqueeze(here, [1, 2]), x, b.like(x, 0))
 
 
-def _turned(b: Builder, x: ir.Value, lengths: ir.Value | None) -> ir.Value:
+def _turned(b: Builder, x: Value, lengths: Value | None) -> Value:
     """Each sequence from its end to its start, [steps, batch, ...]."""
     if lengths is None:
-        return b.op("Slice", x, [-1], [np.iinfo(np.int64).min], [0], [-1])
-    return b.op("ReverseSequence", x, lengths, batch_axis=1, time_axis=0)
+        return b.Slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1])
+    return b.ReverseSequence(x, lengths, batch_axis=1, time_axis=0)
 
 
-def _initial(op: Op, b: Builder, index: int, d: int, size: int) -> ir.Value:
+def _initial(op: Op, b: Builder, index: int, d: int, size: int) -> Value:
     if (given := op.input(index)) is not None:
         return entry(b, given, d)
     shape = op.need(0).shape
     if shape is not None and isinstance(shape[1], int):
         return b.const(np.zeros((shape[1], size), np.float32))
-    batch = b.op("Shape", op.need(0), start=1, end=2)
-    return b.op(
-        "ConstantOfShape", b.op("Concat", batch, [size], axis=0), value=np.zeros(1, np.float32)
-    )
+    batch = b.Shape(op.need(0), start=1, end=2)
+    return b.ConstantOfShape(b.Concat(batch, [size], axis=0), value=np.zeros(1, np.float32))
 
 
-def _joined(b: Builder, parts: list[ir.Value], axis: int) -> ir.Value:
-    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=axis)
+def _joined(b: Builder, ways: Sequence[Value], axis: int) -> Value:
+    """The results of the directions along a new axis."""
+    parts = [b.Unsqueeze(v, [axis]) for v in ways]
+    return parts[0] if len(parts) == 1 else b.Concat(*parts, axis=axis)

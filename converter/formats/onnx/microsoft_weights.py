@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.microsoft import ROWS, embed_layer_normalization
 from converter.formats.onnx.microsoft_attention import attention
-from converter.formats.onnx.microsoft_quantised import columns, unpack
+from converter.formats.onnx.microsoft_quantised import columns, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
-from converter.graph.lazy_tensor import LazyTensor
 
 # the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and
 # quantiles of the normal distribution
@@ -40,31 +41,28 @@ _NF4 = np.array([*_NF4_BELOW, 0, *_NF4_ABOVE, 1], np.float32)
 @ROWS.always("QAttention")
 def q_attention(op: Op, b: Builder) -> Results:
     """(input, weights, bias, scales of both, mask, zero points of both, past)"""
-    x = b.op("DequantizeLinear", op.need(0), op.need(3), op.input(6))
-    inputs = [x, columns(op, b, 1, 4, 7), op.input(2), op.input(5), op.input(8)]
-    return attention(Op("Attention", op.domain, op.version, inputs, op.attrs, op.outputs), b)
+    x = b.DequantizeLinear(op.need(0), op.need(3), op.input(6))
+    inputs: list[ir.Value | None] = [
+        x,
+        columns(op, b, 1, 4, 7),
+        op.input(2),
+        op.input(5),
+        op.input(8),
+    ]
+    return attention(replace(op, inputs=inputs), b)
 
 
 @ROWS.always("QEmbedLayerNormalization")
 def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
     """The tables, gamma and beta with one scale and zero point each."""
     tables = [
-        b.op("DequantizeLinear", op.need(i), op.need(i + 6), op.input(i + 11))
+        b.DequantizeLinear(op.need(i), op.need(i + 6), op.input(i + 11))
         if op.input(i) is not None
         else None
         for i in range(2, 7)
     ]
-    return embed_layer_normalization(
-        Op(
-            "EmbedLayerNormalization",
-            op.domain,
-            op.version,
-            [op.need(0), op.input(1), *tables, op.input(7)],
-            op.attrs,
-            op.outputs,
-        ),
-        b,
-    )
+    inputs: list[ir.Value | None] = [op.need(0), op.input(1), *tables, op.input(7)]
+    return embed_layer_normalization(replace(op, inputs=inputs), b)
 
 
 @ROWS.always("GatherBlockQuantized")
@@ -80,24 +78,14 @@ def gather_block_quantized(op: Op, b: Builder) -> Results:
             table = b.const(_four(op.constant(0)), "table")
             zero = None if zero is None else b.const(_four(op.constant(3), op.shape(2)[-1]))
         if zero is None:
-            zero = b.const(
-                LazyTensor(
-                    np.full(op.shape(2), 1 << (bits - 1)).astype(table.dtype.numpy()),  # type: ignore[union-attr]
-                    table.dtype,
-                )
-            )
-    return b.op(
-        "Gather",
-        b.op("DequantizeLinear", table, op.need(2), zero, axis=axis, block_size=block),
-        op.need(1),
-        axis=op.attrs.get("gather_axis", 0),
-    )
+            half = np.full(op.shape(2), 1 << (bits - 1))
+            zero = b.const(packed(half, ir.DataType.UINT4 if bits == 4 else ir.DataType.UINT8))
+    rows = b.DequantizeLinear(table, op.need(2), zero, axis=axis, block_size=block)
+    return b.Gather(rows, op.need(1), axis=op.attrs.get("gather_axis", 0))
 
 
 def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
-    return LazyTensor(
-        unpack(data, 4)[..., :count].astype(ir.DataType.UINT4.numpy()), ir.DataType.UINT4
-    )
+    return packed(unpack(data, 4)[..., :count], ir.DataType.UINT4)
 
 
 @ROWS.always("MatMulBnb4")
@@ -106,11 +94,11 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
-    packed = op.constant(1).reshape(-1)
-    codes = np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[: n * k]
+    stored = op.constant(1).reshape(-1)
+    codes = np.stack([stored >> 4, stored & 15], axis=-1).reshape(-1)[: n * k]
     table = _NF4 if kind == 1 else np.concatenate([_FP4, -_FP4])
     largest = np.repeat(op.constant(2).reshape(-1), block)[: n * k]
     weights = (table[codes] * largest.astype(np.float32)).astype(largest.dtype).reshape(n, k)
     if not op.attrs.get("transB", 1):
         raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
-    return b.op("MatMul", op.need(0), b.op("Transpose", b.const(weights, "weight"), perm=[1, 0]))
+    return op.need(0) @ b.Transpose(b.const(weights, "weight"), perm=[1, 0])

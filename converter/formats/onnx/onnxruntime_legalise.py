@@ -21,6 +21,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
+from converter.graph.value import with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.normalisation import local_response as lrn
@@ -175,7 +176,7 @@ def _boundary(graph: ir.Graph, names: Names) -> None:
         )
         if target is not None:
             b = Builder(graph, names)
-            graph.outputs[i] = b.op("Cast", value, to=int(target))
+            graph.outputs[i] = b.Cast(value, to=target)
 
 
 # where a kernel deviates from the operator's specification
@@ -191,14 +192,10 @@ def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
         or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
     ):
         return None
-    rest = b.op("Mod", x, y, fmod=1)
+    rest = b.Mod(x, y, fmod=1)
     zero = b.like(x, 0)
-    other = b.op(
-        "And",
-        b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero)),
-        b.op("Not", b.op("Equal", rest, zero)),
-    )
-    return b.op("Where", other, b.op("Add", rest, y), rest)
+    other = ((rest < zero) ^ (y < zero)) & ~b.Equal(rest, zero)
+    return b.Where(other, rest + y, rest)
 
 
 def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -216,9 +213,8 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     every = np.zeros((2, rank), np.int64)
     every[:, axes.reshape(-1)] = amounts.reshape(2, -1)
-    return b.op(
-        "Pad", node.inputs[0], b.const(every.reshape(-1), "pads"), node.inputs[2], **attrs_of(node)
-    )
+    pads = b.const(every.reshape(-1), "pads")
+    return b.op("Pad", node.inputs[0], pads, node.inputs[2], **attrs_of(node))
 
 
 def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -229,8 +225,8 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
     rank = None if x is None else rank_of(x)
     if x is None or rank is None or rank == 4:
         return None
-    flat = b.op("Reshape", x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
-    return b.op("Reshape", b.op("LRN", flat, **attrs_of(node)), b.op("Shape", x))
+    flat = b.Reshape(x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
+    return b.Reshape(b.op("LRN", flat, **attrs_of(node)), b.Shape(x))
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -238,7 +234,7 @@ def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
     x, y = node.inputs[0], node.inputs[1]
     if x is None or y is None or rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None
-    return b.op("Squeeze", b.op("MatMul", x, b.op("Unsqueeze", y, [1])), [-1])
+    return b.Squeeze(x @ b.Unsqueeze(y, [1]), [-1])
 
 
 def _string_normalizer(node: ir.Node, b: Builder) -> None:
@@ -283,11 +279,7 @@ def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
     array = constant(x)
     if array is not None:
         return b.const((array.astype(np.int16) + _MOVED[target]).astype(target.numpy()))
-    return b.op(
-        "Cast",
-        b.op("Add", b.op("Cast", x, to=int(_T.INT32)), np.array(_MOVED[target], np.int32)),
-        to=int(target),
-    )
+    return b.Cast(b.Cast(x, to=_T.INT32) + _MOVED[target], to=target)
 
 
 def _conv_integer(node: ir.Node, b: Builder) -> Written:
@@ -316,7 +308,7 @@ def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
     )
     if x is None or not counted or a.get("ceil_mode", 0) or (pads[0] == pads[1]).all():
         return None
-    return b.op(node.op_type, b.op("Pad", x, np.pad(pads, ((0, 0), (2, 0))).reshape(-1)), **a)
+    return b.op(node.op_type, b.Pad(x, np.pad(pads, ((0, 0), (2, 0))).reshape(-1)), **a)
 
 
 def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -333,20 +325,14 @@ def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
     x = node.inputs[0]
     if reduces_nothing(node) or x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
         return _reduction(node, b)
-    small = b.op(
-        node.op_type, b.op("Cast", x, to=int(_T.UINT8)), *node.inputs[1:], **attrs_of(node)
-    )
-    return b.op("Cast", small, to=int(_T.BOOL))
+    small = b.op(node.op_type, b.Cast(x, to=_T.UINT8), *node.inputs[1:], **attrs_of(node))
+    return b.Cast(small, to=_T.BOOL)
 
 
 def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
     """Sin has a kernel for doubles in every release, Cos has not."""
     x = node.inputs[0]
-    return (
-        b.op("Sin", b.op("Add", x, b.like(x, np.pi / 2)))
-        if x is not None and x.dtype == _T.DOUBLE
-        else None
-    )
+    return b.Sin(x + (np.pi / 2)) if x is not None and x.dtype == _T.DOUBLE else None
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -361,15 +347,15 @@ def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
         or (made is not None and made.op_type == "Max")
     ):
         return None
-    return b.op("ReverseSequence", x, b.op("Max", lengths, np.array(1, np.int64)), **attrs_of(node))
+    return b.op("ReverseSequence", x, b.Max(lengths, 1), **attrs_of(node))
 
 
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
     """Where has no kernel for truth values; this is the same in logic."""
-    condition, x, y = node.inputs
-    if x is None or x.dtype != _T.BOOL:
+    condition, x, y = (with_operators(v) for v in node.inputs)
+    if x is None or y is None or condition is None or x.dtype != _T.BOOL:
         return None
-    return b.op("Or", b.op("And", condition, x), b.op("And", b.op("Not", condition), y))
+    return (condition & x) | (~condition & y)
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
@@ -394,7 +380,7 @@ def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
     outer = (np.array(a["pads"]) - inner).reshape(2, -1)
     if not outer.any():
         return None
-    wide = b.op("Pad", x, np.pad(outer, ((0, 0), (2, 0))).reshape(-1), b.like(x, -np.inf))
+    wide = b.Pad(x, np.pad(outer, ((0, 0), (2, 0))).reshape(-1), b.like(x, -np.inf))
     return b.op("MaxPool", wide, **{**a, "pads": inner.tolist()})
 
 

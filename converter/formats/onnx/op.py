@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import Value, with_operators
 
 Results = ir.Value | Sequence[ir.Value | None] | None
 
@@ -31,10 +32,10 @@ class Op:
     attrs: dict[str, Any]
     outputs: list[str] = field(default_factory=list)
 
-    def input(self, index: int) -> ir.Value | None:
-        return self.inputs[index] if index < len(self.inputs) else None
+    def input(self, index: int) -> Value | None:
+        return with_operators(self.inputs[index]) if index < len(self.inputs) else None
 
-    def need(self, index: int) -> ir.Value:
+    def need(self, index: int) -> Value:
         value = self.input(index)
         if value is None:
             raise MappingError(f"{self.kind} lacks its input {index}", code="R105")
@@ -50,6 +51,9 @@ class Op:
     def take(self, name: str, default: Any = None) -> Any:
         """Removes an attribute and returns it."""
         return self.attrs.pop(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        return float(self.attrs.get(name, default))
 
     def rank(self, index: int = 0) -> int:
         rank = rank_of(self.need(index))
@@ -76,20 +80,21 @@ class Op:
 
 
 Row = Callable[[Op, Builder], Results]
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class Rows:
     """Rewrites by operator. A row edits the Op in place and returns None, or returns the values
-    that replace it.
+    that replace it. Operators between values are written by the builder that it is given.
     """
 
     def __init__(self) -> None:
         self.table: dict[str, list[tuple[int, Row]]] = {}
 
-    def until(self, version: int, *kinds: str) -> Callable[[Row], Row]:
+    def until(self, version: int, *kinds: str) -> Callable[[AnyRow], AnyRow]:
         """Enters a row for operators as they were up to and including an opset version."""
 
-        def enter(row: Row) -> Row:
+        def enter(row: AnyRow) -> AnyRow:
             for kind in kinds:
                 rows = self.table.setdefault(kind, [])
                 rows.append((version, row))
@@ -98,7 +103,7 @@ class Rows:
 
         return enter
 
-    def always(self, *kinds: str) -> Callable[[Row], Row]:
+    def always(self, *kinds: str) -> Callable[[AnyRow], AnyRow]:
         return self.until(1 << 30, *kinds)
 
     def apply(self, op: Op, b: Builder) -> Results:
@@ -108,7 +113,8 @@ class Rows:
         kind = op.kind
         for until, row in self.table.get(kind, ()):
             if op.version <= until:
-                results = row(op, b)
+                with b:
+                    results = row(op, b)
                 if results is not None:
                     return results
         return None if op.kind == kind else self.apply(op, b)

@@ -60,12 +60,7 @@ def shape_range(node: ir.Node, b: Builder) -> ir.Value:
     start, end = (
         node.attributes[k].as_int() if k in node.attributes else None for k in ("start", "end")
     )
-    return b.op(
-        "Slice",
-        b.op("Shape", node.inputs[0]),
-        [start or 0],
-        [end if end is not None else (1 << 62)],
-    )
+    return b.Slice(b.Shape(node.inputs[0]), [start or 0], [end if end is not None else (1 << 62)])
 
 
 def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -80,15 +75,8 @@ def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
     if axes is None or constant(axes) is not None:
         return None
     if node.op_type == "ReduceMean":
-        kept, ones = (
-            int(attrs_of(node).get("keepdims", 1)),
-            b.op("Expand", b.like(x, 1), b.op("Shape", x)),
-        )
-        return b.op(
-            "Div",
-            b.op("ReduceSum", x, axes, keepdims=kept),
-            b.op("ReduceSum", ones, axes, keepdims=kept),
-        )
+        kept, ones = (int(attrs_of(node).get("keepdims", 1)), b.Expand(b.like(x, 1), b.Shape(x)))
+        return b.ReduceSum(x, axes, keepdims=kept) / b.ReduceSum(ones, axes, keepdims=kept)
     return (
         _one_by_one(node, x, axes, b)
         if node.op_type in ("ReduceMax", "ReduceMin", "ReduceProd")
@@ -104,35 +92,25 @@ def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Va
     places = _places(b, axes, rank)
     y = x
     for i in range(rank):
-        meant = b.op(
-            "ReduceMax",
-            b.op("Cast", b.op("Equal", places, np.array(i, np.int64)), to=int(ir.DataType.INT32)),
-            [0],
-            keepdims=0,
-        )
+        meant = b.ReduceMax(b.Cast(b.Equal(places, i), to=ir.DataType.INT32), [0], keepdims=0)
         bodies: dict[str, Any] = {}
         for name in ("then_branch", "else_branch"):
             inner = b.body(f"{node.op_type.lower()}_{i}_{name}")
             inner.output(
                 inner.op(node.op_type, y, [i], keepdims=1)
                 if name == "then_branch"
-                else inner.op("Identity", y)
+                else inner.Identity(y)
             )
             bodies[name] = inner.graph
-        y = b.op("If", b.op("Cast", meant, to=int(ir.DataType.BOOL)), **bodies)
+        y = b.If(b.Cast(meant, to=ir.DataType.BOOL), **bodies)
         y.type, y.shape = x.type, ir.Shape([None] * rank)
-    return y if attrs_of(node).get("keepdims", 1) else b.op("Squeeze", y, places)
+    return y if attrs_of(node).get("keepdims", 1) else b.Squeeze(y, places)
 
 
 def _places(b: Builder, axes: ir.Value, rank: int) -> ir.Value:
     """Axes as int64, none of them negative."""
-    number = b.op("Cast", axes, to=_INT64)
-    return b.op(
-        "Where",
-        b.op("Less", number, np.array(0, np.int64)),
-        b.op("Add", number, np.array(rank, np.int64)),
-        number,
-    )
+    number = b.Cast(axes, to=_INT64)
+    return b.Where(number < 0, number + rank, number)
 
 
 def _all_axes(
@@ -140,10 +118,8 @@ def _all_axes(
 ) -> ir.Value:
     """`given` speaks of some axes, `times` over; `neutral` says what holds for the others."""
     places = _places(b, axes, rank)
-    index = b.op(
-        "Concat", *(b.op("Add", places, np.array(i * rank, np.int64)) for i in range(times)), axis=0
-    )
-    return b.op("ScatterElements", neutral, index, given, axis=0)
+    index = b.Concat(*(places + i * rank for i in range(times)), axis=0)
+    return b.ScatterElements(neutral, index, given, axis=0)
 
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -153,7 +129,7 @@ def pad(node: ir.Node, b: Builder) -> ir.Value | None:
     if amounts is None or axes is None or rank is None:
         return None
     every = _all_axes(b, amounts, axes, np.zeros(2 * rank, np.int64), rank, times=2)
-    return b.op("Pad", x, every, _operand(node, 2), mode=attrs_of(node).get("mode"))
+    return b.Pad(x, every, _operand(node, 2), mode=attrs_of(node).get("mode"))
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -176,7 +152,7 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
         if roi is None
         else _all_axes(b, roi, chosen, np.repeat([0, 1], rank).astype(dtype), rank, times=2),
         None if scales is None else _all_axes(b, scales, chosen, np.ones(rank, np.float32), rank),
-        None if sizes is None else _all_axes(b, sizes, chosen, b.op("Shape", x), rank),
+        None if sizes is None else _all_axes(b, sizes, chosen, b.Shape(x), rank),
     ]
     return b.op("Resize", x, *whole, **attrs)
 

@@ -7,6 +7,8 @@ Changes that only widened types need no row. The history is that of onnx's own s
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -14,6 +16,7 @@ from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
+from converter.graph.value import Value
 
 ROWS = Rows()
 _REDUCTIONS = (
@@ -40,8 +43,8 @@ def batch_normalization(op: Op, b: Builder) -> Results:
     if op.take("spatial", 1):
         return None
     x, scale, bias, mean, var = (op.need(i) for i in range(5))
-    deviation = b.op("Sqrt", b.op("Add", var, b.like(var, op.attrs.get("epsilon", 1e-5))))
-    return b.op("Add", b.op("Mul", b.op("Div", b.op("Sub", x, mean), deviation), scale), bias)
+    deviation = b.Sqrt(var + op.attrs.get("epsilon", 1e-5))
+    return (x - mean) / deviation * scale + bias
 
 
 @ROWS.until(13, "BatchNormalization")
@@ -83,12 +86,12 @@ def group_normalization(op: Op, b: Builder) -> Results:
     per = (
         [channels // groups]
         if isinstance(channels, int)
-        else b.op("Div", b.op("Shape", op.need(0), start=1, end=2), [groups])
+        else b.Div(b.Shape(op.need(0), start=1, end=2), [groups])
     )
     for i in (1, 2):
-        column = b.op("Reshape", op.need(i), [-1, 1])
-        target = [groups, *per] if isinstance(per, list) else b.op("Concat", [groups], per, axis=0)
-        op.set_input(i, b.op("Reshape", b.op("Expand", column, target), [-1]))
+        column = b.Reshape(op.need(i), [-1, 1])
+        target = [groups, *per] if isinstance(per, list) else b.Concat([groups], per, axis=0)
+        op.set_input(i, b.Reshape(b.Expand(column, target), [-1]))
     return None
 
 
@@ -102,8 +105,8 @@ def softmax(op: Op, b: Builder) -> Results:
     if axis == rank - 1:
         op.attrs["axis"] = -1
         return None
-    rows = b.op(op.kind, b.op("Flatten", x, axis=axis), axis=-1)
-    return b.op("Reshape", rows, b.op("Shape", x))
+    rows = b.op(op.kind, b.Flatten(x, axis=axis), axis=-1)
+    return b.Reshape(rows, b.Shape(x))
 
 
 @ROWS.until(10, "Pad")
@@ -139,35 +142,24 @@ def resize_10(op: Op, b: Builder) -> Results:
     when it shrinks.
     """
     x, scales = op.need(0), op.need(1)
-    mode = {"bilinear": "linear"}.get(
-        op.attrs.get("mode", "nearest"), op.attrs.get("mode", "nearest")
-    )
-    common = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    mode = op.attrs.get("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+
+    def resized(y: Value, scales: Any, rounding: str | None) -> Value:
+        where = "asymmetric"
+        return b.Resize(
+            y, None, scales, nearest_mode=rounding, mode=mode, coordinate_transformation_mode=where
+        )
+
     if mode == "linear":
-        return b.op("Resize", x, None, scales, **common)
+        return resized(x, scales, None)
     numbers = known(scales)
     if numbers is None:
-        y = b.op(
-            "Resize",
-            x,
-            None,
-            b.op("Max", scales, np.ones(1, np.float32)),
-            nearest_mode="floor",
-            **common,
-        )
-        return b.op(
-            "Resize",
-            y,
-            None,
-            b.op("Min", scales, np.ones(1, np.float32)),
-            nearest_mode="ceil",
-            **common,
-        )
-    up, down = np.maximum(numbers, 1).astype(np.float32), np.minimum(numbers, 1).astype(np.float32)
-    y = x
-    if np.any(up != 1) or not np.any(down != 1):
-        y = b.op("Resize", y, None, up, nearest_mode="floor", **common)
-    return b.op("Resize", y, None, down, nearest_mode="ceil", **common) if np.any(down != 1) else y
+        return resized(resized(x, b.Max(scales, [1.0]), "floor"), b.Min(scales, [1.0]), "ceil")
+    up, down = (f(numbers, 1).astype(np.float32) for f in (np.maximum, np.minimum))
+    shrinks = bool(np.any(down != 1))
+    y = resized(x, up, "floor") if np.any(up != 1) or not shrinks else x
+    return resized(y, down, "ceil") if shrinks else y
 
 
 @ROWS.always("Resize")
@@ -227,7 +219,7 @@ def split(op: Op, b: Builder) -> Results:
     if sizes:
         op.set_input(1, b.const(np.array(sizes, np.int64), "split"))
     elif (given := op.input(1)) is not None and given.dtype != ir.DataType.INT64:
-        op.set_input(1, b.op("Cast", given, to=ir.DataType.INT64))
+        op.set_input(1, b.Cast(given, to=ir.DataType.INT64))
     return None
 
 
@@ -257,6 +249,6 @@ def dropout(op: Op, b: Builder) -> Results:
     mask = None
     if op.has_output(1):
         x = op.need(0)
-        ones = b.op("ConstantOfShape", b.op("Shape", x), value=np.array([True]))
-        mask = ones if op.version >= 10 else b.op("Cast", ones, to=x.dtype)
+        ones = b.ConstantOfShape(b.Shape(x), value=np.array([True]))
+        mask = ones if op.version >= 10 else b.Cast(ones, to=x.dtype)
     return (op.need(0), mask)

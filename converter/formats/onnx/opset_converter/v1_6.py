@@ -23,7 +23,7 @@ def broadcast(op: Op, b: Builder) -> Results:
         first, second = op.rank(0), op.rank(1)
         trailing = first - (axis % max(first, 1)) - second
         if trailing > 0:
-            op.set_input(1, b.op("Unsqueeze", op.need(1), list(range(second, second + trailing))))
+            op.set_input(1, b.Unsqueeze(op.need(1), list(range(second, second + trailing))))
     return None
 
 
@@ -32,7 +32,7 @@ def prelu(op: Op, b: Builder) -> Results:
     """Before 7 the slope was one number or one per channel."""
     rank, slope = op.rank(0), op.need(1)
     if op.rank(1) == 1 and rank > 2 and slope.shape is not None and slope.shape[0] != 1:
-        op.set_input(1, b.op("Unsqueeze", slope, list(range(1, rank - 1))))
+        op.set_input(1, b.Unsqueeze(slope, list(range(1, rank - 1))))
     return None
 
 
@@ -98,7 +98,7 @@ def upsample_1(op: Op, b: Builder) -> Results:
 def tile(op: Op, b: Builder) -> Results:
     repeats = np.ones(op.rank(0), np.int64)
     repeats[int(op.constant(2).reshape(()))] = int(op.constant(1).reshape(()))
-    return b.op("Tile", op.need(0), repeats)
+    return b.Tile(op.need(0), repeats)
 
 
 # operators of the first ONNX releases that never became standard
@@ -107,31 +107,19 @@ def tile(op: Op, b: Builder) -> Results:
 @ROWS.always("Affine")
 def affine(op: Op, b: Builder) -> Results:
     x = op.need(0)
-    return b.op(
-        "Add",
-        b.op("Mul", x, b.like(x, op.attrs.get("alpha", 1.0))),
-        b.like(x, op.attrs.get("beta", 0.0)),
-    )
+    return x * op.number("alpha", 1.0) + op.number("beta", 0.0)
 
 
 @ROWS.always("ScaledTanh")
 def scaled_tanh(op: Op, b: Builder) -> Results:
     x = op.need(0)
-    return b.op(
-        "Mul",
-        b.op("Tanh", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))),
-        b.like(x, op.attrs.get("alpha", 1.0)),
-    )
+    return b.Tanh(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
 
 
 @ROWS.always("ParametricSoftplus")
 def parametric_softplus(op: Op, b: Builder) -> Results:
     x = op.need(0)
-    return b.op(
-        "Mul",
-        b.op("Softplus", b.op("Mul", x, b.like(x, op.attrs.get("beta", 1.0)))),
-        b.like(x, op.attrs.get("alpha", 1.0)),
-    )
+    return b.Softplus(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
 
 
 @ROWS.always("ImageScaler")
@@ -140,4 +128,4 @@ def image_scaler(op: Op, b: Builder) -> Results:
     bias = np.array(
         op.attrs.get("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32
     ).reshape(-1, 1, 1)
-    return b.op("Add", b.op("Mul", x, b.like(x, op.attrs.get("scale", 1.0))), bias)
+    return x * op.number("scale", 1.0) + bias

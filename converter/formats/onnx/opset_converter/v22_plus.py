@@ -11,6 +11,7 @@ from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows, missing
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of
+from converter.graph.value import Value
 
 ROWS = Rows()
 _T = ir.DataType
@@ -28,7 +29,7 @@ def cast(op: Op, b: Builder) -> Results:
             "opset 21 does not have"
         )
     if op.kind == "CastLike" and to is not None:
-        return b.op("Cast", op.need(0), to=int(to), saturate=op.attrs.get("saturate"))
+        return b.Cast(op.need(0), to=to, saturate=op.attrs.get("saturate"))
     return None
 
 
@@ -38,25 +39,21 @@ def bit_shift(op: Op, b: Builder) -> Results:
     x, by = op.need(0), op.need(1)
     if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
         return None
-    count = b.op("Cast", by, to=_T.UINT64)  # a negative count is a huge one
-    wide = b.op("Cast", x, to=_T.INT64)
-    near = b.op("Min", count, np.array(63, np.uint64))
+    count = b.Cast(by, to=_T.UINT64)  # a negative count is a huge one
+    wide = b.Cast(x, to=_T.INT64)
+    near = b.Min(count, np.array(63, np.uint64))
     if op.attrs.get("direction") == "LEFT":
-        kept = b.op(
-            "Where", b.op("Less", count, np.array(64, np.uint64)), wide, np.array(0, np.int64)
-        )
-        return b.op("Cast", b.op("Mul", kept, _power(b, near)), to=int(x.dtype))
-    half = b.op("Div", near, np.array(2, np.uint64))
-    for part in (half, b.op("Sub", near, half)):  # in two steps: 2^63 is no int64
+        kept = b.Where(count < 64, wide, 0)
+        return b.Cast(kept * _power(b, near), to=x.dtype)
+    half = near / 2
+    for part in (half, near - half):  # in two steps: 2^63 is no int64
         factor = _power(b, part)
-        wide = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, factor)), factor)
-    return b.op("Cast", wide, to=int(x.dtype))
+        wide = (wide - wide % factor) / factor
+    return b.Cast(wide, to=x.dtype)
 
 
-def _power(b: Builder, count: ir.Value) -> ir.Value:
-    return b.op(
-        "Cast", b.op("BitShift", np.array(1, np.uint64), count, direction="LEFT"), to=_T.INT64
-    )
+def _power(b: Builder, count: Value) -> Value:
+    return b.Cast(b.BitShift(np.array(1, np.uint64), count, direction="LEFT"), to=_T.INT64)
 
 
 @ROWS.always("DequantizeLinear")
@@ -64,7 +61,7 @@ def dequantize_linear(op: Op, b: Builder) -> Results:
     wanted = op.take("output_dtype", 0)
     if not wanted or op.need(1).dtype == wanted:
         return None
-    scale = b.op("Cast", op.need(1), to=wanted)
+    scale = b.Cast(op.need(1), to=wanted)
     return b.op("DequantizeLinear", op.need(0), scale, op.input(2), **op.attrs)
 
 
@@ -80,8 +77,8 @@ def quantize_linear(op: Op, b: Builder) -> Results:
         return None
     if x.dtype in (_T.INT32,) and not precision:
         return None
-    op.set_input(0, b.op("Cast", x, to=int(target)) if x.dtype != target else x)
-    op.set_input(1, b.op("Cast", scale, to=int(target)) if scale.dtype != target else scale)
+    op.set_input(0, b.Cast(x, to=target) if x.dtype != target else x)
+    op.set_input(1, b.Cast(scale, to=target) if scale.dtype != target else scale)
     return None
 
 
@@ -93,12 +90,12 @@ def range_(op: Op, b: Builder) -> Results:
     stash = op.take("stash_type", 1)
     for i in range(3):
         if rank_of(op.need(i)) != 0:
-            op.set_input(i, b.op("Reshape", op.need(i), np.zeros(0, np.int64)))
+            op.set_input(i, b.Reshape(op.need(i), []))
     dtype = op.need(0).dtype
     if dtype not in (_T.FLOAT16, _T.BFLOAT16):
         return None
-    wide = [b.op("Cast", op.need(i), to=stash) for i in range(3)]
-    return b.op("Cast", b.op("Range", *wide), to=int(dtype))
+    wide = [b.Cast(op.need(i), to=stash) for i in range(3)]
+    return b.Cast(b.Range(*wide), to=int(dtype))
 
 
 @ROWS.always("SpaceToDepth")
@@ -107,15 +104,13 @@ def space_to_depth(op: Op, b: Builder) -> Results:
     if op.take("mode", "DCR") == "DCR":
         return None
     size, x = int(op.attrs["blocksize"]), op.need(0)
-    shape = b.op("Shape", x)
-    n, c, h, w = (b.op("Slice", shape, [i], [i + 1]) for i in range(4))
+    shape = b.Shape(x)
+    n, c, h, w = (b.Slice(shape, [i], [i + 1]) for i in range(4))
     block = b.const(np.array([size], np.int64))
-    rows, columns = b.op("Div", h, block), b.op("Div", w, block)
-    split = b.op("Reshape", x, b.op("Concat", n, c, rows, block, columns, block, axis=0))
-    turned = b.op("Transpose", split, perm=[0, 1, 3, 5, 2, 4])
-    return b.op(
-        "Reshape", turned, b.op("Concat", n, b.op("Mul", c, [size * size]), rows, columns, axis=0)
-    )
+    rows, columns = h / block, w / block
+    split = b.Reshape(x, b.Concat(n, c, rows, block, columns, block, axis=0))
+    turned = b.Transpose(split, perm=[0, 1, 3, 5, 2, 4])
+    return b.Reshape(turned, b.Concat(n, b.Mul(c, [size * size]), rows, columns, axis=0))
 
 
 @ROWS.always("CumProd")
@@ -127,26 +122,17 @@ def cum_prod(op: Op, b: Builder) -> Results:
     how = {"exclusive": op.attrs.get("exclusive", 0), "reverse": op.attrs.get("reverse", 0)}
     if axis is not None:
         return b.ext("CumProd", x, axis=int(axis.reshape(())) % rank, **how)
-    place = b.op(
-        "Mod",
-        b.op("Cast", b.op("Reshape", op.need(1), np.zeros(0, np.int64)), to=_T.INT64),
-        np.array(rank, np.int64),
-    )
+    place = b.Cast(b.Reshape(op.need(1), []), to=_T.INT64) % np.array(rank, np.int64)
     y = b.ext("CumProd", x, axis=0, **how)
     for i in range(1, rank):
-        y = b.op(
-            "Where",
-            b.op("Equal", place, np.array(i, np.int64)),
-            b.ext("CumProd", x, axis=i, **how),
-            y,
-        )
+        y = b.Where(b.Equal(place, i), b.ext("CumProd", x, axis=i, **how), y)
     return y
 
 
 @ROWS.always("BitCast")
 def bit_cast(op: Op, b: Builder) -> Results:
     to = int(op.attrs["to"])
-    return b.ext("BitCast", op.need(0), to=to) if to in _KNOWN_TYPES else missing(op)
+    return b.BitCast(op.need(0), to=to) if to in _KNOWN_TYPES else missing(op)
 
 
 @ROWS.always("TensorScatter")
@@ -159,16 +145,14 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
     axis = int(op.attrs.get("axis", -2)) % rank
     if axis == 0:
         raise MappingError("TensorScatter along the batch axis", code="R110")
-    count = b.op("Squeeze", b.op("Shape", update, start=axis, end=axis + 1))
-    places = b.op("Range", np.array(0, np.int64), count, np.array(1, np.int64))
-    places = b.op("Reshape", places, [1] * axis + [-1] + [1] * (rank - axis - 1))
+    count = b.Squeeze(b.Shape(update, start=axis, end=axis + 1))
+    places = b.Range(0, count, 1)
+    places = b.Reshape(places, [1] * axis + [-1] + [1] * (rank - axis - 1))
     if start is not None:
-        places = b.op("Add", places, b.op("Reshape", start, [-1] + [1] * (rank - 1)))
+        places = places + b.Reshape(start, [-1] + [1] * (rank - 1))
     if op.attrs.get("mode", "linear") == "circular":
-        places = b.op("Mod", places, b.op("Shape", cache, start=axis, end=axis + 1))
-    return b.op(
-        "ScatterElements", cache, b.op("Expand", places, b.op("Shape", update)), update, axis=axis
-    )
+        places = places % b.Shape(cache, start=axis, end=axis + 1)
+    return b.ScatterElements(cache, b.Expand(places, b.Shape(update)), update, axis=axis)
 
 
 @ROWS.always("Attention")

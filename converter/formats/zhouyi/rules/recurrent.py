@@ -5,7 +5,7 @@ Rows of the weights are blocks of gates: i c f o, and r z c; columns are [W | R]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ def _wanted(r: Reading, known: list[str]) -> list[Any]:
     return names
 
 
-def _result(r: Reading, found: dict[str, ir.Value], name: str) -> ir.Value:
+def _result(r: Reading, found: Mapping[str, ir.Value], name: str) -> ir.Value:
     if name != next(iter(found)):
         return r.b.Squeeze(found[name], [0])
     return r.b.Transpose(r.b.Squeeze(found[name], [1]), perm=[1, 0, 2])

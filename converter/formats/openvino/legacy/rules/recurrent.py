@@ -157,7 +157,7 @@ class OneStep(Field):
         ports, r.outputs = len(r.layer.outputs), 1 + count
 
         def last(found: Results) -> Results:
-            return [r.b.op("Reshape", v, [rows, hidden]) for v in found[1:]][:ports]
+            return [r.b.op("Reshape", v, [rows, hidden]) for v in found[1 : 1 + ports]]
 
         r.then(last)
 

@@ -64,7 +64,7 @@ def over_axes(r: Reading) -> None:
     """
     b, x, axes = r.b, r.input(0), _axes(r)
     a = r.attributes(alpha=float, beta=float, bias=float, size=int)
-    total = b.op("Mul", x, x)
+    total: ir.Value = b.op("Mul", x, x)
     for axis in axes:
         total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
     mean = b.op("Mul", total, b.like(x, a.alpha / a.size ** len(axes)))
