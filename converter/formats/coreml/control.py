@@ -230,7 +230,7 @@ class Flow:
             outer, self.net.lifting.builder = self.net.lifting.builder, made
             again = self.condition(self._known(inner, layer.loop.conditionVar))
             self.net.lifting.builder = outer
-            flag = again if flag is None else made.op("And", flag, again)
+            flag = again if flag is None else made.And(flag, again)
         if any(n not in inner for n in names):
             raise MappingError("a value that the loop carries is lost in its body")
         finals = [

@@ -44,7 +44,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
         [batch * classes, count, 4],
     )
     column = b.Reshape(scores, [batch * classes, count, 1])
-    _, best, indices, _ = b.exts("SuppressBoxes", tiled, column, iou, threshold, limit, outputs=4)
+    _, best, indices, _ = b.SuppressBoxes(tiled, column, iou, threshold, limit, outputs=4)
     high = b.Reshape(best, [batch * classes, -1]) > threshold
     valid = b.And(b.GreaterOrEqual(indices, 0), high)
     rows = b.Transpose(b.NonZero(valid), perm=[1, 0])
@@ -56,7 +56,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
 
 def _centred(b: Builder, boxes: Value) -> Value:
     """[y1,x1,y2,x2] of any two opposite corners as [centre x, centre y, width, height]."""
-    y1, x1, y2, x2 = b.ops("Split", boxes, outputs=4, axis=2, num_outputs=4)
+    y1, x1, y2, x2 = b.Split(boxes, outputs=4, axis=2, num_outputs=4)
     centre = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]
     return b.Concat(
         *centre,

@@ -88,9 +88,8 @@ def _loop(
     i = body.input("i", ir.DataType.INT64, [])
     keep = body.input("keep", ir.DataType.BOOL, [])
     h = body.input("h", ir.DataType.FLOAT, list(start.shape) if start.shape is not None else None)
-    from_x = body.ops("Split", body.Gather(inputs, i, axis=0), outputs=3, axis=-1, num_outputs=3)
-    from_h = body.ops(
-        "Split",
+    from_x = body.Split(body.Gather(inputs, i, axis=0), outputs=3, axis=-1, num_outputs=3)
+    from_h = body.Split(
         body.Add(body.MatMul(h, matrix), constant),
         outputs=3,
         axis=-1,
@@ -102,7 +101,7 @@ def _loop(
     trips = b.const(np.array(count, np.int64))
     if shape_of(start) is not None:
         body.output(body.Identity(keep), state, body.Identity(state))
-        last, steps = b.ops("Loop", trips, None, start, outputs=2, body=body.graph)
+        last, steps = b.Loop(trips, None, start, outputs=2, body=body.graph)
         return steps, last
     # what a loop collects has a size known beforehand: of an unknown batch the states are written
     # into a tensor that goes round
@@ -113,5 +112,5 @@ def _loop(
         state,
         body.ScatterND(states, body.Reshape(i, [1, 1]), body.Unsqueeze(state, [0])),
     )
-    last, steps = b.ops("Loop", trips, None, start, begun, outputs=2, body=body.graph)
+    last, steps = b.Loop(trips, None, start, begun, outputs=2, body=body.graph)
     return steps, last

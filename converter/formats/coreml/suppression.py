@@ -72,5 +72,5 @@ def _survivors(
         b.Unsqueeze(boxes, [0]), per_box, count, iou, threshold, center_point_box=1
     )
     rows = b.Squeeze(b.Slice(picked, [2], [3], [1]), [1])
-    order = b.ops("TopK", b.Gather(best, rows, axis=0), b.Shape(rows), outputs=2, axis=0)[1]
+    order = b.TopK(b.Gather(best, rows, axis=0), b.Shape(rows), outputs=2, axis=0)[1]
     return b.Gather(rows, order, axis=0)

@@ -100,7 +100,7 @@ def lp_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
     if shape is None or a["p"] != 2:
         return None
     axes = [a["axis"] % len(shape)]
-    return b.ext("NormalizeL2", operand(node), axes=axes, eps=1e-12, eps_mode="max")
+    return b.NormalizeL2(operand(node), axes=axes, eps=1e-12, eps_mode="max")
 
 
 def reduce_plane(node: ir.Node, b: Builder) -> Value | None:

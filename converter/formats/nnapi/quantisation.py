@@ -42,13 +42,13 @@ def dequantise(b: Builder, value: ir.Value, operand: Operand, axis: int | None =
     if operand.channel_quant is not None:
         dim = operand.channel_quant.dim if axis is None else axis
         scales = np.array(operand.channel_quant.scales, np.float32)
-        return b.op("DequantizeLinear", value, scales, axis=dim)
+        return b.DequantizeLinear(value, scales, axis=dim)
     scale = np.array(operand.scale, np.float32)
     if operand.type == T.TENSOR_INT32 and operand.scale:
-        return b.op("DequantizeLinear", value, scale)
+        return b.DequantizeLinear(value, scale)
     if operand.type not in QUANTISED or not operand.scale:
         return value
-    return b.op("DequantizeLinear", value, scale, zero_point(operand))
+    return b.DequantizeLinear(value, scale, zero_point(operand))
 
 
 def quantise(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
@@ -56,9 +56,9 @@ def quantise(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
     wanted = DATA_TYPES[operand.type]
     if operand.type in QUANTISED and operand.scale and value.dtype in FLOATS:
         if value.dtype != ir.DataType.FLOAT:
-            value = b.op("Cast", value, to=int(ir.DataType.FLOAT))
+            value = b.Cast(value, to=int(ir.DataType.FLOAT))
         scale = np.array(operand.scale, np.float32)
-        return b.op("QuantizeLinear", value, scale, zero_point(operand))
+        return b.QuantizeLinear(value, scale, zero_point(operand))
     if value.dtype == wanted or value.dtype is None:
         return value
-    return b.op("Cast", value, to=int(wanted))
+    return b.Cast(value, to=int(wanted))

@@ -74,7 +74,7 @@ def _count(node: ir.Node, body: ir.Graph, names: Names) -> None:
     states = len(node.inputs) - 2
     body.outputs.insert(1 + states, inner.Add(count, inner.const(1, "one")))
     turns, outputs = outer.const(0, "turns"), len(node.outputs) + 1
-    results = outer.ops("Loop", *node.inputs, turns, outputs=outputs, body=body)
+    results = outer.Loop(*node.inputs, turns, outputs=outputs, body=body)
     own = [*results[:states], *results[states + 1 :]]
     for new, old in zip(own, node.outputs, strict=True):
         new.type, new.shape = old.type, old.shape

@@ -74,7 +74,7 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
     types = (ir.DataType.INT64, ir.DataType.BOOL)
     turns = [b.Reshape(lift.cast(v, t), []) for v, t in zip(inputs[:2], types, strict=True)]
     body: Any = inner.builder.graph
-    return b.ops("Loop", *turns, *inputs[2:], outputs=len(layer.outputs), body=body)
+    return b.Loop(*turns, *inputs[2:], outputs=len(layer.outputs), body=body)
 
 
 def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:

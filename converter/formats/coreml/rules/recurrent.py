@@ -221,7 +221,7 @@ def lift_bidirectional(r_: Reading) -> list[Value]:
     chosen = activations(given["activationsForwardLSTM"], ["sigmoid", "tanh", "tanh"], 2)
     options = {**common(r, "bidirectional"), **chosen}
     y, *last = lstm(r, [*parts, *states, peepholes], **options)
-    (h, back_h), (c, back_c) = (b.ops("Split", v, outputs=2, axis=0, num_outputs=2) for v in last)
+    (h, back_h), (c, back_c) = (b.Split(v, outputs=2, axis=0, num_outputs=2) for v in last)
     if given.get("params", {}).get("sequenceOutput", False):
         size = 2 * r.attr("outputVectorSize", int)
         joined = b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, size])

@@ -58,9 +58,9 @@ def broadcast_slope(r: Reading) -> None:
     """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
     b, x, slope = r.b, r.node.inputs[0], r.node.inputs[1]
     assert x is not None and slope is not None
-    larger = b.op("Add", x, slope)
+    larger = x + slope
     if larger.shape != x.shape:
-        r.node.inputs[0] = b.op("Expand", x, b.op("Shape", larger))
+        r.node.inputs[0] = b.Expand(x, b.Shape(larger))
 
 
 def root(r: Reading) -> None:

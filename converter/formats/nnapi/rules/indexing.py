@@ -69,8 +69,8 @@ class BeginSize(Field):
         if starts is not None and sizes is not None:
             ends: ir.Value = b.const(np.where(sizes == -1, LARGE, starts + sizes))
         else:
-            to_the_end = b.op("Equal", size, b.const(np.int64(-1)))
-            ends = b.op("Where", to_the_end, b.const(LARGE), b.op("Add", begin, size))
+            to_the_end = b.Equal(size, b.const(np.int64(-1)))
+            ends = b.Where(to_the_end, b.const(LARGE), begin + size)
         axes = list(range(r.static(begin)[0]))
         r.node.inputs = [data(r), begin, ends, b.const(axes)]
 

@@ -41,8 +41,8 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
         "iou_threshold": float(iou.reshape(-1)[0]),
         "score_threshold": LOWEST,
     }
-    _, kept, _, inner = b.exts(
-        "GroupedNMS", each, counts, one, b.Reshape(scores, [images, n]), outputs=4, **attrs
+    _, kept, _, inner = b.GroupedNMS(
+        each, counts, one, b.Reshape(scores, [images, n]), outputs=4, **attrs
     )
     real = b.const(arange(n, dtype=np.float32)[None]) < kept
     places = b.Where(real, inner, b.like(inner, n))
@@ -64,7 +64,7 @@ def corners(b: Builder, boxes: Value) -> Value:
     A box of negative size overlaps nothing; its corners would be those of a box of the opposite
     size, as the layer takes any two.
     """
-    x, y, w, h = b.ops("Split", boxes, [1, 1, 1, 1], outputs=4, axis=2)
+    x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
     half = [b.Relu(v) * b.like(v, 0.5) for v in (h, w)]
     return b.Concat(
         *(b.op(op, v, half[i]) for op in ("Sub", "Add") for i, v in enumerate((y, x))), axis=2
