@@ -4,7 +4,7 @@ Loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -20,17 +20,14 @@ from converter.graph.shapes import infer_all
 from converter.graph.walk import all_nodes, subgraphs
 
 if TYPE_CHECKING:
-    from converter.formats.onnx.lift import Lifter
-
-Scope = dict[str, "ir.Value | None"]
-Opsets = Mapping[str, int]
+    from converter.formats.onnx.lift import Lifter, Scope
 
 
-def control_flow(
-    lifter: Lifter, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str
-) -> Sequence[ir.Value | None]:
+def control_flow(lifter: Lifter, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+    b = scope.b
+
     def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-        return lifter.graph(proto, inner, scope, opsets, f"{path}.{op.kind}", inputs)
+        return lifter.graph(proto, scope.inner(inner, f"{path}.{op.kind}"), inputs)
 
     if op.kind == "Scan":
         return canonical.scan(op, b, write)

@@ -10,7 +10,8 @@ opset_converter/v22_plus.py) or replaced by the function that ONNX itself gives 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx
@@ -62,14 +63,12 @@ from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
 
 NEWEST = onnx.defs.onnx_opset_version()
-FEW_NODES, SHARE = (
-    20_000,
-    64,
-    # nodes after inlining, and times those of the file: functions that call each other could ask
-    # for any number
-)
+# nodes after inlining, and times those of the file: functions that call each other could ask for
+# any number
+FEW_NODES, SHARE = 20_000, 64
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
+# they enter their rows into upgrade.ROWS and microsoft.ROWS
 TABLES = (
     early,
     microsoft_attention,
@@ -78,10 +77,30 @@ TABLES = (
     microsoft_quantised,
     microsoft_recurrent,
     microsoft_weights,
-)  # they enter their rows into upgrade.ROWS and microsoft.ROWS
+)
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
-Scope = dict[str, "ir.Value | None"]
 Opsets = Mapping[str, int]
+
+
+@dataclass
+class Scope:
+    """A graph, a body or a function that is being read, with the builder that writes it.
+
+    `values`  what its names stand for, those of the graphs around it included
+    `own`     the names that it has defined itself
+    `bound`   the attributes of the call, for the nodes of a function
+    """
+
+    b: Builder
+    opsets: Opsets
+    path: str
+    values: dict[str, ir.Value | None]
+    own: set[str] = field(default_factory=set)
+    bound: Attributes = field(default_factory=dict)
+
+    def inner(self, b: Builder, path: str) -> Scope:
+        """Of a body: it sees all names from outside, and may define them anew."""
+        return replace(self, b=b, path=path, values=dict(self.values), own=set(), bound={})
 
 
 def lift(proto: onnx.ModelProto, weights: Weights) -> Network:
@@ -102,10 +121,8 @@ class Lifter:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
         self.problems: list[Diagnostic] = []
-        self.made, self.most = (
-            0,
-            FEW_NODES + SHARE * (len(proto.graph.node) + sum(len(f.node) for f in proto.functions)),
-        )
+        nodes = len(proto.graph.node) + sum(len(f.node) for f in proto.functions)
+        self.made, self.most = 0, FEW_NODES + SHARE * nodes
         self.calls: list[tuple[str, str, str]] = []
         self.public: set[str] = set()
         self.defaults = default_names(proto)
@@ -130,12 +147,10 @@ class Lifter:
         graph = self.proto.graph
         opsets = self.opsets(self.proto.opset_import)
         model, b = new_model(graph.name or "main")
-        for (
-            node
-        ) in graph.node:  # names of the main graph come first: sub-graphs and functions give way
-            self.public.update(o for o in node.output if o)
+        # names of the main graph come first: sub-graphs and functions give way
+        self.public.update(o for node in graph.node for o in node.output if o)
         self.public.update([*(v.name for v in graph.input), *(t.name for t in graph.initializer)])
-        outputs = self.graph(graph, b, {}, opsets, "graph", None)
+        outputs = self.graph(graph, Scope(b, opsets, "graph", {}))
         if self.problems:
             raise UnsupportedError(self.problems)
         if ai_onnx_ml.kept(model.graph):
@@ -151,93 +166,80 @@ class Lifter:
         return Network(with_sizes(model), "onnx", interface=interface)
 
     def graph(
-        self,
-        proto: onnx.GraphProto,
-        b: Builder,
-        outer: Scope,
-        opsets: Opsets,
-        path: str,
-        inputs: Sequence[ir.Value] | None,
+        self, proto: onnx.GraphProto, scope: Scope, inputs: Sequence[ir.Value] | None = None
     ) -> list[ir.Value]:
-        """Writes a graph with `b`; `inputs` are given values for a body (None: the graph declares
-        its own). Returns the outputs.
+        """Writes a graph; `inputs` are given values for a body (None: the graph declares its own).
+        Returns the outputs.
         """
-        scope: Scope = dict(outer)
-        own: set[str] = set()
+        path = scope.path
         for t in proto.initializer:
-            if t.name in self.defaults and path == "graph":
-                continue
-            self.define(
-                scope,
-                own,
-                t.name,
-                weight(
-                    b,
-                    self.weights.tensor(t, f"{path} initializer {t.name}"),
-                    self.hint(t.name, path),
-                ),
-                path,
-            )
+            if t.name not in self.defaults or path != "graph":
+                tensor = self.weights.tensor(t, f"{path} initializer {t.name}")
+                self.constant(scope, t.name, tensor)
         for s in proto.sparse_initializer:
-            dense = order.dense(self.weights, s, path)
-            self.define(
-                scope, own, s.values.name, weight(b, dense, self.hint(s.values.name, path)), path
-            )
-        check_constants(proto, {n: scope[n] for n in own}, Where(self.file, path=f"{path}.input"))
-        formal = (
-            [i for i in proto.input if i.name not in own] if inputs is None else list(proto.input)
-        )
-        if inputs is not None and len(inputs) != len(formal):
-            raise self.refusal(
-                "R105", f"the body takes {len(formal)} inputs and is given {len(inputs)}", path
-            )
-        for i, info in enumerate(formal):
-            self.define(
-                scope, own, info.name, self.input(b, info) if inputs is None else inputs[i], path
-            )
-        declared = {v.name: v for v in proto.value_info}
-        for index, node in order.sorted_nodes(
-            proto, scope, lambda m, i: self.refusal("R105", m, f"{path}.node[{i}]")
-        ):
-            results = self.node(node, b, scope, opsets, f"{path}.node[{index}]", {})
-            for name, value in zip(node.output, results, strict=False):
-                if name:
-                    self.define(scope, own, name, value, f"{path}.node[{index}]")
-                    if name in declared and value is not None:
-                        merge_type(
-                            value, declared[name].type, Where(self.file, path=f"{path}.value_info")
-                        )
-        return self.results(proto, scope, path)
+            self.constant(scope, s.values.name, order.dense(self.weights, s, path))
+        constants = {n: scope.values[n] for n in scope.own}
+        check_constants(proto, constants, Where(self.file, path=f"{path}.input"))
+        if inputs is None:
+            for info in proto.input:
+                if info.name not in constants:
+                    self.define(scope, info.name, self.input(scope.b, info), path)
+        elif len(inputs) != len(proto.input):
+            message = f"the body takes {len(proto.input)} inputs and is given {len(inputs)}"
+            raise self.refusal("R105", message, path)
+        else:
+            for info, given in zip(proto.input, inputs, strict=True):
+                self.define(scope, info.name, given, path)
+        declared = {v.name: v.type for v in proto.value_info}
+        where = Where(self.file, path=f"{path}.value_info")
+        for name, value in self.nodes(proto, scope, f"{path}.node"):
+            if name in declared and value is not None:
+                merge_type(value, declared[name], where)
+        return self.results(proto, scope)
 
-    def results(self, proto: onnx.GraphProto, scope: Scope, path: str) -> list[ir.Value]:
+    def constant(self, scope: Scope, name: str, tensor: ir.TensorProtocol) -> None:
+        value = weight(scope.b, tensor, self.hint(name, scope.path))
+        self.define(scope, name, value, scope.path)
+
+    def nodes(self, proto: Any, scope: Scope, path: str) -> Iterator[tuple[str, ir.Value | None]]:
+        """Writes the nodes of a graph or a function; what they define, by name."""
+        ordered = order.sorted_nodes(
+            proto, scope.values, lambda m, i: self.refusal("R105", m, f"{path}[{i}]")
+        )
+        for index, node in ordered:
+            here = f"{path}[{index}]"
+            for name, value in zip(node.output, self.node(node, scope, here), strict=False):
+                if name:
+                    self.define(scope, name, value, here)
+                    yield name, value
+
+    def results(self, proto: onnx.GraphProto, scope: Scope) -> list[ir.Value]:
         """The graph's outputs, typed as far as it declares them."""
         found = []
         for info in proto.output:
-            value = scope.get(info.name)
+            value = scope.values.get(info.name)
             if value is None:
-                raise self.refusal("R105", f"the output {info.name!r} is not defined", path)
-            if (newer := too_new(info.type)) is not None:
-                self.problems.append(
-                    Diagnostic(
-                        "X201",
-                        f"the output {info.name!r} has the type {newer}",
-                        where=Where(self.file, path=path),
-                    )
-                )
-            else:
-                merge_type(value, info.type, Where(self.file, path=f"{path}.output"))
+                raise self.refusal("R105", f"the output {info.name!r} is not defined", scope.path)
+            if not self.is_too_new("output", info, scope.path):
+                merge_type(value, info.type, Where(self.file, path=f"{scope.path}.output"))
             found.append(value)
         return found
 
-    def define(
-        self, scope: Scope, own: set[str], name: str, value: ir.Value | None, path: str
-    ) -> None:
+    def is_too_new(self, side: str, info: onnx.ValueInfoProto, path: str) -> bool:
+        """Whether an input or output has a type that the graph lacks; that is noted."""
+        newer = too_new(info.type)
+        if newer is not None:
+            message = f"the {side} {info.name!r} has the type {newer}"
+            self.problems.append(Diagnostic("X201", message, where=Where(self.file, path=path)))
+        return newer is not None
+
+    def define(self, scope: Scope, name: str, value: ir.Value | None, path: str) -> None:
         if not isinstance(name, str):  # protobuf hands out bytes for what is no text
             raise self.refusal("R103", f"the name {name!r} is not valid UTF-8", path)
-        if name in own:
+        if name in scope.own:
             raise self.refusal("R105", f"the name {name!r} is written twice", path)
-        own.add(name)
-        scope[name] = value
+        scope.own.add(name)
+        scope.values[name] = value
 
     def hint(self, name: str, path: str) -> str:
         """The name wished for a value: names of the main graph are its own."""
@@ -245,47 +247,24 @@ class Lifter:
 
     def input(self, b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
         value = declare_input(b, info)
-        if (newer := too_new(info.type)) is not None:
-            self.problems.append(
-                Diagnostic(
-                    "X201",
-                    f"the input {info.name!r} has the type {newer}",
-                    where=Where(self.file, path="graph.input"),
-                )
-            )
-        elif value.type is None:
+        if not self.is_too_new("input", info, "graph.input") and value.type is None:
             raise self.refusal("R105", f"the input {info.name!r} has no type", "graph.input")
         return value
 
-    def node(
-        self,
-        proto: onnx.NodeProto,
-        b: Builder,
-        scope: Scope,
-        opsets: Opsets,
-        path: str,
-        bound: Attributes,
-    ) -> Sequence[ir.Value | None]:
+    def node(self, proto: onnx.NodeProto, scope: Scope, path: str) -> Sequence[ir.Value | None]:
         self.made += 1
         if self.made > self.most:
-            raise self.refusal(
-                "R103",
-                f"the model has more than {self.most} nodes when its functions are written out",
-                path,
-            )
-        source = {p.key: p.value for p in proto.metadata_props}
+            written_out = f"more than {self.most} nodes when its functions are written out"
+            raise self.refusal("R103", f"the model has {written_out}", path)
+        b, source = scope.b, {p.key: p.value for p in proto.metadata_props}
         if not any(k.startswith("netconv.") for k in source):
-            source.update(
-                {
-                    "netconv.format": "onnx",
-                    "netconv.type": proto.op_type,
-                    "netconv.layer": proto.name or (proto.output[0] if proto.output else ""),
-                }
-            )
+            layer = proto.name or (proto.output[0] if proto.output else "")
+            own = {"format": "onnx", "type": proto.op_type, "layer": layer}
+            source |= {f"netconv.{k}": v for k, v in own.items()}
         previous, b.source = b.source, source if not self.calls else b.source
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         try:
-            results = self.translate(proto, b, scope, opsets, path, bound)
+            results = self.translate(proto, scope, path)
             made = results[0].producer() if results and results[0] is not None else None
             if made is not None and proto.name and made.op_type == proto.op_type and not self.calls:
                 made.name = proto.name
@@ -293,9 +272,8 @@ class Lifter:
         except UnsupportedError:
             raise
         except ReadError:
-            if (
-                not self.problems
-            ):  # what follows from an operator that could not be read says nothing new
+            # what follows from an operator that could not be read says nothing new
+            if not self.problems:
                 raise
         except InferenceError as e:
             if not self.problems:
@@ -315,58 +293,39 @@ class Lifter:
         ) as e:
             # attributes or operands that the operator's schema does not allow; every rule reads
             # them with plain Python
-            raise ReadError(
-                Diagnostic(
-                    "R110",
-                    f"{proto.op_type} has attributes or inputs that do not fit: {e}",
-                    where=where,
-                )
-            ) from None
+            message = f"{proto.op_type} has attributes or inputs that do not fit: {e}"
+            raise ReadError(Diagnostic("R110", message, where=where)) from None
         finally:
             b.source = previous
         # untyped values for what could not be read, so that the remaining nodes are looked at too
         return [ir.Value(name=b.names.fresh(o or "unknown")) for o in proto.output]
 
     def translate(
-        self,
-        proto: onnx.NodeProto,
-        b: Builder,
-        scope: Scope,
-        opsets: Opsets,
-        path: str,
-        bound: Attributes,
+        self, proto: onnx.NodeProto, scope: Scope, path: str
     ) -> Sequence[ir.Value | None]:
-        inputs = [scope[i] if i else None for i in proto.input]
-        attributes = decoded(proto, bound, self.weights)
+        inputs = [scope.values[i] if i else None for i in proto.input]
+        attributes = decoded(proto, scope.bound, self.weights)
         function = self.functions.get((proto.domain, proto.op_type, proto.overload))
         kind = proto.op_type.partition(APART)[0] if proto.domain in _OWN else proto.op_type
         catalogued = proto.domain in _OWN and (
             proto.domain != EXTENSION_DOMAIN or lookup(kind) is not None
         )
         if function is not None and not catalogued:
-            return self.call(function, inputs, attributes, b, path)
+            return self.call(function, inputs, attributes, scope.b, path)
         domain = "" if proto.domain in STANDARD else proto.domain
         names = [self.hint(o, path) if o else "" for o in proto.output]
         if catalogued:
-            return b.ops(
-                kind,
-                *inputs,
-                domain=proto.domain,
-                outputs=len(names),
-                names=names,
-                **{k: plain(v) for k, v in attributes.items()},
+            attributes = {k: plain(v) for k, v in attributes.items()}
+            count = len(names)
+            return scope.b.ops(
+                kind, *inputs, domain=domain, outputs=count, names=names, **attributes
             )
-        version = opsets.get(domain)
+        version = scope.opsets.get(domain)
         if version is None:
-            raise self.refusal(
-                "R105",
-                f"the domain {proto.domain!r} is used but not imported",
-                path,
-                proto.name,
-                proto.op_type,
-            )
+            message = f"the domain {proto.domain!r} is used but not imported"
+            raise self.refusal("R105", message, path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
-        return self.standard(op, b, scope, opsets, path)
+        return self.standard(op, scope, path)
 
     def call(
         self,
@@ -381,100 +340,75 @@ class Lifter:
         if key in self.calls:
             raise self.refusal("R105", f"the function {function.name!r} calls itself", path)
         if len(inputs) > len(function.input):
-            raise self.refusal(
-                "R105",
-                f"the function {function.name!r} takes {len(function.input)} inputs, not "
-                f"{len(inputs)}",
-                path,
-            )
+            takes = f"takes {len(function.input)} inputs, not {len(inputs)}"
+            raise self.refusal("R105", f"the function {function.name!r} {takes}", path)
         defaults = {a.name: decode(a, {}, self.weights) for a in function.attribute_proto}
-        self.calls.append(key)
-        try:
-            return self.body(function, inputs, {**defaults, **attributes}, b, path)
-        finally:
-            self.calls.pop()
+        return self.body(key, function, inputs, {**defaults, **attributes}, b, path)
 
     def body(
         self,
+        key: tuple[str, str, str],
         function: onnx.FunctionProto,
         inputs: list[Any],
         bound: Attributes,
         b: Builder,
         path: str,
     ) -> Sequence[ir.Value | None]:
-        """The function's nodes; an output that it does not write is None, which a reader of it
-        finds out.
+        """The nodes of the function that is known as `key`; an output that it does not write is
+        None, which a reader of it finds out.
         """
-        scope: Scope = dict(
-            zip(function.input, [*inputs, *[None] * len(function.input)], strict=False)
-        )
+        given = [*inputs, *[None] * len(function.input)]
+        values = dict(zip(function.input, given, strict=False))
         opsets, own = self.opsets(function.opset_import), set(function.input)
-        for index, node in order.sorted_nodes(
-            function,
-            scope,
-            lambda m, i: self.refusal("R105", m, f"{path} {function.name}.node[{i}]"),
-        ):
-            inner = f"{path}.{function.name}.node[{index}]"
-            results = self.node(node, b, scope, opsets, inner, bound)
-            for name, value in zip(node.output, results, strict=False):
-                if name:
-                    self.define(scope, own, name, value, inner)
-        return [scope.get(o) for o in function.output]
+        scope = Scope(b, opsets, path, values, own, bound)
+        self.calls.append(key)
+        try:
+            for _ in self.nodes(function, scope, f"{path}.{function.name}.node"):
+                pass
+        finally:
+            self.calls.pop()
+        return [values.get(o) for o in function.output]
 
-    def standard(
-        self, op: Op, b: Builder, scope: Scope, opsets: Opsets, path: str
-    ) -> Sequence[ir.Value | None]:
+    def standard(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+        b = scope.b
         check_widened(op)
         if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:
-            results = (
-                microsoft.ROWS.apply(op, b) if op.kind in microsoft.ROWS.table else missing(op)
-            )
+            if op.kind not in microsoft.ROWS.table:
+                missing(op)
+            results = microsoft.ROWS.apply(op, b)
             if results is not None:
                 return several(results)
-            op.domain, op.version = (
-                "",
-                OPSET,
-            )  # a contributed operator that is the standard one by now
+            op.domain, op.version = "", OPSET  # it is the standard one by now
         if op.domain == ai_onnx_ml.DOMAIN:
             return several(ai_onnx_ml.lift_classical(op, b))
-        if op.domain == "":
-            check_declared(op)
-        if op.domain == "" and op.kind == "Constant":
-            return [
-                weight(
-                    b,
-                    canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path)),
-                    op.outputs[0],
-                )
-            ]
-        if op.domain == "" and op.kind in ("If", "Loop", "Scan"):
-            return control_flow(self, op, b, scope, opsets, path)
-        for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS) if op.domain == "" else ():
+        if op.domain:
+            return self.own_function(op, scope, path)
+        check_declared(op)
+        if op.kind == "Constant":
+            tensor = canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path))
+            return [weight(b, tensor, op.outputs[0])]
+        if op.kind in ("If", "Loop", "Scan"):
+            return control_flow(self, op, scope, path)
+        for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS):
             results = rows.apply(op, b)
             if results is not None:
                 return several(results)
-        return self.emit(op, b, opsets, path)
-
-    def emit(self, op: Op, b: Builder, opsets: Opsets, path: str) -> Sequence[ir.Value | None]:
-        if op.domain == "" and op.kind in ("Identity",):
+        if op.kind == "Identity":
             return [op.need(0)]
         op.take("consumed_inputs")
-        schema = schema_of(op.kind) if op.domain == "" else None
+        schema = schema_of(op.kind)
         if schema is None or schema.deprecated:
-            return self.own_function(op, b, opsets, path)
+            return self.own_function(op, scope, path)
         check(op, schema)
         return fit_types(op, schema, b)
 
-    def own_function(
-        self, op: Op, b: Builder, opsets: Opsets, path: str
-    ) -> Sequence[ir.Value | None]:
+    def own_function(self, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
         """An operator that opset 21 lacks, through the function that its schema carries."""
         schema = schema_at(op.kind, op.version, op.domain) or missing(op)
         function = function_of(schema, op)
         if function is None:
-            raise MappingError(
-                f"the operator {op.kind} of opset {op.version} has no counterpart in opset {OPSET}"
-            )
+            none = f"has no counterpart in opset {OPSET}"
+            raise MappingError(f"the operator {op.kind} of opset {op.version} {none}")
         if op.domain:
             check(op, schema)
         defaults = {
@@ -485,10 +419,7 @@ class Lifter:
         key = (op.domain, op.kind, "")
         if key in self.calls:
             missing(op)
-        self.calls.append(key)
-        try:
-            if not any(o.domain == "" for o in function.opset_import):
-                function.opset_import.add(domain="", version=opsets.get("", NEWEST))
-            return self.body(function, list(op.inputs), {**defaults, **op.attrs}, b, path)
-        finally:
-            self.calls.pop()
+        if not any(o.domain == "" for o in function.opset_import):
+            function.opset_import.add(domain="", version=scope.opsets.get("", NEWEST))
+        bound = {**defaults, **op.attrs}
+        return self.body(key, function, op.inputs, bound, scope.b, path)
