@@ -79,8 +79,7 @@ def lift_custom(r: Reading) -> tuple[Value, ...]:
     c, p, stored = reading(r), r.layer.attrs, r.layer.blobs
     paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
     weights = [c.weights(path, [stored[path].data().count]) for path in paths]
-    return r.b.exts(
-        "CustomLayer",
+    return r.b.CustomLayer(
         *(c.floats(i) for i in range(len(r.layer.inputs))),
         *weights,
         outputs=max(1, len(r.layer.outputs)),

@@ -162,7 +162,7 @@ class TableReading(Reading):
         """
         value, operand = self.stored(name), self.operand(name)
         if value.const_value is None:
-            return self.b.op("Transpose", self.real(name), perm=list(perm))
+            return self.b.Transpose(self.real(name), perm=list(perm))
         rank = len(value.const_value.shape)
         if rank != len(perm):
             raise MappingError(f"{name!r} must have {len(perm)} axes, it has {rank}", "R105")

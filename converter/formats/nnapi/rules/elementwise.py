@@ -64,7 +64,7 @@ def broadcast_slope(r: Reading) -> None:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.op("Sqrt", data(r))]
+    r.node.inputs = [r.b.Sqrt(data(r))]
 
 
 def one_shape(w: Writing) -> bool:
@@ -91,7 +91,7 @@ RULES: list[Rule | Custom] = [
         Ordered(),
     ),
     op("Xor", "NOT_EQUAL", lower_only=True),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     *ops("Add=ADD Sub=SUB Mul=MUL", BOUNDED, FusedActivation()),
     op("Div", "DIV", REALS, FusedActivation()),
     op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), given="i32:2,3 i32:2,3"),

@@ -124,12 +124,12 @@ class ChannelAxis(Field):
         shape = list(r.static(x))
         axis += 4 - rank
         order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
-        x = x if rank == 4 else r.b.op("Reshape", x, [*[1] * (4 - rank), *shape])
+        x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
         r.node.inputs[0], r.node.last = r.transpose(x, order), False
         back = [order.index(i) for i in range(4)]
         r.then(lambda results: [r.transpose(results[0], back)])
         if rank != 4:
-            r.then(lambda results: [r.b.op("Reshape", results[0], shape)])
+            r.then(lambda results: [r.b.Reshape(results[0], shape)])
 
 
 @record
@@ -144,7 +144,7 @@ class ChannelsFirst(Field):
     def lift(self, r: Reading) -> None:
         t = reading(r)
         for i, name in enumerate(() if t.nchw else self.names_):
-            turned = r.b.op("Transpose", t.stored(name), perm=[0, 3, 1, 2])
+            turned = r.b.Transpose(t.stored(name), perm=[0, 3, 1, 2])
             r.node.inputs[i] = dequantise(r.b, turned, t.operand(name))
 
     def lower(self, w: Writing) -> None:
@@ -213,7 +213,7 @@ def real_bias(t: TableReading, name: str) -> ir.Value:
     if channel is None or operand.scale:
         return t.real("bias")
     scales = np.float32(t.operand("input").scale) * np.array(channel.scales, np.float32)
-    return t.b.op("DequantizeLinear", t.stored("bias"), scales, axis=0)
+    return t.b.DequantizeLinear(t.stored("bias"), scales, axis=0)
 
 
 class Bias(Field):

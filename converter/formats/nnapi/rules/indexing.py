@@ -100,7 +100,7 @@ class Strides(Field):
         starts, ends, steps = ([f[k] for f in found] for k in range(3))
         r.node.inputs[1:] = [r.b.const(v) for v in (starts, ends, list(range(len(found))), steps)]
         if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
-            r.then(lambda results: [r.b.op("Squeeze", results[0], dropped)])
+            r.then(lambda results: [r.b.Squeeze(results[0], dropped)])
 
     def _bounds(
         self, start: int, end: int, step: int, begins: bool, ends: bool, shrinks: bool

@@ -32,9 +32,9 @@ class Dense(Field):
         t, x = reading(r), data(r)
         _, size = t.shape("weights", axes=2)
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
-            r.node.inputs[0] = r.b.op("Reshape", x, [-1, size])
+            r.node.inputs[0] = r.b.Reshape(x, [-1, size])
         r.node.set_input(1, t.permuted("weights", (1, 0)))
-        r.then(lambda results: [r.b.op("Add", results[0], real_bias(t, "weights"))])
+        r.then(lambda results: [r.b.Add(results[0], real_bias(t, "weights"))])
 
     def lower(self, w: Writing) -> None:
         t, dims, flipped = writing(w), w.static(), bool(w.attr("transB", 0))
@@ -82,7 +82,7 @@ class Matrices(Field):
             value = reading(r).real(name)
             if r.attr(f"adjoint_{name}", bool, False):
                 n = r.rank(value)
-                value = r.b.op("Transpose", value, perm=[*range(n - 2), n - 1, n - 2])
+                value = r.b.Transpose(value, perm=[*range(n - 2), n - 1, n - 2])
             r.node.set_input(i, value)
 
     def lower(self, w: Writing) -> None:

@@ -63,7 +63,7 @@ class To(Field):
             limits = np.iinfo(wanted.numpy())
             wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
             bounds = [r.b.like(wide, n) for n in (limits.min, limits.max)]
-            r.node.inputs[0] = r.b.op("Clip", wide, *bounds)
+            r.node.inputs[0] = r.b.Clip(wide, *bounds)
 
     def lower(self, w: Writing) -> None:
         have, want = types_of(w)

@@ -139,7 +139,7 @@ class Unsqueezed(Field):
 
     def lift(self, r: Reading) -> None:
         axis = r.node.attrs["axis"] = r.attr("axis", int)
-        r.node.inputs = [r.b.op("Unsqueeze", v, [axis]) for v in r.node.inputs]
+        r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
 class EqualParts(Field):
@@ -209,7 +209,7 @@ class Filled(Field):
 
 
 def shape_of_input(r: Reading) -> None:
-    r.node.inputs = [r.b.op("Shape", data(r))]
+    r.node.inputs = [r.b.Shape(data(r))]
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Symmetric(Field):
         sizes = r.static(data(r))
         orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
-            r.node.inputs[0] = r.b.op("Gather", data(r), order, axis=axis)
+            r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
         r.node.set_input(1, r.b.const(orders[-1]))
         r.node.attrs["axis"] = axes[-1]
 
@@ -313,9 +313,9 @@ class Shuffled(Field):
         shape, groups = list(r.static(data(r))), r.attr("groups", int)
         i = r.attr("axis", int) % len(shape)
         parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
-        r.node.inputs[0] = r.b.op("Reshape", data(r), parts)
+        r.node.inputs[0] = r.b.Reshape(data(r), parts)
         r.node.attrs["perm"] = [*range(i), i + 1, i, *range(i + 2, len(parts))]
-        r.then(lambda results: [r.b.op("Reshape", results[0], shape)])
+        r.then(lambda results: [r.b.Reshape(results[0], shape)])
 
 
 def of_channels(r: Reading) -> bool:

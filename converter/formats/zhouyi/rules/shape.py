@@ -323,7 +323,7 @@ class Shares(Field):
 
         def behind(results: list[ir.Value]) -> list[ir.Value]:
             sizes = [r.static(results[0])[-1] // parts] * parts
-            return list(r.b.ops("Split", results[0], sizes, axis=-1, outputs=parts))
+            return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
         if parts != 1:
             r.then(behind)
