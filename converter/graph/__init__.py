@@ -30,3 +30,15 @@ OPSET = 21
 IR_VERSION = 10
 EXTENSION_DOMAIN = "netconv"
 CHANNELS_LAST_DOMAIN = "netconv.channels_last"
+REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+)

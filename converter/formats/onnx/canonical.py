@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
-from converter.graph import OPSET
+from converter.graph import OPSET, REDUCTIONS
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import lazy
@@ -166,23 +166,7 @@ def recurrent(op: Op, b: Builder) -> Results:
     return [b.Transpose(y, perm=[2, 0, 1, 3]), *(b.Transpose(v, perm=[1, 0, 2]) for v in last)]
 
 
-@ROWS.always(
-    *(
-        f"Reduce{k}"
-        for k in (
-            "L1",
-            "L2",
-            "LogSum",
-            "LogSumExp",
-            "Max",
-            "Mean",
-            "Min",
-            "Prod",
-            "Sum",
-            "SumSquare",
-        )
-    )
-)
+@ROWS.always(*REDUCTIONS)
 def no_axes(op: Op, b: Builder) -> Results:
     """Axes from outside that are known to be none are left out."""
     axes = op.input(1)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
 from converter.formats.onnx.onnxruntime_legalise import inlined, legalise_node, narrowed
+from converter.graph import REDUCTIONS
 from converter.graph.build import builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, shape_of
@@ -26,26 +27,7 @@ from converter.passes.legalise import rewritten
 OUTPUT_TYPE = 21  # the opset from which QuantizeLinear names the type of its output
 # other opsets had another Mod and other ways to name no axis: what the file came with may be loaded
 # where opset 21's is not
-_OTHER_OPSETS = frozenset(
-    {
-        "Mod",
-        *(
-            f"Reduce{kind}"
-            for kind in (
-                "L1",
-                "L2",
-                "LogSum",
-                "LogSumExp",
-                "Max",
-                "Mean",
-                "Min",
-                "Prod",
-                "Sum",
-                "SumSquare",
-            )
-        ),
-    }
-)
+_OTHER_OPSETS = frozenset({"Mod", *REDUCTIONS})
 APART = "__"  # between an extension operator's name and the hash of its body
 # the operators over which onnxruntime's optimiser carries a DequantizeLinear along
 _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.onnx.onnxruntime_kernels import Kernel, kernels
+from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
@@ -397,10 +398,7 @@ DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "Pad": _pad_every_axis,
     "QLinearConv": _of_one_sign,
     "QLinearMatMul": _of_one_sign,
-    **{
-        f"Reduce{kind}": _reduction
-        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
+    **dict.fromkeys(REDUCTIONS, _reduction),
     "ReduceMax": _largest_truth_of_nothing,
     "Resize": _resize_of_last_axes,
     "ReverseSequence": _reversed_nothing,

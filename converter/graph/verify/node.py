@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
+from converter.graph import REDUCTIONS
 from converter.graph.verify import operands as operand_checks
 from converter.graph.verify.enumerations import unknown_word
 from converter.graph.verify.indexing import CHECKS, nested
@@ -359,21 +360,7 @@ _CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
     },
     **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
     "Transpose": _transpose,
-    **{
-        f"Reduce{kind}": _reduction
-        for kind in (
-            "L1",
-            "L2",
-            "LogSum",
-            "LogSumExp",
-            "Max",
-            "Mean",
-            "Min",
-            "Prod",
-            "Sum",
-            "SumSquare",
-        )
-    },
+    **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze"), _reshape),
     **{"Slice": _slice, "Tile": _tile},
     **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},

@@ -8,11 +8,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
-from converter.passes.layout.rules import REDUCTIONS, dims_of, input_of
+from converter.passes.layout.rules import dims_of, input_of
 
 Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 

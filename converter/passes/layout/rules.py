@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph import EXTENSION_DOMAIN
+from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
@@ -35,7 +35,6 @@ _BROADCAST = (
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
     "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
 )
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
 _AXIS = {
@@ -49,7 +48,6 @@ _AXIS = {
     "ArgMin": 0,
     "Gather": 0,
 }
-REDUCTIONS = frozenset(f"Reduce{k}" for k in _REDUCTIONS.split())
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -161,8 +162,5 @@ REWRITES: Rewrites = {
     ("", "Shape"): shape_range,
     ("", "Pad"): pad,
     ("", "Resize"): resize,
-    **{
-        ("", f"Reduce{k}"): reduction
-        for k in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
-    },
+    **{("", kind): reduction for kind in REDUCTIONS if kind != "ReduceSum"},
 }

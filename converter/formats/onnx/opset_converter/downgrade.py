@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op
+from converter.graph import REDUCTIONS
 from converter.graph.build import attribute, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 
@@ -104,18 +105,7 @@ def _default(op: Op, key: str, value: Any, since: int) -> None:
         raise MappingError(f"{op.kind} has {key} since opset {since}", code="X206")
 
 
-@below(
-    18,
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
+@below(18, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
 def axes_attribute(op: Op) -> None:
     axes = _ints(op, 1, "axes")
     if not axes and op.attrs.get("noop_with_empty_axes", 0):

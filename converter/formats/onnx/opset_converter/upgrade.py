@@ -14,22 +14,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
+from converter.graph import REDUCTIONS
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.value import Value
 
 ROWS = Rows()
-_REDUCTIONS = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
 
 
 @ROWS.until(8, "BatchNormalization")
@@ -119,7 +109,7 @@ def pad(op: Op, b: Builder) -> Results:
 
 
 @ROWS.until(12, "ReduceSum", "Squeeze", "Unsqueeze")
-@ROWS.until(17, *_REDUCTIONS)
+@ROWS.until(17, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
 def axes_input(op: Op, b: Builder) -> Results:
     axes = op.take("axes")
     if axes:
