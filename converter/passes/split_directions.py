@@ -39,7 +39,7 @@ def _half(b: Builder, value: ir.Value | None, d: int, index: int) -> ir.Value | 
     """
     if value is None or index in (0, 4):
         return value
-    array = evaluate_constant(value) if index in (1, 2, 3) else None
+    array = evaluate_constant(value)
     if array is None:
         return b.Slice(value, [d], [d + 1], [0])
     return b.const(np.ascontiguousarray(array[d : d + 1]), "half")

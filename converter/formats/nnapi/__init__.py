@@ -30,6 +30,5 @@ writing.py               a subgraph that is being written
 legalise.py              rewrites by feature level
 legalise_integers.py     rewrites of whole numbers and truth values
 legalise_numbers.py      rewrites of functions of real numbers
-legalise_recurrent.py    rewrites of LSTMs
 legalise_shapes.py       rewrites of ranks, groups and dilations
 """

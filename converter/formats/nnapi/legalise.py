@@ -12,9 +12,9 @@ import onnx_ir as ir
 
 from converter.formats.nnapi.legalise_integers import INTEGER, truth
 from converter.formats.nnapi.legalise_numbers import FLOATS, NUMBERS, operand
-from converter.formats.nnapi.legalise_recurrent import directions
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.rules.indexing import counts_from_front
+from converter.formats.nnapi.rules.recurrent import whole
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value
@@ -22,6 +22,7 @@ from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.indices import from_front
 from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.split_directions import split_directions
 from converter.passes.unroll import copy_body
 
 # A bound is added and taken away again below level 3: small ones lose nothing that matters.
@@ -93,16 +94,6 @@ def hard_swish(node: ir.Node, b: Builder) -> Value:
     return x * (between(b, x + 3, 0, 6) * (1 / 6))
 
 
-def lp_normalization(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The Euclidean norm is one operation instead of five."""
-    a = {"axis": -1, "p": 2, **attrs_of(node)}
-    shape = shape_of(operand(node))
-    if shape is None or a["p"] != 2:
-        return None
-    axes = [a["axis"] % len(shape)]
-    return b.NormalizeL2(operand(node), axes=axes, eps=1e-12, eps_mode="max")
-
-
 def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
     """A reduction over height and width is a pool whose window is the whole plane: level 1 instead
     of 3.
@@ -169,6 +160,25 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
 
 
+def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """Each direction is a forward operator, the second on reversed time: one operation, where the
+    common decomposition writes out every step.
+    """
+    a, x = attrs_of(node), operand(node)
+    shape, direction = shape_of(x), a.pop("direction", "forward")
+    if shape is None or direction != "reverse":
+        return split_directions(node, b)
+    whole(node, shape[0])
+    operands = backwards(b, x), *node.inputs[1:]
+    y, *states = b.ops("LSTM", *operands, outputs=len(node.outputs), **a)
+    return [backwards(b, y), *states]
+
+
+def backwards(b: Builder, x: Value) -> Value:
+    """Time from its end to its start."""
+    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+
+
 def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     """Both branches of an If are computed, and their results chosen from: there is no other way."""
     bodies = [node.attributes[k].as_graph() for k in ("then_branch", "else_branch")]
@@ -193,10 +203,9 @@ REWRITES: dict[str, Rewrite] = {
     **NUMBERS,
     **INTEGER,
     **SHAPES,
-    "LSTM": directions,
+    "LSTM": lstm,
     "LeakyRelu": leaky_relu,
     "HardSigmoid": hard_sigmoid,
-    "LpNormalization": lp_normalization,
     "TopK": top_k,
     "Where": where,
     "Gather": gather,

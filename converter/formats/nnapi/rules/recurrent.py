@@ -9,13 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.legalise_recurrent import whole
 from converter.formats.nnapi.rules.context import TableReading, TableWriting
 from converter.formats.nnapi.rules.fields import CODES, table_converter, writing
 from converter.formats.nnapi.rules.indexing import put_slice
 from converter.formats.nnapi.table import Array
 from converter.formats.nnapi.writing import Ref
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attrs_of
 from converter.graph.catalogue.cells import (
     ACTIVATIONS,
     Cell,
@@ -28,6 +27,7 @@ from converter.graph.catalogue.cells import (
     steps_of,
 )
 from converter.graph.catalogue.recurrent import stored_as
+from converter.graph.infer import constant
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Guard
@@ -207,6 +207,15 @@ def state(w: TableWriting, index: int, size: int, x: Ref) -> Ref:
     if value is None:
         return w.number(np.zeros((batch, size)), x)
     return w.reshaped(w.stored(value), [batch, size])
+
+
+def whole(node: ir.Node, steps: int) -> None:
+    """MappingError when sequences have lengths of their own or another layout."""
+    lengths = node.inputs[4] if len(node.inputs) > 4 else None
+    array = constant(lengths)
+    own = lengths is not None and (array is None or (array != steps).any())
+    if own or attrs_of(node).get("layout", 0):
+        raise MappingError("sequences of different lengths, or batch first, are not possible")
 
 
 def check(w: TableWriting, activations: list[str]) -> None:
