@@ -26,7 +26,7 @@ from converter.formats.coreml.rules.fields import (
     of_type,
     truncate,
 )
-from converter.graph.infer import constant, rank_of
+from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Reading, Results, Writing
 from converter.mapping.fields import (
@@ -576,16 +576,5 @@ def lower_identity(w: Writing) -> None:
     writing(w).low.alias(w.node.outputs[0], w.input(0))
 
 
-def lower_dropout(w: Writing) -> None:
-    if any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]):
-        raise MappingError("the mask of Dropout")
-    if w.optional(2) is not None and constant(w.optional(2)) != np.array(False):
-        raise MappingError("a Dropout in training mode drops elements by chance")
-    lower_identity(w)
-
-
-MOVING = [
-    custom("Identity", "copy", lambda r: r.input(0), lower_identity),
-    custom("Dropout", "", lower=lower_dropout),
-]
+MOVING = [custom("Identity", "copy", lambda r: r.input(0), lower_identity)]
 RULES: list[Rule | Custom] = [*UNARY, *ACTIVATIONS, *ARITHMETIC, *LOGIC, *MOVING]

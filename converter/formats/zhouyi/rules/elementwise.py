@@ -26,7 +26,6 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
-from converter.graph.infer import constant
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import enum
 from converter.mapping.context import Reading, Writing
@@ -403,19 +402,9 @@ def lower_same(w: Writing) -> None:
     w.put(SAME, w.input(0))
 
 
-def lower_dropout(w: Writing) -> None:
-    if len(w.node.outputs) > 1:
-        raise MappingError("the mask of a Dropout has no counterpart")
-    training = w.optional(2)
-    if training is not None and constant(training) != np.array(False):
-        raise MappingError("a Dropout in training mode drops elements by chance")
-    lower_same(w)
-
-
 SAME = "="  # no layer: the result is another name of the operand
 CASTS = [
     custom("Identity", "", lower=lower_same),
-    custom("Dropout", "", lower=lower_dropout),
     custom("Cast", "", lower=lower_cast),
     op(
         "Cast",
