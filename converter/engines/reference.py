@@ -20,6 +20,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, shape_of
 from converter.graph.names import Names
+from converter.graph.value import optional
 from converter.graph.walk import all_nodes
 from converter.passes.legalise import legalise
 
@@ -93,7 +94,7 @@ def known_error(node: ir.Node) -> str:
 
 
 def _recurrent(attrs: dict[str, Any], node: ir.Node) -> str:
-    x, lengths = node.inputs[0], node.inputs[4] if len(node.inputs) > 4 else None
+    x, lengths = node.inputs[0], optional(node, 4)
     full = lengths is None or (
         (k := known(lengths)) is not None
         and x is not None

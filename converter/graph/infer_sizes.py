@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of, sizes_in
+from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
@@ -32,7 +33,7 @@ def _infer_sizes(node: ir.Node) -> None:
 
 def sizes_of_parts(split: ir.Node) -> list[int] | None:
     """Along its axis, what SplitToSequence makes of its operand; None where only run time knows."""
-    x, given = split.inputs[0], split.inputs[1] if len(split.inputs) > 1 else None
+    x, given = split.inputs[0], optional(split, 1)
     sizes, axis = known(given), int(attribute(split, "axis", 0))
     if (
         x is None

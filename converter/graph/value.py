@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from converter.errors import MappingError
+
 T = TypeVar("T")
 Operand = ir.Value | npt.NDArray[Any] | np.generic | float
 
@@ -154,6 +156,19 @@ def with_operators(value: Any) -> Any:
     """
     if type(value) is ir.Value:
         value.__class__ = Value
+    return value
+
+
+def optional(node: ir.Node, index: int) -> Value | None:
+    """Operand `index` of a node, if it has one."""
+    return with_operators(node.inputs[index]) if index < len(node.inputs) else None
+
+
+def operand(node: ir.Node, index: int = 0) -> Value:
+    """Operand `index` of a node; MappingError when it is left out."""
+    value = optional(node, index)
+    if value is None:
+        raise MappingError(f"input {index} is absent")
     return value
 
 

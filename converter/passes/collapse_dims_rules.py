@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.value import optional
 from converter.passes.conv3d_to_2d import VOLUMES
 from converter.passes.layout.rules import BROADCAST, UNARY
 
@@ -237,11 +238,11 @@ def _cut(b: Builder, x: ir.Value, start: int, end: int, stride: int) -> ir.Value
 
 def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
     amounts, rank = known(node.inputs[1]), len(_shape(node.inputs[0]))
-    chosen = node.inputs[3] if len(node.inputs) > 3 else None
+    chosen = optional(node, 3)
     axes = known(chosen) if chosen is not None else np.arange(rank)
     if amounts is None or axes is None:
         return None
-    value = node.inputs[2] if len(node.inputs) > 2 else None
+    value = optional(node, 2)
     given = [
         (int(a) % rank, p, q)
         for a, p, q in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True)

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
+from converter.graph.value import optional
 
 LARGEST = 1 << 24  # elements of the weights that are written out
 
@@ -57,7 +58,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
                 out, source = (j, i) if turned else (i, j)
                 flat[:, out, :, source] = full[:, :, k]
     flat = flat.reshape(written, read, *full.shape[3:])
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    bias = optional(node, 2)
     if bias is not None:
         given = constant(bias)
         if given is None:

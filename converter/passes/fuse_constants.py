@@ -17,6 +17,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import Names
+from converter.graph.value import optional
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -104,7 +105,7 @@ def _biased(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
         return None
     product = before.op_type in ("MatMul", "Gemm")
     bias = along(c, shape, 1)
-    old = before.inputs[2] if len(before.inputs) > 2 else None
+    old = optional(before, 2)
     if (
         bias is None
         or (product and (len(shape) != 2 or weights.ndim != 2))

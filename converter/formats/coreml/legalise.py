@@ -15,6 +15,7 @@ from converter.formats.coreml.rules.quantization import wraps
 from converter.formats.coreml.rules.shape import may_copy
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.value import operand, optional
 from converter.passes.constants import is_constant
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
@@ -24,42 +25,32 @@ from converter.passes.split_directions import split_directions
 Value = ir.Value
 
 
-def _x(node: ir.Node, index: int = 0) -> Value:
-    value = node.inputs[index]
-    assert value is not None
-    return value
-
-
-def _input(node: ir.Node, index: int) -> Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
-
-
 def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
     """Zeros that copy a dimension, in a shape of another rank: taken from the shape of the operand.
     The layer copies only into the same rank.
     """
-    given = _input(node, 1)
+    given = optional(node, 1)
     if given is None or attrs_of(node).get("allowzero", 0) or not may_copy(given):
         return None
-    target, shape = known(given), b.Shape(_x(node))
+    target, shape = known(given), b.Shape(operand(node))
     if target is None:
-        rank, count = rank_of(_x(node)), (shape_of(given) or (None,))[0]
+        rank, count = rank_of(operand(node)), (shape_of(given) or (None,))[0]
         if rank is None or count is None:
             return None
         own = b.Slice(shape, [0], [count]) if count < rank else shape
         own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
         sizes = b.Cast(given, to=ir.DataType.INT64)
-        return b.Reshape(_x(node), b.Where(b.Equal(sizes, 0), own, sizes))
+        return b.Reshape(operand(node), b.Where(b.Equal(sizes, 0), own, sizes))
     parts = [
         b.Slice(shape, [i], [i + 1]) if d == 0 else b.const([int(d)])
         for i, d in enumerate(target.tolist())
     ]
-    return b.Reshape(_x(node), b.Concat(*parts, axis=0))
+    return b.Reshape(operand(node), b.Concat(*parts, axis=0))
 
 
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """A bias that is computed at run time is added afterwards, the layer has a constant one."""
-    bias, rank = _input(node, 2), rank_of(_x(node))
+    bias, rank = optional(node, 2), rank_of(operand(node))
     if bias is None or rank is None or is_constant(bias):
         return None
     y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
@@ -68,7 +59,7 @@ def bias_apart(node: ir.Node, b: Builder) -> Value | None:
 
 def last_extreme(node: ir.Node, b: Builder) -> Value | None:
     """The last of several extremes, which the layer cannot give, is the first one backwards."""
-    attrs, x = attrs_of(node), _x(node)
+    attrs, x = attrs_of(node), operand(node)
     shape, axis = shape_of(x), int(attrs.get("axis", 0))
     if not attrs.get("select_last_index", 0) or shape is None:
         return None
@@ -81,12 +72,12 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
     """A time axis in front of the batch axis: turned, reversed, turned back; one layer where the
     common decomposition looks every element up.
     """
-    attrs, x = attrs_of(node), _x(node)
+    attrs, x = attrs_of(node), operand(node)
     rank = rank_of(x)
     if rank is None or (attrs.get("batch_axis", 1), attrs.get("time_axis", 0)) != (1, 0):
         return None
     perm = [1, 0, *range(2, rank)]
-    y = b.ReverseSequence(b.Transpose(x, perm=perm), _x(node, 1), batch_axis=0, time_axis=1)
+    y = b.ReverseSequence(b.Transpose(x, perm=perm), operand(node, 1), batch_axis=0, time_axis=1)
     return b.Transpose(y, perm=perm)
 
 
@@ -94,7 +85,7 @@ def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
     """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits. Blobs
     are floats, which do not wrap around.
     """
-    x, out = _x(node), node.outputs[0]
+    x, out = operand(node), node.outputs[0]
     if x.dtype is None or out.dtype is None or not wraps(x, out):
         return None
     y = b.Cast(x, to=ir.DataType.FLOAT)
@@ -134,7 +125,7 @@ def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     """Data cut to the places that the indices have along the other axes, where the layer wants
     equal sizes.
     """
-    x, indices, axis = _x(node), _x(node, 1), int(attrs_of(node).get("axis", 0))
+    x, indices, axis = operand(node), operand(node, 1), int(attrs_of(node).get("axis", 0))
     axes, shape = cut_axes(axis, x, indices), shape_of(indices)
     if not axes or shape is None:
         return None

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
+from converter.graph.value import optional
 from converter.passes.constants import evaluate_constant
 
 Value = ir.Value
@@ -21,7 +22,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
     """
     boxes, scores = node.inputs[:2]
     size = shape_of(scores) if scores is not None else None
-    most = node.inputs[2] if len(node.inputs) > 2 else None
+    most = optional(node, 2)
     if boxes is None or scores is None or size is None or most is None:
         return None
     batch, classes, count = size

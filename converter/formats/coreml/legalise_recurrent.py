@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import shape_of
+from converter.graph.value import optional
 from converter.passes.constants import evaluate_constant
 from converter.passes.split_directions import split_directions
 
@@ -30,12 +31,12 @@ def gru(node: ir.Node, b: Builder) -> list[Value] | None:
     x, w, r = node.inputs[:3]
     steps = x.shape[0] if x is not None and x.shape is not None else None
     arrays = [evaluate_constant(v) for v in (w, r)]
-    optional = [node.inputs[i] if i < len(node.inputs) else None for i in (3, 4, 5)]
-    bias = evaluate_constant(optional[0]) if optional[0] is not None else None
+    given = [optional(node, i) for i in (3, 4, 5)]
+    bias = evaluate_constant(given[0]) if given[0] is not None else None
     unknown = (
         any(a is None for a in arrays)
-        or (optional[0] is not None and bias is None)
-        or optional[1] is not None
+        or (given[0] is not None and bias is None)
+        or given[1] is not None
     )
     if (
         not attrs.get("linear_before_reset", 0)
@@ -54,7 +55,7 @@ def gru(node: ir.Node, b: Builder) -> list[Value] | None:
     inputs = (sequence @ b.const(np.ascontiguousarray(weights.T))) + b.const(
         np.ascontiguousarray(both[0])
     )
-    start = b.Squeeze(optional[2], [0]) if optional[2] is not None else _nothing(b, x, hidden)
+    start = b.Squeeze(given[2], [0]) if given[2] is not None else _nothing(b, x, hidden)
     states, last = _loop(
         b,
         inputs,

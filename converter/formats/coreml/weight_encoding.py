@@ -18,6 +18,7 @@ from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import optional
 from converter.passes.constants import evaluate_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -222,9 +223,7 @@ def _quantised(node: ir.Node, axis: int) -> WeightData | None:
         return None
     if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
         return None
-    return _of_codes(
-        *payload, scale.reshape(-1), node.inputs[2] if len(node.inputs) > 2 else None, bias
-    )
+    return _of_codes(*payload, scale.reshape(-1), optional(node, 2), bias)
 
 
 @dataclass(frozen=True)

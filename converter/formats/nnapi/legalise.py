@@ -11,13 +11,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.nnapi.legalise_integers import INTEGER, truth
-from converter.formats.nnapi.legalise_numbers import FLOATS, NUMBERS, operand
+from converter.formats.nnapi.legalise_numbers import FLOATS, NUMBERS
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.rules.indexing import counts_from_front
 from converter.formats.nnapi.rules.recurrent import whole
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.value import Value
+from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.indices import from_front
@@ -44,7 +44,7 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
     common Max and Min need level 3.
     """
     x = operand(node)
-    bounds = [node.inputs[i] if i < len(node.inputs) else None for i in (1, 2)]
+    bounds = [optional(node, i) for i in (1, 2)]
     arrays = [known(v) for v in bounds]
     unknown = (v is not None and a is None for v, a in zip(bounds, arrays, strict=True))
     if x.dtype not in FLOATS or any(unknown):

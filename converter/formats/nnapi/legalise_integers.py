@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_numbers import FLOATS, operand
+from converter.formats.nnapi.legalise_numbers import FLOATS
 from converter.formats.nnapi.writing import BYTES
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, evaluate, known, shape_of
 from converter.graph.sizes import arange, demand_small
-from converter.graph.value import Value
+from converter.graph.value import Value, operand, optional
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.legalise import Rewrite
 
@@ -31,7 +31,7 @@ def reduced(node: ir.Node, b: Builder) -> Value | None:
     halves comes last.
     """
     x, out = operand(node), shape_of(node.outputs[0])
-    shape, given = shape_of(x), node.inputs[1] if len(node.inputs) > 1 else None
+    shape, given = shape_of(x), optional(node, 1)
     axes = np.arange(len(shape or ())) if given is None else known(given)
     if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or axes is None:
         return None

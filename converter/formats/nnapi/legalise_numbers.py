@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, operand
 from converter.passes.legalise import Rewrite
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
@@ -21,12 +21,6 @@ _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
 # Abramowitz and Stegun 7.1.26
 _ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-
-
-def operand(node: ir.Node, index: int = 0) -> Value:
-    value = node.inputs[index]
-    assert value is not None
-    return with_operators(value)
 
 
 def _polynomial(z: Value, coefficients: Sequence[float]) -> Value:

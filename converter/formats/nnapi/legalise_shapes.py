@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_numbers import operand
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.value import Value
+from converter.graph.value import Value, operand, optional
 from converter.graph.walk import subgraphs
 from converter.passes.collapse_dims import collapse_dims
 from converter.passes.constants import plain_weights
@@ -112,7 +111,7 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
     a = attrs_of(node)
     if a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
-    given = node.inputs[2] if len(node.inputs) > 2 else None
+    given = optional(node, 2)
     by_scales = given is not None and shape_of(given) != (0,)
     factors = known(given) if by_scales else None
     found = None if by_scales and factors is None else _image(node, b)

@@ -22,7 +22,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
-from converter.graph.value import with_operators
+from converter.graph.value import optional, with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.normalisation import local_response as lrn
@@ -285,7 +285,7 @@ def _moved(b: Builder, x: ir.Value | None, target: ir.DataType) -> ir.Value:
 
 def _conv_integer(node: ir.Node, b: Builder) -> Written:
     """The kernel takes one zero point for all filters only."""
-    zero = node.inputs[3] if len(node.inputs) > 3 else None
+    zero = optional(node, 3)
     return (
         conv_integer(node, b)
         if zero is not None and rank_of(zero) == 1 and shape_of(zero) != (1,)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import with_operators
+from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -127,7 +127,7 @@ def div(node: ir.Node, b: Builder) -> Value | None:
 
 def trains(node: ir.Node) -> bool:
     """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
-    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    mode = optional(node, 2)
     flag = None if mode is None else constant(mode)
     return mode is not None and (flag is None or bool(flag.any()))
 

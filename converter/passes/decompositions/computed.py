@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -33,7 +34,7 @@ def computed_start(node: ir.Node, b: Builder) -> Value | None:
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
     starts, axes, steps = (
         node.inputs[1],
-        *(node.inputs[i] if i < len(node.inputs) else None for i in (3, 4)),
+        *(optional(node, i) for i in (3, 4)),
     )
     if (
         shape is None

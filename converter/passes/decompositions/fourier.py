@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
@@ -33,7 +34,7 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
         return None
     rank = len(shape)
     place = int(axis.reshape(())) % rank
-    given = node.inputs[1] if len(node.inputs) > 1 else None
+    given = optional(node, 1)
     length = constant(given) if given is not None else np.array(shape[place])
     if length is None or place == rank - 1 or int(length.reshape(())) > LONGEST:
         return None

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -78,7 +79,7 @@ def tile(node: ir.Node, b: Builder) -> Value | None:
 def trilu(node: ir.Node, b: Builder) -> Value | None:
     """Where column - row reaches k (upper), or does not pass it (lower), the data, else zeros."""
     x, upper = x_of(node), bool(attrs_of(node).get("upper", 1))
-    given = node.inputs[1] if len(node.inputs) > 1 else None
+    given = optional(node, 1)
     shape, offset = shape_of(x), constant(given) if given is not None else np.array(0)
     if shape is not None and offset is not None:
         places = arange(shape[-1])[None, :] - arange(shape[-2])[:, None]

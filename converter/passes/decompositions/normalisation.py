@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import rank_of
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import back, scaled, wide, x_of
 from converter.passes.decompositions.table import Table
 
@@ -57,7 +58,7 @@ def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     axis = int(attrs.get("axis", -1)) % rank
     y, mean, factor = _centred(b, wide(b, x), range(axis, rank), attrs.get("epsilon", 1e-5))
     return [
-        _affine(b, back(b, y, x), node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None),
+        _affine(b, back(b, y, x), node.inputs[1], optional(node, 2)),
         mean,
         factor,
     ]

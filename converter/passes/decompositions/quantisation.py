@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import with_operators
+from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -86,7 +86,7 @@ def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
     if x.dtype not in (_T.FLOAT, _T.FLOAT16):
         return None
     low, high = _RANGES[to]
-    zero = node.inputs[2] if len(node.inputs) > 2 else None
+    zero = optional(node, 2)
     point = np.array(0) if zero is None else constant(zero)
     quotient = x / scale
     if point is not None and point.size == 1:

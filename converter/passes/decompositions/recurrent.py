@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of, writing
 from converter.graph.infer import constant, shape_of
-from converter.graph.value import with_operators
+from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.table import Table
 
 MOST_STEPS = 1000
@@ -118,10 +118,6 @@ def _written(
     return [y, *ends][: len(node.outputs)]
 
 
-def _given(node: ir.Node, index: int) -> Value | None:
-    return with_operators(node.inputs[index]) if index < len(node.inputs) else None
-
-
 def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
     """Entry `d` of axis 0 without that axis; matrices may be turned."""
     array = constant(value)
@@ -133,7 +129,7 @@ def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
 
 
 def _cell(node: ir.Node, b: Builder, d: int, size: int, functions: list[Function]) -> Cell:
-    w, r, bias, peepholes = (_given(node, i) for i in (1, 2, 3, 7))
+    w, r, bias, peepholes = (optional(node, i) for i in (1, 2, 3, 7))
     assert w is not None and r is not None
     gates = _GATES[node.op_type]
     from_data = from_state = peeps = None
@@ -225,7 +221,7 @@ def _in_a_loop(
 
 
 def _initial(node: ir.Node, cell: Cell, index: int, d: int, batch: int, batch_first: bool) -> Value:
-    given, b = _given(node, index), cell.b
+    given, b = optional(node, index), cell.b
     if given is None:
         dtype = cell.w.dtype
         return b.const(np.zeros((batch, cell.size), np.float32 if dtype is None else dtype.numpy()))
@@ -234,7 +230,7 @@ def _initial(node: ir.Node, cell: Cell, index: int, d: int, batch: int, batch_fi
 
 def _lengths(node: ir.Node, steps: int) -> Value | None:
     """None where every sequence takes all steps."""
-    lengths = _given(node, 4)
+    lengths = optional(node, 4)
     array = constant(lengths)
     return None if lengths is None or (array is not None and (array == steps).all()) else lengths
 

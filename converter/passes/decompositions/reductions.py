@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis
 from converter.passes.decompositions.table import Table
@@ -17,12 +18,12 @@ from converter.passes.decompositions.table import Table
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
     """The axes operand and the attributes, for another reduction over the same axes."""
-    return (node.inputs[1] if len(node.inputs) > 1 else None), attrs_of(node)
+    return optional(node, 1), attrs_of(node)
 
 
 def reduces_nothing(node: ir.Node) -> bool:
     """Whether the node names no axis and means none by it."""
-    axes = node.inputs[1] if len(node.inputs) > 1 else None
+    axes = optional(node, 1)
     return bool(attrs_of(node).get("noop_with_empty_axes", 0)) and (
         axes is None or shape_of(axes) == (0,)
     )

@@ -17,6 +17,7 @@ from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.interpolation import cubic
 from converter.graph.sizes import arange
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -50,7 +51,7 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
     known, or the result is not linear.
     """
     size, result, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
-    operands = [node.inputs[i] if i < len(node.inputs) else None for i in range(4)]
+    operands = [optional(node, i) for i in range(4)]
     if (
         size is None
         or result is None

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
 from converter.graph.infer_sizes import sizes_of_parts
+from converter.graph.value import optional
 from converter.passes.decompositions.table import Table
 
 MOST = 1024
@@ -44,7 +45,7 @@ def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     x, axis = node.inputs[0], int(attrs_of(node).get("axis", 0))
-    given = node.inputs[1] if len(node.inputs) > 1 else None
+    given = optional(node, 1)
     counts = sizes_of_parts(node)
     if x is None or not counts or len(counts) > MOST:
         return None

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange, demand_small
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
@@ -195,7 +196,7 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
 def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
     """The frames, each times the window, and the spectrum of each."""
     x, shape = x_of(node), shape_of(x_of(node))
-    step, window = known(node.inputs[1]), node.inputs[2] if len(node.inputs) > 2 else None
+    step, window = known(node.inputs[1]), optional(node, 2)
     length = (
         constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
     )

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, forget_known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import optional
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.groups import is_constant
 from converter.passes.layout.materialized import canonical_dims
@@ -101,7 +102,7 @@ def _keeps_order(node: ir.Node, value: ir.Value) -> bool:
 
 
 def _dense(node: ir.Node, index: int) -> _Place | None:
-    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    weights = optional(node, 1)
     if (
         index != 0
         or node.domain

@@ -12,6 +12,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN, channels_last
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
+from converter.graph.value import optional
 from converter.graph.walk import all_nodes, discard, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
@@ -165,7 +166,7 @@ class Rewriting:
     def _sensitive(self, node: ir.Node, kind: Sensitive) -> None:
         self._inputs(node, skip=kind.inputs)
         for i in kind.inputs:
-            v = node.inputs[i] if i < len(node.inputs) else None
+            v = optional(node, i)
             if v is not None:
                 self._read(
                     node,
@@ -185,7 +186,7 @@ class Rewriting:
         perm = self._order(node, kind)
         self._inputs(node, skip=kind.inputs)
         for i in kind.inputs:
-            v = node.inputs[i] if i < len(node.inputs) else None
+            v = optional(node, i)
             if v is not None:
                 self._read(node, i, self.stored.operand(v, perm, self._builder(node)))
         if perm != axes.identity(kind.rank):

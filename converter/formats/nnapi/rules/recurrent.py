@@ -28,7 +28,7 @@ from converter.graph.catalogue.cells import (
 )
 from converter.graph.catalogue.recurrent import stored_as
 from converter.graph.infer import constant
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, optional, with_operators
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Guard
 from converter.mapping.rules import Custom, Rule, op
@@ -211,7 +211,7 @@ def state(w: TableWriting, index: int, size: int, x: Ref) -> Ref:
 
 def whole(node: ir.Node, steps: int) -> None:
     """MappingError when sequences have lengths of their own or another layout."""
-    lengths = node.inputs[4] if len(node.inputs) > 4 else None
+    lengths = optional(node, 4)
     array = constant(lengths)
     own = lengths is not None and (array is None or (array != steps).any())
     if own or attrs_of(node).get("layout", 0):

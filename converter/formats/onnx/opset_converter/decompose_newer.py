@@ -11,6 +11,7 @@ from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import optional
 from converter.graph.walk import all_graphs
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.legalise import Rewrites
@@ -47,13 +48,9 @@ def bytes_for_nibbles(model: ir.Model) -> None:
 def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:
     if node.op_type == "DequantizeLinear":
         return index != 1 and all(
-            v is None or v in found for v in (node.inputs[0], _operand(node, 2))
+            v is None or v in found for v in (node.inputs[0], optional(node, 2))
         )
     return node.op_type == "Cast"
-
-
-def _operand(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
 
 
 def shape_range(node: ir.Node, b: Builder) -> ir.Value:
@@ -68,7 +65,7 @@ def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
     """Over no axis at all a reduction is what it does to each element; axes of run time are asked
     for one by one.
     """
-    x, axes = node.inputs[0], _operand(node, 1)
+    x, axes = node.inputs[0], optional(node, 1)
     if x is None:
         return None
     if reduces_nothing(node):
@@ -125,12 +122,12 @@ def _all_axes(
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
     """The amounts of all axes."""
-    x, amounts, axes = node.inputs[0], node.inputs[1], _operand(node, 3)
+    x, amounts, axes = node.inputs[0], node.inputs[1], optional(node, 3)
     rank = None if x is None else rank_of(x)
     if amounts is None or axes is None or rank is None:
         return None
     every = _all_axes(b, amounts, axes, np.zeros(2 * rank, np.int64), rank, times=2)
-    return b.Pad(x, every, _operand(node, 2), mode=attrs_of(node).get("mode"))
+    return b.Pad(x, every, optional(node, 2), mode=attrs_of(node).get("mode"))
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -145,7 +142,7 @@ def resize(node: ir.Node, b: Builder) -> ir.Value | None:
         or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch"
     ):
         return None
-    roi, scales, sizes = (_operand(node, i) for i in (1, 2, 3))
+    roi, scales, sizes = (optional(node, i) for i in (1, 2, 3))
     chosen = b.const(np.array(axes, np.int64))
     dtype = roi.dtype.numpy() if roi is not None and roi.dtype is not None else np.float32
     whole = [

@@ -15,6 +15,7 @@ from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, evaluate
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import optional
 
 _MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice"})
 
@@ -87,7 +88,7 @@ def quantized_constant(value: ir.Value | None) -> QuantizedConstant | None:
 
 
 def _of(node: ir.Node, stored: Array, scale: Array) -> QuantizedConstant:
-    attrs, given = attrs_of(node), node.inputs[2] if len(node.inputs) > 2 else None
+    attrs, given = attrs_of(node), optional(node, 2)
     zero = np.zeros(scale.shape, np.int64) if given is None else constant(given)
     if zero is None:
         raise MappingError("the zero point of constants must be constant")

@@ -18,7 +18,7 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant
-from converter.graph.value import Value
+from converter.graph.value import Value, optional
 
 T = ir.DataType
 # what QuantizeLinear and DequantizeLinear take
@@ -110,7 +110,7 @@ def params_of_node(node: ir.Node) -> QuantParams:
     several scales, or computed ones.
     """
     scale = constant(node.inputs[1])
-    given: Any = node.inputs[2] if len(node.inputs) > 2 else None
+    given: Any = optional(node, 2)
     zero = np.zeros(1, np.int64) if given is None else constant(given)
     stored = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
     if scale is None or zero is None or stored is None or stored.dtype is None:

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rewrites.operands import attributes, operand, static
+from converter.formats.zhouyi.rewrites.operands import attributes, static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.graph.sizes import arange
-from converter.graph.value import Value
+from converter.graph.value import Value, operand
 
 LOWEST = float(np.finfo(np.float32).min)
 

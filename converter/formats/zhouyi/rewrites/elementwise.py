@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.rewrites.operands import operand, static
+from converter.formats.zhouyi.rewrites.operands import static
 from converter.graph.build import Builder
 from converter.graph.infer import constant
-from converter.graph.value import Value
+from converter.graph.value import Value, operand
 
 
 def spread(b: Builder, value: Value, shape: list[int]) -> Value:

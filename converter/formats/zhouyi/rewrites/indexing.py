@@ -8,11 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rewrites.operands import attributes, operand, static
+from converter.formats.zhouyi.rewrites.operands import attributes, static
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder
 from converter.graph.sizes import arange
-from converter.graph.value import Value
+from converter.graph.value import Value, operand
 
 
 def one_place(node: ir.Node, b: Builder) -> Value | None:

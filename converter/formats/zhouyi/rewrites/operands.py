@@ -8,25 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.formats.zhouyi.rules.fields import kernel_of, pads_of
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, operand
 from converter.mapping import context
 from converter.mapping.lowering import view_of
 from converter.mapping.rules import defaults
-
-
-def operand(node: ir.Node, index: int = 0) -> Value:
-    value = optional(node, index)
-    if value is None:
-        raise MappingError(f"input {index} is absent")
-    return value
-
-
-def optional(node: ir.Node, index: int) -> Value | None:
-    return with_operators(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def static(value: ir.Value) -> list[int]:

@@ -16,15 +16,13 @@ from converter.formats.zhouyi.rewrites.operands import (
     Geometry,
     attributes,
     geometry,
-    operand,
-    optional,
     padded,
     static,
 )
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
-from converter.graph.value import Value
+from converter.graph.value import Value, operand, optional
 
 LARGEST = 1 << 24  # elements of a table of places
 MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer

@@ -6,16 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rewrites.operands import (
-    attributes,
-    operand,
-    optional,
-    static,
-)
+from converter.formats.zhouyi.rewrites.operands import attributes, static
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder
 from converter.graph.infer import constant
-from converter.graph.value import Value
+from converter.graph.value import Value, operand, optional
 
 
 def axes_of(node: ir.Node) -> list[int] | None:

@@ -14,8 +14,6 @@ from converter.formats.zhouyi.rewrites.operands import (
     Geometry,
     attributes,
     geometry,
-    operand,
-    optional,
     padded,
     static,
 )
@@ -32,7 +30,7 @@ from converter.formats.zhouyi.rules.fields import kernel_of
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder
 from converter.graph.infer import constant
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping.lowering import view_of
 
 SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
