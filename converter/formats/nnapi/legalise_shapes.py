@@ -14,11 +14,12 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.value import Value, operand, optional
+from converter.graph.value import Value, optional
 from converter.graph.walk import subgraphs
 from converter.passes.collapse_dims import collapse_dims
 from converter.passes.constants import plain_weights
 from converter.passes.fold import fold
+from converter.passes.images import image_of, window_over_images
 from converter.passes.legalise import Rewrite
 from converter.passes.unroll import LARGEST, unroll
 
@@ -66,14 +67,6 @@ def prepare(model: ir.Model) -> None:
     collapse_dims(model, MOST)
 
 
-def _image(node: ir.Node, b: Builder) -> tuple[Value, list[int]] | None:
-    """The data of one spatial dimension as an image of height 1, and the shape of the result."""
-    shape, target = shape_of(operand(node)), shape_of(node.outputs[0])
-    if shape is None or target is None or len(shape) != 3:
-        return None
-    return b.Reshape(operand(node), [shape[0], shape[1], 1, shape[2]]), list(target)
-
-
 def two_spatial(node: ir.Node, b: Builder) -> Value | None:
     """A window over one spatial dimension works on images of height 1.
 
@@ -81,27 +74,7 @@ def two_spatial(node: ir.Node, b: Builder) -> Value | None:
     """
     if len(node.outputs) > 1 and node.outputs[1].uses():
         return None
-    found = _image(node, b)
-    if found is None:
-        return None
-    attributes: dict[str, Any] = {
-        k: list(v) if isinstance(v, list | tuple) else v for k, v in attrs_of(node).items()
-    }
-    for name, one in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("output_padding", 0)):
-        if name in attributes:
-            attributes[name] = [one, *attributes[name]]
-    if "pads" in attributes:
-        before, after = attributes["pads"]
-        attributes["pads"] = [0, before, 0, after]
-    if "output_shape" in attributes:
-        attributes["output_shape"] = [1, *attributes["output_shape"]]
-    (image, target), rest = found, list(node.inputs[1:])
-    if node.op_type in ("Conv", "ConvTranspose"):
-        w = operand(node, 1)
-        array = constant(w)
-        with_height = None if array is None else b.const(array[:, :, None, :], str(w.name))
-        rest[0] = b.Unsqueeze(w, [2]) if with_height is None else with_height
-    return b.Reshape(b.op(node.op_type, image, *rest, **attributes), target)
+    return window_over_images(node, b)
 
 
 def resize(node: ir.Node, b: Builder) -> Value | None:
@@ -114,7 +87,7 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
     given = optional(node, 2)
     by_scales = given is not None and shape_of(given) != (0,)
     factors = known(given) if by_scales else None
-    found = None if by_scales and factors is None else _image(node, b)
+    found = None if by_scales and factors is None else image_of(node, b)
     if found is None:
         return None
     image, target = found

@@ -26,42 +26,17 @@ from converter.formats.zhouyi.rewrites.patches import (
     transposed_begin,
     whole_size,
 )
-from converter.formats.zhouyi.rules.fields import kernel_of
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.graph.value import Value, operand, optional, with_operators
-from converter.mapping.lowering import view_of
-
-SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
-
-
-def widen(node: ir.Node, b: Builder, weights: bool) -> ir.Value | None:
-    """[N, C, L] -> [N, C, 1, L], the window 1 high: one Reshape on either side, where
-    passes/collapse_dims would take along the layers around.
-    """
-    x, a = operand(node), attributes(node)
-    shape = static(x)
-    if len(shape) != 3 or len(node.outputs) != 1:
-        return None
-    if not a.get("output_shape"):
-        g = geometry(node)
-        a["pads"] = [0, *g.begin, 0, *g.end]
-    a = {k: [int(k != "output_padding"), *v] if k in SPATIAL and v else v for k, v in a.items()}
-    a["kernel_shape"] = [1, *kernel_of(view_of(node))]
-    operands: list[ir.Value | None] = [b.Reshape(x, [*shape[:2], 1, shape[2]])]
-    if weights:
-        w = operand(node, 1)
-        array = constant(w)
-        high = b.Unsqueeze(w, [2]) if array is None else b.const(array[:, :, None], str(w.name))
-        operands += [high, optional(node, 2)]
-    return b.Reshape(b.op(node.op_type, *operands, **a), static(node.outputs[0]))
+from converter.passes.images import window_over_images
 
 
 def conv(node: ir.Node, b: Builder) -> ir.Value | None:
     """A layer has constant weights and biases over two or three axes."""
     if len(static(operand(node))) == 3:
-        return widen(node, b, weights=True)
+        return window_over_images(node, b)
     bias = optional(node, 2)
     if bias is not None and constant(bias) is None and constant(operand(node, 1)) is not None:
         return _bias_behind(node, b, bias)
@@ -81,7 +56,7 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     if constant(w) is None:
         return computed_kernel(node, b)
     if len(static(x)) == 3:
-        return widen(node, b, weights=True)
+        return window_over_images(node, b)
     if bias is not None and constant(bias) is None:
         return _bias_behind(node, b, bias)
     g = geometry(node)
@@ -109,7 +84,7 @@ def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
     if len(node.outputs) != 1:
         return best_places(node, b)
     if len(shape) == 3:
-        return widen(node, b, weights=False)
+        return window_over_images(node, b)
     g = geometry(node)
     last = (g.out - 1) * g.strides
     if (last >= g.data + g.begin).any():

@@ -1,0 +1,45 @@
+"""One spatial axis as two, for targets that know images only: [N, C, L] is an image of height 1.
+
+One Reshape on either side, where collapse_dims would take along the layers around.
+
+before:  Y = Conv(X[N,C,L], W[M,C,k], strides=[s])
+after:   I = Reshape(X, [N,C,1,L]); J = Conv(I, W[M,C,1,k], strides=[1,s]); Y = Reshape(J, ..)
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant, shape_of
+from converter.graph.value import Value, operand
+
+_SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
+
+
+def image_of(node: ir.Node, b: Builder) -> tuple[Value, list[int]] | None:
+    """The data as images, and the shape of the result; None unless there is one spatial axis, and
+    the shapes are static.
+    """
+    shape, target = shape_of(operand(node)), shape_of(node.outputs[0])
+    if shape is None or target is None or len(shape) != 3:
+        return None
+    return b.Reshape(operand(node), [*shape[:2], 1, shape[2]]), list(target)
+
+
+def window_over_images(node: ir.Node, b: Builder) -> Value | None:
+    """A convolution, a pooling or a normalisation over one spatial axis."""
+    found = image_of(node, b)
+    if found is None:
+        return None
+    (image, target), rest, a = found, list(node.inputs[1:]), attrs_of(node)
+    a |= {k: [int(k != "output_padding"), *a[k]] for k in _SPATIAL if a.get(k)}
+    if a.get("pads"):
+        before, after = a["pads"]
+        a["pads"] = [0, before, 0, after]
+    if node.op_type in ("Conv", "ConvTranspose"):
+        w = operand(node, 1)
+        array = constant(w)
+        high = None if array is None else b.const(array[:, :, None], str(w.name))
+        rest[0] = b.Unsqueeze(w, [2]) if high is None else high
+    return b.Reshape(b.op(node.op_type, image, *rest, **a), target)
