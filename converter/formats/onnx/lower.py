@@ -18,6 +18,7 @@ from converter.formats.onnx.boundary import DEFAULTS, STATES
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
 from converter.formats.onnx.opset_converter.downgrade import form, respell
+from converter.formats.onnx.types import NAMED
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
@@ -162,21 +163,9 @@ def _reason(node: ir.Node, version: int) -> str:
 
 def _signature(schema: Any) -> Signature:
     return {
-        c.type_param_str: {t for s in c.allowed_type_strs if (t := _TYPES.get(s)) is not None}
+        c.type_param_str: {t for s in c.allowed_type_strs if (t := NAMED.get(s)) is not None}
         for c in schema.type_constraints
     }
-
-
-_NAMES = {
-    "FLOAT": "float",
-    "DOUBLE": "double",
-    "FLOAT16": "float16",
-    "BFLOAT16": "bfloat16",
-    "BOOL": "bool",
-    "STRING": "string",
-}
-_SPELT = {t: f"tensor({_NAMES.get(t.name, t.name.lower())})" for t in ir.DataType}
-_TYPES = {text: t for t, text in _SPELT.items()}
 
 
 def _wrong_type(node: ir.Node, version: int) -> str:
@@ -203,7 +192,7 @@ def _text(type_: Any) -> str:
     """A type as the schemas spell it."""
     if isinstance(type_, ir.SequenceType | ir.OptionalType):
         return f"{'seq' if isinstance(type_, ir.SequenceType) else 'optional'}({_text(type_.elem_type)})"
-    return _SPELT.get(type_.dtype, "") if isinstance(type_, ir.TensorType) else ""
+    return f"tensor({type_.dtype.name.lower()})" if isinstance(type_, ir.TensorType) else ""
 
 
 def _widen(model: ir.Model, version: int, names: Names) -> None:

@@ -19,6 +19,8 @@ from converter.graph.lazy_tensor import LazyTensor
 
 _T = ir.DataType
 _WIDENED = "netconv.widened"
+# how schemas spell the types of tensors
+NAMED = {f"tensor({t.name.lower()})": t for t in _T}
 # types of weights that came after opset 21 -> a type of opset 21 that holds every value of theirs
 _HOLDS = {_T.FLOAT4E2M1: ml_dtypes.float8_e4m3fn, _T.FLOAT8E8M0: np.float32}
 _HOLDS |= {getattr(_T, n): t for n, t in (("INT2", np.int8), ("UINT2", np.uint8)) if hasattr(_T, n)}
@@ -164,18 +166,7 @@ def _formals(kind: str) -> list[frozenset[ir.DataType]]:
         []
         if schema is None
         else [
-            frozenset(t for text in f.types if (t := _NAMED.get(text)) is not None)
+            frozenset(t for text in f.types if (t := NAMED.get(text)) is not None)
             for f in schema.inputs
         ]
     )
-
-
-_NAMES = {
-    "FLOAT": "float",
-    "DOUBLE": "double",
-    "FLOAT16": "float16",
-    "BFLOAT16": "bfloat16",
-    "BOOL": "bool",
-    "STRING": "string",
-}
-_NAMED = {f"tensor({_NAMES.get(t.name, t.name.lower())})": t for t in _T}
