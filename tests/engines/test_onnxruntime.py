@@ -11,13 +11,13 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from measured_kernels import measured
 
 from converter.api import Model
 from converter.errors import UnsupportedError, UsageError
 from converter.formats.onnx import onnxruntime_kernels as kernels
 from converter.formats.onnx.onnxruntime_legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph.build import new_model
+from measured_kernels import measured
 from support import run_python
 
 T = ir.DataType
