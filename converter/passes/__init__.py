@@ -13,6 +13,7 @@ promote_types.py           wider types where a target lacks an operator in the n
 collapse_dims.py           fewer axes where a target has few
 collapse_dims_rules.py     how each operator works on fewer axes
 conv3d_to_2d.py            convolutions and pools over three axes on planes
+equal_shapes.py            operands that broadcast in the shape of the result
 images.py                  windows over one axis on images of height 1
 indices.py                 indices that count from the front only
 split_directions.py        recurrent operators of two directions as two operators

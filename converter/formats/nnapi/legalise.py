@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_integers import INTEGER, truth
+from converter.formats.nnapi.legalise_integers import INTEGER, either, truth
 from converter.formats.nnapi.legalise_numbers import FLOATS, NUMBERS
 from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.rules.indexing import counts_from_front
@@ -20,6 +20,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import with_fewer_axes
+from converter.passes.equal_shapes import equal_shapes
 from converter.passes.indices import from_front
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.split_directions import split_directions
@@ -111,21 +112,6 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
     return y if attrs_of(node).get("keepdims", 1) else b.Reshape(y, [n, c])
 
 
-def where(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
-    """All operands in the shape of the result, which SELECT demands."""
-    shape = shape_of(node.outputs[0])
-    if shape is None or all(shape_of(v) == shape for v in node.inputs if v is not None):
-        return truth(node, b)
-    return b.Where(*(expanded(b, operand(node, i), shape) for i in range(3)))
-
-
-def expanded(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    array = constant(value)
-    if array is not None:
-        return b.const(np.ascontiguousarray(np.broadcast_to(array, shape)), str(value.name))
-    return value if shape_of(value) == tuple(shape) else b.Expand(value, list(shape))
-
-
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     """Indices are counted from the front, as GATHER demands."""
     x, axis = operand(node), attrs_of(node).get("axis", 0)
@@ -207,7 +193,7 @@ REWRITES: dict[str, Rewrite] = {
     "LeakyRelu": leaky_relu,
     "HardSigmoid": hard_sigmoid,
     "TopK": top_k,
-    "Where": where,
+    "Where": either(equal_shapes, truth),
     "Gather": gather,
     "If": choice,
 }

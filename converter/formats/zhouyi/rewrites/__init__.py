@@ -2,7 +2,7 @@
 (`converter/passes/decompositions`) do not say, or say with more layers.
 
 operands      what rewrites see of a node
-elementwise   operands of equal shapes, quotients of integers
+elementwise   the larger and the smaller of two, quotients of integers
 reducing      reductions that keep their axes, LayerNormalization by computed operands
 windows       windows over one axis, explicit padding, matrix products of unequal ranks
 patches       convolutions by computed weights, the places of the greatest elements
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from converter.formats.zhouyi.rewrites import detection, elementwise, indexing, reducing, windows
 from converter.graph import EXTENSION_DOMAIN
+from converter.passes.equal_shapes import equal_shapes
 from converter.passes.legalise import Rewrites
 from converter.passes.split_directions import split_directions
 
@@ -21,7 +22,7 @@ _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _REDUCTIONS = ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
 
 REWRITES: Rewrites = {
-    **{("", op): elementwise.equal_shapes for op in (*_COMPARISONS, "And", "Or", "Xor", "Where")},
+    **{("", op): equal_shapes for op in (*_COMPARISONS, "And", "Or", "Xor", "Where")},
     **{("", op): elementwise.extremes for op in ("Max", "Min")},
     ("", "Div"): elementwise.integer_div,
     **{("", f"Reduce{op}"): reducing.kept for op in _REDUCTIONS},

@@ -1,43 +1,16 @@
-"""Operands of equal shapes, quotients of integers."""
+"""The larger and the smaller of two, quotients of integers."""
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
-from converter.formats.zhouyi.rewrites.operands import static
 from converter.graph.build import Builder
-from converter.graph.infer import constant
 from converter.graph.value import Value, operand
-
-
-def spread(b: Builder, value: Value, shape: list[int]) -> Value:
-    """`value` in a shape that it broadcasts to."""
-    if static(value) == shape:
-        return value
-    array = constant(value)
-    if array is not None:
-        return b.const(np.broadcast_to(array, shape), str(value.name))
-    own = static(value)
-    full = [1] * (len(shape) - len(own)) + own
-    if full != own:
-        value = b.Reshape(value, full)
-    if full == shape:
-        return value
-    return b.Tile(value, [n if m != n else 1 for m, n in zip(full, shape, strict=True)])
-
-
-def equal_shapes(node: ir.Node, b: Builder) -> Value | None:
-    """The layers do not broadcast: operands are repeated first. No common decomposition does it."""
-    operands = [operand(node, i) for i in range(len(node.inputs))]
-    shape = static(node.outputs[0])
-    if all(static(v) == shape for v in operands):
-        return None
-    return b.operator(node.op_type)(*(spread(b, v, shape) for v in operands))
+from converter.passes.equal_shapes import equal_shapes
 
 
 def extremes(node: ir.Node, b: Builder) -> Value | None:
-    """The same for two operands; of more the common decomposition makes pairs."""
+    """Two operands of one shape; of more the common decomposition makes pairs."""
     return equal_shapes(node, b) if len(node.inputs) == 2 else None
 
 
