@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.collector import CoreLowering, scalar, small
+from converter.formats.coreml.collector import CoreLowering, scalar, shape_list, small
 from converter.formats.coreml.weight_encoding import Stored, of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
@@ -121,21 +121,17 @@ class CoreReading(Reading):
         """Weights of that shape, compact as they are stored; scales of channels run along
         `axis`.
         """
-        return self._stored(path).lift(self.b, shape, axis)
+        stored: Stored = self.layer.blobs[path]
+        return stored.lift(self.b, shape, axis)
 
     def numbers(self, path: str, shape: Sequence[int]) -> Array:
         """Small weights as an array."""
-        return self._stored(path).array(shape)
+        stored: Stored = self.layer.blobs[path]
+        return stored.array(shape)
 
     def plain(self, path: str, shape: Sequence[int]) -> Value:
         """Small weights as a plain constant."""
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
-
-    def _stored(self, path: str) -> Stored:
-        if path not in self.layer.blobs:
-            raise MappingError(f"the weights {path!r} are absent", "R110")
-        found: Stored = self.layer.blobs[path]
-        return found
 
 
 class CoreWriting(Writing):
@@ -182,8 +178,7 @@ class CoreWriting(Writing):
         """The sizes of a value, None for those that are not known; None when not even the rank
         is.
         """
-        found = value.shape
-        return None if found is None else [d if isinstance(d, int) else None for d in found]
+        return shape_list(value)
 
     # weights -------------------------------------------------------------------------------------
 
