@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.nnapi.legalise import gather, lp_normalization, top_k
+from converter.formats.nnapi.legalise import gather, top_k
 from converter.formats.nnapi.legalise_integers import (
     product,
     reduced,
@@ -15,7 +15,6 @@ from converter.formats.nnapi.legalise_integers import (
     sign,
 )
 from converter.formats.nnapi.legalise_numbers import NUMBERS as FUNCTIONS
-from converter.formats.nnapi.legalise_numbers import operand
 from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, two_spatial
 from converter.formats.tflite.integers import (
     has_signed_weights,
@@ -29,7 +28,7 @@ from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
-from converter.graph.value import Value
+from converter.graph.value import Value, operand
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.rules import Custom
@@ -299,7 +298,6 @@ _OWN: dict[str, Rewrite] = {
     "GatherND": places_from_front,
     "ScatterND": places_from_front,
     "OneHot": one_hot,
-    "LpNormalization": lp_normalization,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), looped),
 }
 REWRITES: dict[tuple[str, str], Rewrite] = {

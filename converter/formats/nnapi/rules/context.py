@@ -39,7 +39,6 @@ from converter.formats.nnapi.writing import Ref, Writer, parameters
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known
-from converter.graph.value import optional
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, Reading, Writing, static
 from converter.mapping.fields import Field
