@@ -32,13 +32,20 @@ SETS = {
     "onnx+external": "net.onnx",
     "onnx": "net.onnx",
     "coreml": "net.mlmodel",
+    "coreml+spec=5": "net.mlpackage",
 }
 Listing = dict[str, bytes]
 
 
 def seen(folder: Path) -> Listing:
-    """The files that other programs see."""
-    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    """The files that other programs see, and those in the folders among them."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for entry in folder.iterdir()
+        if not entry.name.startswith(atomic.PREFIX)
+        for p in [entry, *entry.rglob("*")]
+        if p.is_file()
+    }
 
 
 def write(target: Path, text: bytes) -> None:
@@ -174,6 +181,7 @@ KILLED = """if True:
         for step in range(10_000):
             folder = Path("work"); folder.mkdir()
             for n, data in before.items():
+                (folder / n).parent.mkdir(parents=True, exist_ok=True)
                 (folder / n).write_bytes(data)
             child = os.fork()
             if child == 0:
@@ -191,15 +199,17 @@ KILLED = """if True:
                     os._exit(0)
             killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
             now = seen(folder)
-            if name in now:
+            there = (folder / name).exists()
+            if there:
                 assert now in (before, new), (step, sorted(now), [k for k in now if now[k] == old.get(k)])
             atomic.recover(folder / name)
             after = seen(folder)
             assert after in (before, new), (step, sorted(after))
-            assert name not in now or after == now
-            left = [p.name for p in folder.iterdir() if p.name not in after]
+            assert not there or after == now
+            shown = {n.split("/")[0] for n in after}
+            left = [p.name for p in folder.iterdir() if p.name not in shown]
             assert not left, (step, left)
-            answers.add((bool(before), name in now, after == new))
+            answers.add((bool(before), there, after == new))
             shutil.rmtree(folder)
             if not killed:
                 break
@@ -255,6 +265,44 @@ def abandoned(tmp_path: Path, text: bytes = b"new") -> Path:
         p for p in tmp_path.iterdir() if p.name.startswith(atomic.PREFIX)
     ]
     return tmp_path / "net.xml"
+
+
+def folder_of(target: Path, text: bytes, checked: bool = True) -> None:
+    with Output(target, check=(lambda files: None) if checked else None) as out:
+        for name in ("a/b/c", "d"):
+            with out.open(inside=name) as f:
+                f.write(text)
+
+
+def test_a_folder_replaces_another_only_where_that_is_checked(tmp_path: Path) -> None:
+    folder_of(tmp_path / "net", b"old")
+    (tmp_path / "net" / "a" / "more").touch()
+    with pytest.raises(ConverterError, match="a folder has this name"):
+        folder_of(tmp_path / "net", b"new", checked=False)
+    folder_of(tmp_path / "net", b"new")
+    assert seen(tmp_path) == {"net/a/b/c": b"new", "net/d": b"new"}
+    assert [p.name for p in tmp_path.iterdir()] == ["net"]
+
+
+def test_a_folder_replaces_no_file_and_no_link(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "there", target_is_directory=True)
+    (tmp_path / "there").mkdir()
+    for name in ("file", "link"):
+        with pytest.raises(ConverterError, match="a file or a link has this name"):
+            folder_of(tmp_path / name, b"new")
+    assert seen(tmp_path) == {"file": b""}
+
+
+def test_a_file_of_a_folder_that_fails_leaves_the_old_folder(tmp_path: Path) -> None:
+    folder_of(tmp_path / "net", b"old")
+    with (
+        pytest.raises(ZeroDivisionError),
+        Output(tmp_path / "net", check=lambda files: None) as out,
+        out.open(inside="d"),
+    ):
+        raise ZeroDivisionError
+    assert seen(tmp_path) == {"net/a/b/c": b"old", "net/d": b"old"}
 
 
 def test_reading_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
@@ -399,7 +447,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path, form: str) -> None:
         except ConverterError as e:
             print(e.diagnostics[0].code)
         assert seen(folder) == old, sorted(seen(folder))
-        assert {p.name for p in folder.iterdir()} == set(old)
+        assert {p.name for p in folder.iterdir()} == {n.split("/")[0] for n in old}
     """
     from support import ROOT
 

@@ -1,17 +1,36 @@
-"""An .mlpackage: a folder with a manifest, the model's protobuf message, and weights beside it."""
+"""An .mlpackage: a folder with a manifest, the model's protobuf message, and weights beside it.
+
+    NAME.mlpackage/Manifest.json
+    NAME.mlpackage/Data/com.apple.CoreML/model.mlmodel
+    NAME.mlpackage/Data/com.apple.CoreML/weights/weight.bin
+
+The manifest says where the model is, the model where its weights are; the names above are those
+that Core ML's own tools choose, and that are written here.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from converter.errors import Where, unreadable
+from converter.errors import ReadError, Where, unreadable
+from converter.io.files import Output, in_cache
 from converter.io.strict_json import note
 
+SUFFIX, COMPILED = ".mlpackage", ".mlmodelc"
 MANIFEST = "Manifest.json"
 LARGEST = 1 << 24  # bytes of a manifest
 _FORM = {"rootModelIdentifier": str, "itemInfoEntries": {str: {"path": str}}}
+
+# where parts are written, below the package
+MODEL = "Data/com.apple.CoreML/model.mlmodel"
+WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
+_AUTHOR = "com.apple.CoreML"
 
 
 @dataclass(frozen=True)
@@ -33,37 +52,135 @@ def parts_of(path: Path) -> Parts:
     """The parts of a package, through the root of its manifest; of a file, the file itself.
 
     Raises ReadError: R103 for a manifest that is none, R102 for a model that is not there, R107 for
-    one that lies outside.
+    one that lies outside, and for links, R106 for a compiled model.
     """
     if not path.is_dir():
         return Parts(path)
+    demand_not_compiled(path)
+    files_of(path)
+    where = Where(str(path / MANIFEST))
+    entries = manifest_of(path)
+    if not entries:
+        raise unreadable("R103", "the manifest names no model", where)
+    return Parts(inside(path / "Data", entries["path"], where))
+
+
+def manifest_of(path: Path) -> Mapping[str, Any]:
+    """What the manifest of a package says of the model; empty if it says nothing. ReadError R100
+    when it cannot be read.
+    """
     manifest = path / MANIFEST
     try:
-        content = manifest.read_bytes()[:LARGEST]
+        with open(manifest, "rb") as f:
+            content = f.read(LARGEST)
     except OSError as e:
         raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(manifest))) from None
     try:
-        found = note(content, _FORM)
+        found = note(content, _FORM) or {}
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError):
-        found = None
-    entry = (found or {}).get("itemInfoEntries", {}).get((found or {}).get("rootModelIdentifier"))
-    if not entry or "path" not in entry:
-        raise unreadable("R103", "the manifest names no model", Where(str(manifest)))
-    return Parts(inside(path / "Data", entry["path"], Where(str(manifest))))
+        return {}
+    entry = found.get("itemInfoEntries", {}).get(found.get("rootModelIdentifier"), {})
+    return entry if "path" in entry else {}
+
+
+def files_of(path: Path) -> list[Path]:
+    """All files of a package, the manifest last. ReadError R107 for a link (but in a cache of
+    Hugging Face, where each file is one), R100 for what is no file and for a folder that cannot be
+    read.
+    """
+    found: list[Path] = []
+    for folder, folders, names in os.walk(path, onerror=_raise):
+        for entry in (Path(folder) / n for n in sorted([*folders, *names])):
+            if entry.is_symlink() and not in_cache(entry):
+                name = str(entry.relative_to(path))
+                raise unreadable("R107", f"{name!r} is a link", Where(str(path)))
+            if entry.is_file():
+                found.append(entry)
+            elif not entry.is_dir():
+                raise unreadable("R100", "cannot read: not a regular file", Where(str(entry)))
+    return sorted(found, key=lambda p: (p == path / MANIFEST, p))
+
+
+def _raise(error: OSError) -> None:
+    text = f"cannot read: {error.strerror}"
+    raise unreadable("R100", text, Where(str(error.filename))) from None
 
 
 def inside(folder: Path, name: str, where: Where) -> Path:
     """A file of a folder by its relative name; ReadError R107 where the name or a link leads out,
     R102 where there is none.
     """
+    target = folder / name
     try:
-        target, root = (folder / name).resolve(), folder.resolve()
-        leads_out = not target.is_relative_to(root)
+        leads_out = not Path(os.path.normpath(target)).is_relative_to(os.path.normpath(folder))
+        below = [p for p in (target, *target.parents) if p != folder and p.is_relative_to(folder)]
+        linked = any(p.is_symlink() and not in_cache(p) for p in below)
         there = target.is_file()
     except (OSError, ValueError, RuntimeError):
         raise unreadable("R107", f"{name!r} is not a file name", where) from None
-    if leads_out or any(p.is_symlink() for p in [folder / name, *(folder / name).parents][:8]):
+    if leads_out or linked:
         raise unreadable("R107", f"{name!r} leads out of the package", where)
     if not there:
         raise unreadable("R102", f"{name!r} is not there", where)
-    return folder / name
+    return target
+
+
+def compiled(path: Path) -> ReadError | None:
+    """The refusal of what Core ML's compiler made (a folder .mlmodelc, or the text of a program in
+    it); None for anything else.
+    """
+    try:
+        if path.is_dir():
+            made = path.name.endswith(COMPILED) or (path / "coremldata.bin").is_file()
+        else:
+            with open(path, "rb") as f:
+                made = f.read(8) == b"program("
+    except (OSError, ValueError):
+        return None
+    if not made:
+        return None
+    return unreadable(
+        "R106",
+        "is a model that Core ML's compiler made (.mlmodelc), which only Apple's systems read",
+        Where(str(path)),
+        "convert the .mlpackage or .mlmodel that it was compiled from",
+    )
+
+
+def demand_not_compiled(path: Path) -> None:
+    """ReadError R106 for a compiled model."""
+    if error := compiled(path):
+        raise error
+
+
+def manifest(content: str, weights: bool) -> bytes:
+    """A manifest of a package with the parts MODEL and, `weights`, WEIGHTS. `content`: what its
+    identifiers are made of, a hash of what is in the package, so that equal packages have equal
+    bytes.
+    """
+    parts = [(MODEL, "model.mlmodel", "CoreML Model Specification")]
+    if weights:
+        parts.append((os.path.dirname(WEIGHTS), "weights", "CoreML Model Weights"))
+    entries = {
+        str(uuid.uuid5(uuid.NAMESPACE_URL, f"{content}/{name}")): {
+            "author": _AUTHOR,
+            "description": description,
+            "name": name,
+            "path": place.removeprefix("Data/"),
+        }
+        for place, name, description in parts
+    }
+    data = {
+        "fileFormatVersion": "1.0.0",
+        "itemInfoEntries": dict(sorted(entries.items())),
+        "rootModelIdentifier": next(iter(entries)),
+    }
+    return json.dumps(data, indent=4).encode() + b"\n"
+
+
+def write_manifest(out: Output, content: str, weights: bool) -> None:
+    """Makes the target of `out` a package, whose parts are written with `out.open(inside=MODEL)`
+    and `out.stream("", arrays, inside=WEIGHTS)`; arguments of `manifest`.
+    """
+    with out.open(inside=MANIFEST) as f:
+        f.write(manifest(content, weights))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from converter import formats
 from converter.errors import ConverterError, Diagnostic, UsageError, Where, WriteError
+from converter.formats.mlpackage import is_package, manifest_of
 
 
 def names(model: Path, format: str | None = None) -> list[str]:
@@ -35,8 +36,8 @@ def present(model: Path, format: str | None = None) -> list[Path]:
 
 def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: bool) -> None:
     """W302 unless a result may consist of these files: UsageError for one of `inputs` or their side
-    files, WriteError for what another model reads, and, without `force`, for everything that
-    exists.
+    files, or a package that holds one, WriteError for what another model reads, for a folder that
+    is no package, and, without `force`, for everything that exists.
     """
     there = [f for f in files if os.path.lexists(f)]
     if not there:
@@ -44,7 +45,7 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
     sources = [p for p in inputs if p.exists()]
     sources += [side for p in sources for side in present(p)]
     for file in there:
-        if any(_same(file, p) for p in sources):
+        if any(_same(file, p) or _holds(file, p) for p in sources):
             raise UsageError(
                 Diagnostic("W302", "the output would overwrite the input", where=Where(str(file)))
             )
@@ -53,6 +54,15 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
                 Diagnostic(
                     "W302",
                     f"the output would overwrite a file that {owner.name} uses",
+                    where=Where(str(file)),
+                    help="give the output another name or folder",
+                )
+            )
+        if file.is_dir() and not (is_package(file) and manifest_of(file)):
+            raise WriteError(
+                Diagnostic(
+                    "W302",
+                    "the output would replace a folder that is no package of a model",
                     where=Where(str(file)),
                     help="give the output another name or folder",
                 )
@@ -102,6 +112,13 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _holds(folder: Path, file: Path) -> bool:
+    try:
+        return folder.is_dir() and file.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
         return False
 
 

@@ -4,7 +4,8 @@ Files are made in a hidden folder beside the target, the workspace, and synced. 
 published:
 
 * one file: one rename, which every program sees as old or new;
-* several: the old files move into the workspace, the model itself first, and the new ones to their places, the model itself last. At no
+* one folder in place of another: two renames, between which there is none of them;
+* several files: the old files move into the workspace, the model itself first, and the new ones to their places, the model itself last. At no
   moment do an old model and new side files stand together. Every failure and interruption in between is undone.
 
 A process that is killed leaves its workspace behind. A workspace whose process is alive is locked;
@@ -19,6 +20,7 @@ import atexit
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import threading
 import zlib
@@ -73,13 +75,9 @@ workspaces: dict[Path, Workspace] = {}
 
 
 def _clear(path: Path) -> None:
-    """Removes a workspace, as far as that is allowed; two levels are all there is."""
+    """Removes a workspace, as far as that is allowed; what was replaced first."""
     for folder in (path / _OLD, path):
-        with contextlib.suppress(OSError):
-            for entry in list(folder.iterdir()):
-                with contextlib.suppress(OSError):
-                    entry.unlink()
-            folder.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:
@@ -99,13 +97,17 @@ def remove_all() -> None:
 
 
 def publish(work: Path, names: Sequence[str], target: Path) -> None:
-    """Moves the files `names` of a workspace to the folder of `target`; the one called like the
-    target is the model itself.
+    """Moves the files and folders `names` of a workspace to the folder of `target`; the one called
+    like the target is the model itself.
     """
     folder = target.parent
     order = sorted(names, key=lambda n: n == target.name)
+    folders = [n for n in order if (work / n).is_dir()]
+    for name in folders:
+        for inner, _, _ in os.walk(work / name):
+            sync(Path(inner))
     with uninterrupted(), folder_lock(folder):
-        if len(order) == 1:
+        if len(order) == 1 and not (folders and os.path.lexists(folder / order[0])):
             os.replace(work / order[0], folder / order[0])
         else:
             _publish_set(work, order, folder)
@@ -128,7 +130,7 @@ def _publish_set(work: Path, order: Sequence[str], folder: Path) -> None:
             placed.append(name)
     except BaseException:
         for name in reversed(placed):
-            os.unlink(folder / name)
+            os.rename(folder / name, work / name)
         for name in reversed(moved):
             os.rename(old / name, folder / name)
         raise

@@ -94,6 +94,14 @@ def _in_cache(folder: Path, place: Path) -> bool:
     )
 
 
+def in_cache(link: Path) -> bool:
+    """Whether a link in a snapshot of huggingface_hub leads to its content in the same cache."""
+    try:
+        return _in_cache(link.parent.resolve(), link.resolve())
+    except (OSError, RuntimeError):
+        return False
+
+
 def _open_without_links(place: Path) -> int:
     """Opens a resolved path one folder after the other, so that no link put there since it was
     judged leads elsewhere.
@@ -121,7 +129,9 @@ class Output:
     ...     with out.open(".bin") as f: ...
 
     `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the
-    target itself. `check` is told the places of all files before any appears, and may refuse.
+    target itself. Where `inside` names a file, it is one of the folder that the target becomes, and
+    folders between are made. `check` is told the places of all files and folders before any
+    appears, and may refuse. A folder replaces another only where there is a `check`.
     Whoever writes to `out.made`, with an Output of its own, adds to this one.
     """
 
@@ -141,6 +151,7 @@ class Output:
         self._threads: ThreadPoolExecutor | None = None
         self._jobs: list[Future[None]] = []
         self._over = False
+        self._nested = self.target.parent in atomic.workspaces
 
     @property
     def made(self) -> Path:
@@ -155,12 +166,15 @@ class Output:
         return _final(self.path(suffix))
 
     @contextlib.contextmanager
-    def open(self, suffix: str = "") -> Iterator[BinaryIO]:
+    def open(self, suffix: str = "", inside: str = "") -> Iterator[BinaryIO]:
         """A new file, that is on the disk when the Output ends."""
         final = self.path(suffix)
+        made = self._work / final.name / inside
         try:
-            _replaceable(final)
-            file = io.BufferedWriter(Sink(self._work / final.name, "xb"), _BUFFER)
+            if inside:
+                made.parent.mkdir(parents=True, exist_ok=True)
+            self._demand_replaceable(final, bool(inside))
+            file = io.BufferedWriter(Sink(made, "xb"), _BUFFER)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
         try:
@@ -173,12 +187,12 @@ class Output:
             raise _unwritable(final, e) from None
         self._meanwhile(_settle, file, final)
 
-    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]], inside: str = "") -> None:
         """A new file of these arrays, which are made and written while the caller goes on."""
-        self._meanwhile(self._stream, suffix, pieces)
+        self._meanwhile(self._stream, suffix, pieces, inside)
 
-    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
-        with self.open(suffix) as f:
+    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]], inside: str) -> None:
+        with self.open(suffix, inside) as f:
             for piece in pieces:
                 if self._over:  # given up
                     return
@@ -190,24 +204,29 @@ class Output:
         self._jobs.append(self._threads.submit(work, *arguments))
 
     def adopt(self, made: Path) -> None:
-        """Takes a file that is complete, under its own name."""
+        """Takes a file, or a folder, that is complete, under its own name."""
         final = self.target.with_name(made.name)
         try:
-            _replaceable(final)
+            self._demand_replaceable(final, made.is_dir())
             place = self._work / made.name
             try:
                 os.rename(made, place)
             except OSError:  # another file system
                 import shutil
 
-                shutil.copyfile(made, place)
-            with open(place, "rb") as f:
-                os.fsync(f.fileno())
+                (shutil.copytree if made.is_dir() else shutil.copyfile)(made, place)
+            for file in [p for p in place.rglob("*") if p.is_file()] or [place]:
+                with open(file, "rb") as f:
+                    os.fsync(f.fileno())
         except OSError as e:
             raise _unwritable(final, e) from None
 
+    def _demand_replaceable(self, final: Path, folder: bool) -> None:
+        """Known before all is made, and before anything appears."""
+        _replaceable(final, folder, self._check is not None or self._nested)
+
     def __enter__(self) -> Output:
-        if self.target.parent in atomic.workspaces:
+        if self._nested:
             self._work = self.target.parent
             return self
         try:
@@ -232,7 +251,7 @@ class Output:
                 if self._threads is not None:
                     with atomic.uninterrupted():
                         self._threads.shutdown()
-            if kind is None and self._work != self.target.parent:
+            if kind is None and not self._nested:
                 self._publish()
 
     def _publish(self) -> None:
@@ -242,7 +261,7 @@ class Output:
             if self._check is not None:
                 self._check(self.files)
             for file in self.files:
-                _replaceable(file)
+                self._demand_replaceable(file, (self._work / file.name).is_dir())
             if names:
                 atomic.publish(self._work, names, self.target)
         except OSError as e:
@@ -257,17 +276,19 @@ def _settle(file: BinaryIO, final: Path) -> None:
         raise _unwritable(final, e) from None
 
 
-def _replaceable(final: Path) -> None:
-    """OSError when something has the name that no file may replace; known before all is made, and
-    before anything appears.
+def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
+    """OSError when something has the name that no file, or no folder, may replace; folders only if
+    `folders`.
     """
     try:
         mode = os.lstat(final).st_mode  # once: another writer may take it away between two looks
     except FileNotFoundError:
         return
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(mode) and not (by_folder and folders):
         raise OSError(errno.EISDIR, "a folder has this name")
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+    if by_folder and not stat.S_ISDIR(mode):
+        raise OSError(errno.ENOTDIR, "a file or a link has this name")
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "not a regular file")
 
 

@@ -8,11 +8,13 @@ with equal weights, whatever layers or unknown fields it holds.
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from google.protobuf.message import DecodeError
 
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
+from converter.formats import mlpackage
 from converter.formats.coreml.locate_error import path_at, undecodable
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml_proto import Model_pb2
@@ -56,8 +58,8 @@ def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
 
 
 def write_mlmodel(model: MLModel, out: Output) -> None:
-    """Writes the model as the target of `out`, weights one by one; UnsupportedError X206 when it
-    would be longer than protobuf allows.
+    """Writes the model as the target of `out`, weights one by one; into a package, if the target
+    is called like one. UnsupportedError X206 when it would be longer than protobuf allows.
     """
     pieces = model.pieces()
     size = sum(piece.nbytes for piece in pieces)
@@ -66,9 +68,16 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
         raise UnsupportedError(
             Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help)
         )
-    with out.open() as f:
+    package = out.target.name.endswith(mlpackage.SUFFIX)
+    content = hashlib.sha256()
+    with out.open(inside=mlpackage.MODEL if package else "") as f:
         for piece in pieces:
-            f.write(piece if isinstance(piece, memoryview) else piece.bytes())
+            data = piece if isinstance(piece, memoryview) else piece.bytes()
+            f.write(data)
+            if package:
+                content.update(data)
+    if package:
+        mlpackage.write_manifest(out, content.hexdigest(), weights=False)
 
 
 def _check_top(data: memoryview, where: Where) -> None:
