@@ -4,6 +4,7 @@ field.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import importlib
 import json
@@ -12,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from converter.formats import sidefiles
+from converter.formats.mlpackage import files_of, parts_of
 from converter.io.strict_json import parse
 
 LIMIT = 1000  # fields that are listed
 
 
 def compare(a: Path, b: Path) -> tuple[bool, list[str]]:
-    """Whether the bytes are the same (side files included), and the fields that are not."""
-    x, y = a.read_bytes(), b.read_bytes()
-    side = _side_files(a, b)
+    """Whether the bytes are the same (side files included, and all files of packages), and the
+    fields that are not.
+    """
+    x, y = (parts_of(p).model.read_bytes() for p in (a, b))
+    side = _side_files(a, b) + _parts(a, b)
     if x == y and not side:
         return True, []
     left, right = dict(_fields(x)), dict(_fields(y))
@@ -33,13 +37,20 @@ def _side_files(a: Path, b: Path) -> list[str]:
     return [n for n in sorted(names) if not _same(a.parent / n, b.parent / n)]
 
 
+def _parts(a: Path, b: Path) -> list[str]:
+    """The files of packages that differ, beside those of the models."""
+    held: list[dict[str, Path]] = []
+    for path in (a, b):
+        files = files_of(path) if path.is_dir() else []
+        model = parts_of(path).model
+        held.append({str(p.relative_to(path)): p for p in files if p != model})
+    left, right = held
+    names = sorted({*left, *right} if a.is_dir() and b.is_dir() else ())
+    return [n for n in names if not (n in left and n in right and _same(left[n], right[n]))]
+
+
 def _same(a: Path, b: Path) -> bool:
-    return (
-        a.is_file()
-        and b.is_file()
-        and a.stat().st_size == b.stat().st_size
-        and a.read_bytes() == b.read_bytes()
-    )
+    return a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)
 
 
 def _fields(data: bytes) -> Iterator[tuple[str, str]]:

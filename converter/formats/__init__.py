@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from converter.errors import Diagnostic, UsageError, Where, unreadable
 from converter.formats.format import Flavour, Format
+from converter.formats.mlpackage import compiled, demand_not_compiled
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -114,7 +115,8 @@ def detect(path: Path) -> Format:
         packages = [f for f in map(get, present()) if f.package(path)]
         if len(packages) == 1:
             return packages[0]
-        raise unreadable("R100", "is a folder, no package of a model", Where(str(path)))
+        no_package = unreadable("R100", "is a folder, no package of a model", Where(str(path)))
+        raise compiled(path) or no_package
     demand_file(path)
     try:
         with open(path, "rb") as f:
@@ -125,6 +127,7 @@ def detect(path: Path) -> Format:
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
     if len(found) != 1:
+        demand_not_compiled(path)
         tried = ", ".join(f.name for f in found) if found else ", ".join(FORMATS)
         what = "fits several formats" if found else "is none of the known formats"
         raise unreadable(

@@ -51,7 +51,7 @@ class Format:
     what a model of this format declares of its boundary and the format of that title does not say.
     `side_names` are the files that reading a model takes besides it, by their names relative to its
     folder, whether they are there or not; it may raise a ReadError. None: a model of this format is
-    one file.
+    one file. `containers` are suffixes of another format that models of this one have as well.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Format:
     write: Callable[[Network, Path, Flavour], list[Diagnostic]]
     check: Callable[[Path, Path | None], list[Diagnostic]]
     kinds: Callable[[], Mapping[str, str]]
+    containers: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     versions: str = ""
     read_numbers: Callable[[Path, Path | None], Network] | None = (

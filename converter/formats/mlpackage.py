@@ -45,7 +45,16 @@ class Parts:
 
 
 def is_package(path: Path) -> bool:
-    return path.is_dir() and (path / MANIFEST).is_file()
+    """Whether a folder is a package: it is called like one, or its manifest names a model."""
+    return path.is_dir() and (path.name.endswith(SUFFIX) or names_model(path))
+
+
+def names_model(path: Path) -> bool:
+    """Whether a folder has a manifest that names a model."""
+    try:
+        return bool(manifest_of(path))
+    except ReadError:
+        return False
 
 
 def parts_of(path: Path) -> Parts:
@@ -56,7 +65,8 @@ def parts_of(path: Path) -> Parts:
     """
     if not path.is_dir():
         return Parts(path)
-    demand_not_compiled(path)
+    if not is_package(path):
+        demand_not_compiled(path)
     files_of(path)
     where = Where(str(path / MANIFEST))
     entries = manifest_of(path)
@@ -99,6 +109,16 @@ def files_of(path: Path) -> list[Path]:
             elif not entry.is_dir():
                 raise unreadable("R100", "cannot read: not a regular file", Where(str(entry)))
     return sorted(found, key=lambda p: (p == path / MANIFEST, p))
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file, or of all files of a package."""
+    return sum(p.stat().st_size for p in (files_of(path) if path.is_dir() else [path]))
+
+
+def is_inside(path: str | Path) -> bool:
+    """Whether a file is a part of a package: whoever looks for models finds the package."""
+    return any(map(is_package, Path(path).parents))
 
 
 def _raise(error: OSError) -> None:

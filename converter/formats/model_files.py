@@ -43,7 +43,8 @@ def load(
             raise UsageError(Diagnostic("U501", message, where=Where(str(p))))
     _demand_boundary(network, p)
     network.source = p if weights is None and not signature else None
-    if not format and not p.name.endswith(chosen.suffixes) and (other := formats.of_suffix(p)):
+    known = (*chosen.suffixes, *chosen.containers)
+    if not format and not p.name.endswith(known) and (other := formats.of_suffix(p)):
         message = f"the content is {chosen.title}, the suffix that of {formats.get(other).title}"
         network.notes.append(
             Diagnostic(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from converter import formats
 from converter.errors import ConverterError, Diagnostic, UsageError, Where, WriteError
-from converter.formats.mlpackage import is_package, manifest_of
+from converter.formats.mlpackage import names_model
 
 
 def names(model: Path, format: str | None = None) -> list[str]:
@@ -58,7 +58,7 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
                     help="give the output another name or folder",
                 )
             )
-        if file.is_dir() and not (is_package(file) and manifest_of(file)):
+        if file.is_dir() and not names_model(file):
             raise WriteError(
                 Diagnostic(
                     "W302",

@@ -11,11 +11,18 @@ from pathlib import Path
 
 import converter
 from converter.commands.batch.job import Job
+from converter.errors import ReadError
 from converter.formats import sidefiles
+from converter.formats.mlpackage import files_of
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file; of a package that of the names and hashes of its files. ReadError for a
+    package that cannot be read.
+    """
+    if path.is_dir():
+        files = {str(p.relative_to(path)): digest(p) for p in files_of(path)}
+        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
     with open(path, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
@@ -29,7 +36,7 @@ def fingerprint(model: Path) -> dict[str, str]:
             os.path.relpath(p, model.parent): digest(p)
             for p in [model, *sorted(sidefiles.present(model))]
         }
-    except OSError:
+    except (OSError, ReadError):
         return {}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import Diagnostic, UsageError, Where
+from converter.formats.mlpackage import SUFFIX, is_inside, is_package
 
 DEFAULT_OUT = "converted"
 # key -> the types it may have
@@ -91,11 +92,7 @@ def of_folder(
 ) -> Plan:
     """Every model file below a folder, to each target."""
     root = str(path.absolute())
-    found = [
-        str(p.relative_to(root))
-        for p in sorted(path.absolute().rglob("*"))
-        if p.is_file() and _is_model(p)
-    ]
+    found = [str(p.relative_to(root)) for p in sorted(_models_below(path.absolute()))]
     folder = out or _under(root, DEFAULT_OUT)
     models = [
         m
@@ -113,9 +110,18 @@ def of_folder(
     return _plan(root, folder, jobs, path)
 
 
+def _models_below(root: Path) -> Iterator[Path]:
+    """Model files, and packages, in which nobody looks further."""
+    for folder, folders, names in os.walk(root):
+        packages = [n for n in folders if is_package(Path(folder, n))]
+        folders[:] = [n for n in folders if n not in packages]
+        yield from (Path(folder, n) for n in packages)
+        yield from (p for n in names if _is_model(p := Path(folder, n)))
+
+
 def _is_model(path: Path) -> bool:
     """By its suffix; where that may mean anything, by its content."""
-    name = formats.of_suffix(path)
+    name = formats.of_suffix(path) if path.is_file() else None
     if name is None or path.suffix not in (".txt", ".xml", ".json"):
         return name is not None
     with open(path, "rb") as f:
@@ -216,8 +222,25 @@ def _glob(pattern: str) -> list[str]:
         from converter.commands.batch.staging import filesystem
 
         system, place = filesystem(pattern)
-        return [system.unstrip_protocol(p) for p in sorted(system.glob(place))]
-    return sorted(p for p in glob.glob(pattern, recursive=True) if os.path.isfile(p))
+        there = sorted(system.glob(place, detail=True).items())
+        found = [p for p, facts in there if _is_remote_model(p, facts["type"])]
+        return [system.unstrip_protocol(p) for p in found]
+    found = [p for p in glob.glob(pattern, recursive=True) if _may_be_model(Path(p))]
+    named = not glob.has_magic(pattern)  # whoever names a file of a package means it
+    return sorted(p for p in found if named or not is_inside(p))
+
+
+def _may_be_model(path: Path) -> bool:
+    return path.is_file() or is_package(path)
+
+
+def _is_remote_model(place: str, kind: str) -> bool:
+    """Whether a match in a store may be a model: a file in no package, or a package, as its name
+    says.
+    """
+    *folders, name = PurePosixPath(place).parts
+    whole = not any(f.endswith(SUFFIX) for f in folders)
+    return whole and (kind == "file" or name.endswith(SUFFIX))
 
 
 def _shown(model: str, root: str) -> str:

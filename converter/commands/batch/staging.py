@@ -6,11 +6,12 @@ Paths may be URLs of fsspec (s3://, gs://, memory://); those of file:// are path
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from converter.commands.batch import content, pool
@@ -27,6 +28,7 @@ from converter.errors import (
     WriteError,
 )
 from converter.formats import sidefiles
+from converter.formats.mlpackage import MANIFEST, SUFFIX, files_of, size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.io.files import Output
 
@@ -113,7 +115,7 @@ def fetch(url: str, folder: Path) -> Path:
     model = folder / os.path.basename(place)
     parent = os.path.dirname(place)
     try:
-        system.get_file(place, str(model))
+        _get(system, place, model)
         for name in sidefiles.names(model):
             side = (folder / name).resolve()
             if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
@@ -128,12 +130,43 @@ def fetch(url: str, folder: Path) -> Path:
     return model
 
 
+def _get(system: Any, place: str, path: Path) -> None:
+    """Copies a file, or all files of a package, here."""
+    if not path.name.endswith(SUFFIX) or system.isfile(place):
+        system.get_file(place, str(path))
+        return
+    stem = place.rstrip("/")
+    for file in system.find(stem):
+        name = PurePosixPath(os.path.relpath(file, stem))
+        if ".." in name.parts or "\\" in str(name):
+            raise OSError(errno.EINVAL, f"{str(name)!r} is not a file name")
+        part = path / name
+        part.parent.mkdir(parents=True, exist_ok=True)
+        system.get_file(file, str(part))
+
+
+def _put(system: Any, path: Path, place: str) -> None:
+    """Copies a file, or the files of a package, away; without the manifest, which comes last, there
+    is none, so that an old one and new files are never taken for a package.
+    """
+    if not path.is_dir():
+        system.put_file(str(path), place)
+        return
+    if system.exists(place):
+        system.rm(f"{place}/{MANIFEST}")
+        system.rm(place, recursive=True)
+    for file in files_of(path):
+        inner = f"{place}/{file.relative_to(path).as_posix()}"
+        system.makedirs(os.path.dirname(inner), exist_ok=True)
+        system.put_file(str(file), inner)
+
+
 def publish(made: Path, output: str, source: str = "") -> dict[str, dict[str, Any]]:
     """Moves everything beside `made` to the folder of `output`, itself last; name -> hash and size.
     W302 where that would overwrite `source` or its side files, or a side file of another model.
     """
     files = sorted(made.parent.iterdir(), key=lambda p: p.name == made.name)
-    found = {p.name: {"sha256": content.digest(p), "bytes": p.stat().st_size} for p in files}
+    found = {p.name: {"sha256": content.digest(p), "bytes": size_of(p)} for p in files}
     target = local(output)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +181,7 @@ def publish(made: Path, output: str, source: str = "") -> dict[str, dict[str, An
     try:
         system.makedirs(os.path.dirname(place), exist_ok=True)
         for p in files:
-            system.put_file(str(p), f"{os.path.dirname(place)}/{p.name}")
+            _put(system, p, f"{os.path.dirname(place)}/{p.name}")
     except Exception as e:  # drivers raise families of their own
         raise WriteError(Diagnostic("W301", f"cannot write: {e}", where=Where(output))) from None
     return dict(sorted(found.items()))
@@ -174,10 +207,10 @@ def present(job: Job, outcome: Outcome) -> bool:
                 path = parent / name if parent is not None else Path(folder) / name
                 if parent is None:
                     system, place = filesystem(f"{os.path.dirname(job.output)}/{name}")
-                    system.get_file(place, str(path))
-                if path.stat().st_size != facts["bytes"] or content.digest(path) != facts["sha256"]:
+                    _get(system, place, path)
+                if size_of(path) != facts["bytes"] or content.digest(path) != facts["sha256"]:
                     return False
-        except OSError:
+        except (OSError, ReadError):
             return False
     return True
 

@@ -81,6 +81,7 @@ FORMAT = Format(
     name="coreml",
     title="Core ML neural network",
     suffixes=(".mlmodel",),
+    containers=(".mlpackage",),
     sniff=sniff,
     package=package,
     read=read,

@@ -66,6 +66,7 @@ FORMAT = Format(
     name="mlprogram",
     title="Core ML ML Program",
     suffixes=(".mlpackage",),
+    containers=(".mlmodel",),
     sniff=sniff,
     read=read,
     write=write,
