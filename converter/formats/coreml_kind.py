@@ -6,13 +6,35 @@ import mmap
 from pathlib import Path
 
 from converter.formats.coreml_wire import WireError, fields
+from converter.formats.mlpackage import is_package, parts_of
+from converter.formats.mlpackage_zip import MAGIC, begin_of_model, is_zip
 
 # Model: everything beside the kinds (all from 200), with the wire types they have
 _COMMON = {(1, 0), (2, 2), (10, 0)}
 _KINDS = range(200, 4000)
+BEGINS = (b"\x08", MAGIC[:1])  # of a bare model, of a .zip
 
 
 def kind_of(path: Path) -> int:
+    """The kind of a file, of a package, or of a package in a .zip. ReadError for a package or .zip
+    that is damaged.
+    """
+    if path.is_dir():
+        return kind_of(parts_of(path).model) if is_package(path) else 0
+    if is_zip(path):
+        return kind_in(memoryview(begin_of_model(path)))
+    try:
+        with (
+            open(path, "rb") as f,
+            mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            return kind_in(data)
+    except (OSError, ValueError):  # a pipe cannot be mapped
+        return 0
+
+
+def kind_in(data: memoryview) -> int:
     """The number of the field that says the kind of model; 0 for a file that is none of Core ML.
 
     A bare protobuf message, told by walking its top-level fields. ONNX begins with the same byte
@@ -22,18 +44,11 @@ def kind_of(path: Path) -> int:
     """
     kind = 0
     try:
-        with (
-            open(path, "rb") as f,
-            mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-            memoryview(mapped) as data,
-        ):
-            for field in fields(data):
-                if field.wire == 2 and field.number in _KINDS:
-                    kind = field.number
-                elif (field.number, field.wire) not in _COMMON:
-                    return 0
+        for field in fields(data):
+            if field.wire == 2 and field.number in _KINDS:
+                kind = field.number
+            elif (field.number, field.wire) not in _COMMON:
+                return 0
     except WireError as e:
         return kind or (e.number if e.number in _KINDS else 0)
-    except (OSError, ValueError):  # a pipe cannot be mapped
-        return 0
     return kind

@@ -13,10 +13,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from converter.errors import ReadError, Where, unreadable
 from converter.io.files import Output, in_cache
@@ -69,28 +67,31 @@ def parts_of(path: Path) -> Parts:
         demand_not_compiled(path)
     files_of(path)
     where = Where(str(path / MANIFEST))
-    entries = manifest_of(path)
-    if not entries:
+    name = manifest_of(path)
+    if not name:
         raise unreadable("R103", "the manifest names no model", where)
-    return Parts(inside(path / "Data", entries["path"], where))
+    return Parts(inside(path / "Data", name, where))
 
 
-def manifest_of(path: Path) -> Mapping[str, Any]:
-    """What the manifest of a package says of the model; empty if it says nothing. ReadError R100
-    when it cannot be read.
-    """
+def manifest_of(path: Path) -> str:
+    """`model_of` the manifest of a package. ReadError R100 when it cannot be read."""
     manifest = path / MANIFEST
     try:
         with open(manifest, "rb") as f:
             content = f.read(LARGEST)
     except OSError as e:
         raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(manifest))) from None
+    return model_of(content)
+
+
+def model_of(content: bytes) -> str:
+    """The name of the model below `Data`, as a manifest says it; "" if it does not."""
     try:
         found = note(content, _FORM) or {}
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError):
-        return {}
+        return ""
     entry = found.get("itemInfoEntries", {}).get(found.get("rootModelIdentifier"), {})
-    return entry if "path" in entry else {}
+    return str(entry.get("path", ""))
 
 
 def files_of(path: Path) -> list[Path]:

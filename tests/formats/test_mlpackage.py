@@ -4,10 +4,14 @@ no link.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -247,3 +251,97 @@ def test_packages_are_fetched_from_and_put_into_stores(tmp_path: Path) -> None:
         assert staging.present(again, outcome)
     finally:
         store.rm("/", recursive=True)
+
+
+# --- archives
+
+
+def zipped(path: Path, package_: Path, top: str = "m.mlpackage/", *more: object) -> Path:
+    """A .zip of a package, with entries (a name or ZipInfo, and content) besides."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in mlpackage.files_of(package_):
+            archive.write(file, top + file.relative_to(package_).as_posix())
+        for name, data in more:  # type: ignore[misc, attr-defined]
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("top", ["", "m.mlpackage/", "nets/v1/m.mlpackage/"])
+def test_a_zipped_package_is_read(top: str, tmp_path: Path) -> None:
+    """It computes what the package does, after its temporary files are gone."""
+    path = linear(tmp_path / "m.mlpackage", 0.5)
+    readme = [("README.md", "a network"), (f"__MACOSX/{top}._Manifest.json", b"\0")]
+    archive = zipped(tmp_path / "m.zip", path, top, *readme)
+    x = np.ones((2, 4), np.float32)
+    found, wanted = (converter.load(p).run({"x": x})["y"] for p in (archive, path))
+    np.testing.assert_array_equal(found, wanted)
+    assert converter.load(archive).notes == []
+    converter.convert(archive, tmp_path / "m.onnx")
+    converter.convert(SAMPLE, tmp_path / "n.mlpackage", target="coreml")
+    assert converter.load(zipped(tmp_path / "n.zip", tmp_path / "n.mlpackage")).format == "coreml"
+
+
+def entry(name: str, kind: int = stat.S_IFREG) -> zipfile.ZipInfo:
+    made = zipfile.ZipInfo(name)
+    made.external_attr = (kind | 0o644) << 16
+    return made
+
+
+BAD_ENTRIES = {
+    "outside": (entry("m.mlpackage/../../x"), b"", r"R107.*leads out"),
+    "backslash": (entry("m.mlpackage/Data\\..\\x"), b"", r"R107.*leads out"),
+    "root": (entry("m.mlpackage//etc/x"), b"", r"R107.*leads out"),
+    "link": (entry("m.mlpackage/Data/x", stat.S_IFLNK), b"/etc/passwd", r"R107.*is a link"),
+    "pipe": (entry("m.mlpackage/Data/x", stat.S_IFIFO), b"", r"R107.*no regular file"),
+    "twice": (entry(f"m.mlpackage/{INNER}"), b"", r"R107.*twice"),
+    "bomb": (entry("m.mlpackage/Data/x"), bytes(1 << 27), r"R103.*more than 200 times"),
+    "second": (entry("n.mlpackage/Manifest.json"), b"{}", r"R103.*2 packages"),
+    "compressed": (None, b"", r"R107.*not known"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", BAD_ENTRIES)
+def test_archives_that_are_not_unpacked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, data, said = BAD_ENTRIES[name]
+    path = linear(tmp_path / "m.mlpackage")
+    more = [] if info is None else [(info, data)]
+    if info is not None:
+        info.compress_type = zipfile.ZIP_DEFLATED
+    archive = zipped(tmp_path / "m.zip", path, "m.mlpackage/", *more)
+    if info is None:
+        with zipfile.ZipFile(archive, "a", zipfile.ZIP_LZMA) as z:
+            z.writestr("m.mlpackage/Data/x", b"x")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for form in (None, "mlprogram"):
+        with pytest.raises(ReadError, match=said):
+            converter.load(archive, form)
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_archives_that_are_damaged_are_refused(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "m.zip", linear(tmp_path / "m.mlpackage"))
+    whole = archive.read_bytes()
+    for cut in range(10, len(whole), 97):
+        archive.write_bytes(whole[:cut])
+        with pytest.raises(ReadError, match=r"R10[13]"):
+            converter.load(archive)
+    for at in range(0, len(whole), 53):
+        archive.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        with contextlib.suppress(ConverterError):
+            converter.load(archive)
+
+
+def test_other_archives_are_no_models(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.zeros(3))
+    with pytest.raises(ReadError, match="R101"):
+        converter.load(tmp_path / "a.npz")
+    with pytest.raises(ReadError, match=r"R103.*no package"):
+        converter.load(tmp_path / "a.npz", "mlprogram")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("m.mlmodelc/coremldata.bin", bytes(9))
+    with pytest.raises(ReadError, match=r"R106.*mlmodelc"):
+        converter.load(tmp_path / "c.zip")

@@ -18,27 +18,26 @@ ML_PROGRAM = 502  # a kind of model that is a format of its own
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     """Whether the file is a Core ML model of another kind than a program."""
-    if head[:1] != b"\x08" or os.path.isdir(path):
-        return False
-    from converter.formats.coreml_kind import kind_of
+    from converter.formats.coreml_kind import BEGINS, kind_of
 
-    return kind_of(Path(path)) not in (0, ML_PROGRAM)
+    return head[:1] in BEGINS and kind_of(Path(path)) not in (0, ML_PROGRAM)
 
 
 def package(path: Path) -> bool:
     """Whether a folder is a package that holds another kind of model than a program."""
     from converter.formats.coreml_kind import kind_of
-    from converter.formats.mlpackage import is_package, parts_of
 
-    return is_package(path) and kind_of(parts_of(path).model) not in (0, ML_PROGRAM)
+    return kind_of(path) not in (0, ML_PROGRAM)
 
 
 def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.coreml.codec import read_mlmodel
     from converter.formats.coreml.lift import lift
     from converter.formats.mlpackage import parts_of
+    from converter.formats.mlpackage_zip import unpacked
 
-    return lift(read_mlmodel(parts_of(path).model))
+    with unpacked(path) as model:
+        return lift(read_mlmodel(parts_of(model).model))
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:

@@ -18,23 +18,20 @@ ML_PROGRAM = 502  # the field of a Model message
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     """Whether a file is a Core ML model whose kind is a program."""
-    from converter.formats.coreml_kind import kind_of
+    from converter.formats.coreml_kind import BEGINS, kind_of
 
-    return head[:1] == b"\x08" and kind_of(Path(path)) == ML_PROGRAM
+    return head[:1] in BEGINS and kind_of(Path(path)) == ML_PROGRAM
 
 
 def package(path: Path) -> bool:
     """Whether a folder is a package that holds a program."""
     from converter.formats.coreml_kind import kind_of
-    from converter.formats.mlpackage import is_package, parts_of
 
-    return is_package(path) and kind_of(parts_of(path).model) == ML_PROGRAM
+    return kind_of(path) == ML_PROGRAM
 
 
 def read(path: Path, weights: Path | None) -> Network:
-    from converter.formats.mlprogram.lift import read_model
-
-    return read_model(path, weights)
+    return read_signature(path, "", weights)
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
@@ -56,10 +53,12 @@ def kinds() -> Mapping[str, str]:
     return TABLE.operators()
 
 
-def read_signature(path: Path, key: str) -> Network:
+def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
+    from converter.formats.mlpackage_zip import unpacked
     from converter.formats.mlprogram.lift import read_model
 
-    return read_model(path, function=key)
+    with unpacked(path) as model:
+        return read_model(model, weights, key)
 
 
 FORMAT = Format(
