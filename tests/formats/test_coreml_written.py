@@ -17,9 +17,9 @@ import converter
 from converter.api import Model
 from converter.errors import UnsupportedError
 from converter.formats.coreml.codec import read_mlmodel
-from converter.formats.coreml.flexible import from_json
 from converter.formats.coreml.network import all_layers, kind_of
 from converter.formats.coreml.weights import WeightData
+from converter.formats.coreml_features import from_json
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved

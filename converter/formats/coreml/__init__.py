@@ -17,13 +17,11 @@ mapping           what the format holds, with the table, in one value
 rules             the table of operators and layers
 operands          tensors of one type and at least one axis, in a graph that knows types
 boundary          declared features <-> inputs and outputs
-flexible          sizes that a caller may choose
 
 model -> graph
 lift              a model, its classifier or its pipeline
 network           the layers of one network
 control           branches and loops
-suppression       the non-maximum suppression model at the end of pipelines
 
 graph -> model
 lower             a graph as a network

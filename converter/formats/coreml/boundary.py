@@ -14,11 +14,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.flexible import PICTURES, SIZES, of_array, of_image
 from converter.formats.coreml.network import Regime
 from converter.formats.coreml.operands import cast, floats
+from converter.formats.coreml_features import (
+    COLOURS,
+    PICTURES,
+    SIZES,
+    default_value,
+    picture_of,
+    sizes_of,
+)
 from converter.graph.build import Builder
-from converter.graph.infer import Array, rank_of, shape_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.names import set_public_name
 
 DTYPES = {
@@ -28,22 +35,6 @@ DTYPES = {
     65552: ir.DataType.FLOAT16,
     131080: ir.DataType.INT8,
 }
-COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
-REMEMBERED = "netconv.coreml"  # key of the graph's metadata
-_DEFAULTS = {
-    "intDefaultValue": np.int32,
-    "floatDefaultValue": np.float32,
-    "doubleDefaultValue": np.float64,
-}
-
-
-def default_value(feature: Any) -> Array | None:
-    """What an optional input is when it is not given."""
-    array = feature.type.multiArrayType
-    chosen = array.WhichOneof("defaultOptionalValue")
-    if not feature.type.isOptional or chosen is None:
-        return None
-    return np.full([int(d) for d in array.shape], getattr(array, chosen), _DEFAULTS[chosen])
 
 
 def input_value(
@@ -51,7 +42,7 @@ def input_value(
 ) -> tuple[ir.Value, ir.Value]:
     """The graph input of a feature, and the blob that the layers see."""
     kind, image = feature.type.WhichOneof("Type"), feature.type.imageType
-    sizes = of_image(image) if kind == "imageType" else of_array(feature.type.multiArrayType)
+    sizes = sizes_of(feature)
     if not sizes.fixed:
         interface["coreml"].setdefault(SIZES, {})[feature.name] = sizes.as_json()
     if kind == "imageType":
@@ -143,11 +134,7 @@ def output_value(
     """
     kind = feature.type.WhichOneof("Type")
     if kind == "imageType":
-        image, sizes = feature.type.imageType, of_image(feature.type.imageType)
-        said: dict[str, Any] = {"colour": COLOURS.get(image.colorSpace, "RGB")}
-        said["size"] = [int(image.height), int(image.width)]
-        if not sizes.fixed:
-            said[SIZES] = sizes.as_json()
+        said = picture_of(feature.type.imageType)
         interface["coreml"].setdefault(PICTURES, {})[feature.name] = said
         pixels = b.Clip(b.Round(floats(b, blob)), 0.0, 255.0)
         return _without_lead(b, pixels, regime, [])

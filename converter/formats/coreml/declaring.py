@@ -10,10 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.coreml.boundary import REMEMBERED
 from converter.formats.coreml.collector import shape_list
-from converter.formats.coreml.flexible import (
+from converter.formats.coreml.model import MLModel
+from converter.formats.coreml.rules.fields import maker
+from converter.formats.coreml_features import (
+    COLOURS,
     PICTURES,
+    REMEMBERED,
     SIZES,
     Sizes,
     declare_array,
@@ -22,8 +25,6 @@ from converter.formats.coreml.flexible import (
     from_json,
     less,
 )
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.rules.fields import maker
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
@@ -45,7 +46,7 @@ _REMEMBERED = {
     SIZES: {str: _SIZES},
     PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
 }
-_COLOURS = {"grayscale": 10, "RGB": 20, "BGR": 30, "grayscale16": 40}
+_COLOURS = {name: number for number, name in COLOURS.items()}
 
 
 @dataclass

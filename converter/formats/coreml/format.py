@@ -13,19 +13,17 @@ if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
 
-ML_PROGRAM = 502  # a kind of model that is a format of its own
-
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     """Whether the file is a Core ML model of another kind than a program."""
-    from converter.formats.coreml_kind import BEGINS, kind_of
+    from converter.formats.coreml_kind import BEGINS, ML_PROGRAM, kind_of
 
     return head[:1] in BEGINS and kind_of(Path(path)) not in (0, ML_PROGRAM)
 
 
 def package(path: Path) -> bool:
     """Whether a folder is a package that holds another kind of model than a program."""
-    from converter.formats.coreml_kind import kind_of
+    from converter.formats.coreml_kind import ML_PROGRAM, kind_of
 
     return kind_of(path) not in (0, ML_PROGRAM)
 
@@ -71,7 +69,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def untold(model: Network, title: str) -> list[Diagnostic]:
-    from converter.formats.coreml.flexible import untold
+    from converter.formats.coreml_features import untold
 
     return untold(model, title)
 

@@ -4,7 +4,6 @@ graph.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where, unreadable
 from converter.formats.coreml.boundary import (
-    REMEMBERED,
     graph_input,
     input_value,
     output_value,
@@ -23,6 +21,7 @@ from converter.formats.coreml.mapping import MAPPING
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml.network import Env, NetworkLift, Regime
 from converter.formats.coreml.operands import floats, ints
+from converter.formats.coreml_features import metadata_of, remember
 from converter.graph.build import Builder, new_model
 from converter.graph.names import set_public_name
 from converter.graph.network import Network
@@ -46,18 +45,6 @@ def lift(source: MLModel) -> Network:
     fold(model, limit=4096, keep=holds_numbers)
     remember(model, reading.interface)
     return Network(model, "coreml", reading.notes, reading.interface)
-
-
-def remember(model: ir.Model, interface: dict[str, Any]) -> None:
-    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that
-    keep metadata.
-    """
-    kept = {
-        **interface["coreml"],
-        **({"images": interface["images"]} if "images" in interface else {}),
-    }
-    if any(kept.values()):
-        model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
 
 
 class Reading:
@@ -96,13 +83,7 @@ class Reading:
         return env
 
     def _describe(self, proto: Any) -> None:
-        meta = proto.description.metadata
-        fields = {
-            k: getattr(meta, k)
-            for k in ("shortDescription", "versionString", "author", "license")
-            if getattr(meta, k)
-        }
-        self.interface["coreml"]["metadata"] = {**fields, "userDefined": dict(meta.userDefined)}
+        self.interface["coreml"]["metadata"] = metadata_of(proto.description)
 
     def _regime_of_inputs(self, proto: Any) -> Regime:
         while (members := _members(proto)) is not None:
@@ -121,7 +102,7 @@ class Reading:
         elif kind in NETWORKS:
             self._network(proto, kind, env, f"{path}{kind}")
         elif kind == "nonMaximumSuppression":
-            from converter.formats.coreml.suppression import lift_suppression_model
+            from converter.formats.coreml_suppression import lift_suppression_model
 
             lift_suppression_model(self.b, proto.nonMaximumSuppression, env)
         else:

@@ -25,21 +25,33 @@ TYPES = {
 
 
 class Blobs:
-    """The files of a model's weights, mapped when one of them is first asked for."""
+    """The files of a model's weights, mapped when one of them is first asked for.
+
+    `weights`: the one file that is meant whatever the model calls it, or the folder with all.
+    """
 
     def __init__(self, folder: Path, weights: Path | None = None) -> None:
         self.folder, self.weights = folder, weights
         self._files: dict[str, MappedFile] = {}
 
-    def bytes(self, name: str, offset: int, dtype: int) -> Array:
-        """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
+    def _place(self, name: str, where: Where) -> Path:
         from converter.formats.mlpackage import inside
 
+        relative = name.removeprefix("@model_path/")
+        if self.weights is None:
+            return inside(self.folder, relative, where)
+        if self.weights.is_dir():
+            return inside(self.weights, relative.rsplit("/", 1)[-1], where)
+        if self._files:
+            message = f"the model has a second file of weights, {relative!r}"
+            raise unreadable("R102", message, where, "--weights may be the folder with all of them")
+        return self.weights
+
+    def bytes(self, name: str, offset: int, dtype: int) -> Array:
+        """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
         where = Where(str(self.folder), path=name)
         if name not in self._files:
-            relative = name.removeprefix("@model_path/")
-            path = self.weights or inside(self.folder, relative, where)
-            self._files[name] = MappedFile(path)
+            self._files[name] = MappedFile(self._place(name, where))
         file = self._files[name]
         head = file.slice(offset, 64, where).tobytes()
         sentinel, kind, size, start = struct.unpack_from("<IIQQ", head)

@@ -13,19 +13,17 @@ if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
 
-ML_PROGRAM = 502  # the field of a Model message
-
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
     """Whether a file is a Core ML model whose kind is a program."""
-    from converter.formats.coreml_kind import BEGINS, kind_of
+    from converter.formats.coreml_kind import BEGINS, ML_PROGRAM, kind_of
 
     return head[:1] in BEGINS and kind_of(Path(path)) == ML_PROGRAM
 
 
 def package(path: Path) -> bool:
     """Whether a folder is a package that holds a program."""
-    from converter.formats.coreml_kind import kind_of
+    from converter.formats.coreml_kind import ML_PROGRAM, kind_of
 
     return kind_of(path) == ML_PROGRAM
 
@@ -61,6 +59,13 @@ def read_signature(path: Path, key: str, weights: Path | None = None) -> Network
         return read_model(model, weights, key)
 
 
+def untold(model: Network, title: str) -> list[Diagnostic]:
+    """An .mlmodel declares the same of its boundary, and warns itself of what it cannot."""
+    from converter.formats.coreml_features import untold
+
+    return [] if title.startswith("Core ML") else untold(model, title)
+
+
 FORMAT = Format(
     name="mlprogram",
     title="Core ML ML Program",
@@ -73,5 +78,6 @@ FORMAT = Format(
     kinds=kinds,
     package=package,
     read_signature=read_signature,
+    untold=untold,
     versions="specification 6-10",
 )

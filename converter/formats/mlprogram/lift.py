@@ -11,9 +11,11 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from converter.errors import Diagnostic, MappingError, UsageError, Where, unreadable
+from converter.formats.coreml_features import remember
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.mlpackage import parts_of
 from converter.formats.mlprogram.blobs import Blobs
+from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.rules.context import SMALL, MilReading
 from converter.formats.mlprogram.values import constant, dims_of, dtype_of
@@ -27,7 +29,8 @@ from converter.mapping.node import Layer
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
 
-KINDS = {"pipeline": "a pipeline of models", "wordTagger": "a word tagger"}
+KINDS = {"wordTagger": "a word tagger"}
+PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 # parameters that say nothing about the results
 INFORMATIVE = {"validate_indices", "_existing_blocks", "_true_fn", "_false_fn", "_cond", "_body"}
 Given = Any  # a value of the graph, an array, a string, a list of such, a state
@@ -38,30 +41,22 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     """The network of a package, or of the function with this name; UnsupportedError with all
     refusals.
     """
-    model = parse(parts_of(path).model)
-    if model.WhichOneof("Type") != "mlProgram":
-        kind = model.WhichOneof("Type") or "nothing"
-        message = f"the model is {KINDS.get(kind, kind)}, no ML Program"
-        raise unreadable("R104", message, Where(str(path)))
-    description, program = model.description, model.mlProgram
-    name = function or description.defaultFunctionName or "main"
-    if name not in program.functions:
-        known_ = ", ".join(sorted(program.functions))
-        message = f"the program has no function {name!r}, it has {known_}"
-        if function:
-            raise UsageError(Diagnostic("U501", message))
-        raise unreadable("R103", message, Where(str(path)))
-    own = next((f for f in description.functions if f.name == name), description)
+    parts = parts_of(path)
+    model = parse(parts.model)
+    name = function or model.description.defaultFunctionName or "main"
     b_model, b = new_model(name)
-    variables = Variables(b)
-    blobs = Blobs(parts_of(path).folder, weights)
-    lifting = ProgramLifting(b, str(path), blobs, variables, program.functions[name])
-    lifting.run(own)
+    reading = ModelReading(b, str(path), Blobs(parts.folder, weights), function)
+    description = reading.description(model)
+    env: dict[str, ir.Value] = {}
+    reading.member(model, description, env)
+    reading.outputs(description, env, model.WhichOneof("Type") == "mlProgram")
+    states = reading.variables.deliver()
     remove_dead_code(b_model)
     fold(b_model, limit=0)
-    interface = {"defaults": variables.defaults(), "states": lifting.states}
-    if images := lifting.images:
-        interface["images"] = images
+    defaults = {**reading.boundary.defaults, **reading.variables.defaults()}
+    interface = {"defaults": defaults, "states": states}
+    interface |= reading.boundary.interface(model.description)
+    remember(b_model, interface)
     return Network(b_model, "mlprogram", interface=interface)
 
 
@@ -77,38 +72,86 @@ def parse(path: Path) -> Any:
     return model
 
 
+class ModelReading:
+    """A program, or the members of a pipeline one after the other.
+
+    `env` holds the features that inputs and members have given, by name.
+    """
+
+    def __init__(self, b: Builder, file: str, blobs: Blobs, function: str) -> None:
+        self.b, self.file, self.blobs, self.function = b, file, blobs, function
+        self.variables, self.boundary = Variables(b), Boundary(b)
+
+    def description(self, model: Any) -> Any:
+        """That of the model, or of the function which is asked for."""
+        own = model.description
+        if self.function and model.WhichOneof("Type") != "mlProgram":
+            raise UsageError(Diagnostic("U501", "a pipeline has no functions"))
+        name = self.function or own.defaultFunctionName
+        return next((f for f in own.functions if f.name == name), own)
+
+    def member(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
+        """Lifts one model on the features of `env`, and adds its own."""
+        kind = model.WhichOneof("Type") or "nothing"
+        self.boundary.enter(description)
+        if kind == "mlProgram":
+            self._program(model, description, env)
+        elif kind in PIPELINES:
+            holder = getattr(model, kind)
+            for inner in (holder if kind == "pipeline" else holder.pipeline).models:
+                self.member(inner, inner.description, env)
+        elif kind == "nonMaximumSuppression":
+            suppressed(self.b, model, self.boundary, env)
+        else:
+            message = f"the model is {KINDS.get(kind, kind)}, no ML Program"
+            raise unreadable("R106", message, Where(self.file))
+
+    def _program(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
+        program = model.mlProgram
+        name = self.function or model.description.defaultFunctionName or "main"
+        if name not in program.functions:
+            known_ = ", ".join(sorted(program.functions))
+            message = f"the program has no function {name!r}, it has {known_}"
+            if self.function:
+                raise UsageError(Diagnostic("U501", message))
+            raise unreadable("R103", message, Where(self.file))
+        lifting = ProgramLifting(self, program.functions[name])
+        env.update(lifting.run(description, env))
+
+    def outputs(self, description: Any, env: dict[str, ir.Value], all_: bool) -> None:
+        """The outputs of the network: what the description names, in its order; and `all_` others
+        that there are.
+        """
+        names = [f.name for f in description.output if f.name in env]
+        for name in dict.fromkeys([*names, *env]) if all_ else names:
+            self.b.output(env[name])
+            set_public_name(self.b.graph.outputs[-1], name)
+
+
 class ProgramLifting:
-    """The function of a program that is the network."""
+    """A function of a program."""
 
-    def __init__(
-        self, b: Builder, file: str, blobs: Blobs, variables: Variables, function: Any
-    ) -> None:
-        self.b, self.file, self.blobs, self.variables = b, file, blobs, variables
-        self.function = function
-        self.states: dict[str, str] = {}
-        self.images: dict[str, dict[str, str]] = {}
+    def __init__(self, model: ModelReading, function: Any) -> None:
+        self.model, self.function = model, function
+        self.b, self.file, self.variables = model.b, model.file, model.variables
 
-    def run(self, description: Any) -> None:
+    def run(self, description: Any, env: dict[str, ir.Value]) -> dict[str, ir.Value]:
+        """The outputs by name; inputs are features of `env`, or inputs of the network."""
         function = self.function
         block = function.block_specializations.get(function.opset)
         if block is None:
             message = f"the function has no block for {function.opset!r}"
             raise unreadable("R103", message, Where(self.file))
         version = VERSIONS.get(function.opset, 0)
-        body = BlockLifting(block, self.b, self.file, self.blobs, self.variables, version)
-        features = {f.name: f for f in description.input}
+        body = BlockLifting(block, self.b, self.file, self.model.blobs, self.variables, version)
         for given in function.inputs:
             with body.noting(Where(self.file, path="inputs", layer=given.name)):
-                body.env[given.name] = self._input(given, features.get(given.name))
+                body.env[given.name] = self._input(given, env)
         body.run()
         refuse(body.problems)
-        for name in block.outputs:
-            for suffix, value in body.results(name):
-                self.b.output(value)
-                set_public_name(self.b.graph.outputs[-1], name + suffix)
-        self.states = self.variables.deliver()
+        return {name: body.result(name) for name in block.outputs}
 
-    def _input(self, given: Any, feature: Any) -> Given:
+    def _input(self, given: Any, env: dict[str, ir.Value]) -> Given:
         if given.type.HasField("stateType"):
             tensor = given.type.stateType.wrappedType.tensorType
             sizes = dims_of(tensor)
@@ -117,13 +160,10 @@ class ProgramLifting:
             initial = np.zeros([n for n in sizes if n is not None], dtype_of(tensor).numpy())
             return self.variables.states.setdefault(given.name, State(given.name, initial))
         tensor = given.type.tensorType
-        value = self.b.input(given.name, dtype_of(tensor), dims_of(tensor))
-        set_public_name(value, given.name)
-        if feature is not None and feature.type.HasField("imageType"):
-            colour = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE"}
-            space = colour.get(feature.type.imageType.colorSpace, "RGB")
-            self.images[given.name] = {"colour": space}
-        return value
+        if given.name not in env:
+            return self.model.boundary.input(given.name, dtype_of(tensor), dims_of(tensor))
+        value, wanted = env[given.name], dtype_of(tensor)
+        return value if value.dtype == wanted else self.b.Cast(value, to=int(wanted))
 
 
 class BlockLifting(Lifting):
@@ -147,7 +187,6 @@ class BlockLifting(Lifting):
         self.outer = outer
         self.env: dict[str, Given] = dict(outer.env) if outer is not None else {}
         self.refused: set[str] = set(outer.refused) if outer is not None else set()
-        self.labels: dict[str, list[tuple[str, ir.Value]]] = {}
 
     def run(self) -> None:
         for position, operation in enumerate(self.block.operations):
@@ -244,13 +283,12 @@ class BlockLifting(Lifting):
     def reading(self, layer: Layer) -> MilReading:
         return MilReading(layer, self.builder, self.version, self)
 
-    def results(self, name: str) -> list[tuple[str, ir.Value]]:
-        """The values of an output, with what their names have behind it."""
-        if name in self.labels:
-            return self.labels[name]
+    def result(self, name: str) -> ir.Value:
+        """The value of an output."""
         if name not in self.env:
             raise unreadable("R105", f"the output {name!r} is not known", Where(self.file))
-        return [("", self.as_value(self.env[name]))]
+        value: ir.Value = self.as_value(self.env[name])
+        return value
 
     def inner(self, index: int, b: Builder) -> BlockLifting:
         """A nested block of the operation that is being read, to be written with `b`."""

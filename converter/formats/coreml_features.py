@@ -1,5 +1,6 @@
-"""Sizes that a caller may choose: what Core ML declares of flexible arrays and images, as plain
-data beside the graph and back.
+"""What the description of a Core ML model, of whatever kind, says of inputs and outputs beside
+their types, as plain data beside the graph and back: sizes that a caller may choose, pictures,
+values of inputs that may be left out.
 
 The graph knows only that a dimension is open. Bounds and choices are kept in the model's interface,
 by the name of the input or output.
@@ -7,19 +8,73 @@ by the name of the input or output.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
+from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
 
 SIZES = "sizes"  # of inputs, in the interface
 PICTURES = "pictures"  # outputs that are images
+COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
+REMEMBERED = "netconv.coreml"  # key of the graph's metadata
 _MOST = (1 << 63) - 1
+_TEXTS = ("shortDescription", "versionString", "author", "license")
+_DEFAULTS = {
+    "intDefaultValue": np.int32,
+    "floatDefaultValue": np.float32,
+    "doubleDefaultValue": np.float64,
+}
+
+
+def default_value(feature: Any) -> Array | None:
+    """What an optional input is when it is not given."""
+    array = feature.type.multiArrayType
+    chosen = array.WhichOneof("defaultOptionalValue")
+    if not feature.type.isOptional or chosen is None:
+        return None
+    return np.full([int(d) for d in array.shape], getattr(array, chosen), _DEFAULTS[chosen])
+
+
+def sizes_of(feature: Any) -> Sizes:
+    """The sizes of an array or an image."""
+    if feature.type.WhichOneof("Type") == "imageType":
+        return of_image(feature.type.imageType)
+    return of_array(feature.type.multiArrayType)
+
+
+def picture_of(image: Any) -> dict[str, Any]:
+    """What is said of an output that is an image."""
+    said: dict[str, Any] = {"colour": COLOURS.get(image.colorSpace, "RGB")}
+    said["size"] = [int(image.height), int(image.width)]
+    sizes = of_image(image)
+    return said if sizes.fixed else {**said, SIZES: sizes.as_json()}
+
+
+def metadata_of(description: Any) -> dict[str, Any]:
+    """What the author says of a model."""
+    meta = description.metadata
+    fields = {k: getattr(meta, k) for k in _TEXTS if getattr(meta, k)}
+    return {**fields, "userDefined": dict(meta.userDefined)}
+
+
+def remember(model: ir.Model, interface: dict[str, Any]) -> None:
+    """What only Core ML says of the boundary, as metadata of the graph: it survives formats that
+    keep metadata.
+    """
+    kept = {
+        **interface["coreml"],
+        **({"images": interface["images"]} if "images" in interface else {}),
+    }
+    if any(kept.values()):
+        model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.network import Env
 from converter.graph.build import Builder
 
 Value = ir.Value
 
 
-def lift_suppression_model(b: Builder, nms: Any, env: Env) -> None:
+def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
     """Confidences [N,C] and coordinates [N,4] (centre x, centre y, width, height) -> those of the
     boxes that survive, best first.
     """

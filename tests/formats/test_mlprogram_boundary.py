@@ -1,0 +1,222 @@
+"""What the description of an ML Program says of its inputs and outputs, and pipelines."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mil_files import Blob, Block, Op, package
+
+import converter
+from converter.errors import ConverterError, ReadError, UsageError
+from converter.formats.coreml_proto import Model_pb2
+
+INNER = "Data/com.apple.CoreML/model.mlmodel"
+STORED = "Data/com.apple.CoreML/weights/weight.bin"
+F = np.float32
+
+
+def message_of(path: Path) -> Any:
+    return Model_pb2.Model.FromString((path / INNER).read_bytes())
+
+
+def rewrite(path: Path, model: Any) -> Path:
+    (path / INNER).write_bytes(model.SerializeToString())
+    return path
+
+
+def added(path: Path, x: list[int], y: list[int]) -> Path:
+    """y = x + z, of x the sizes -1 are open."""
+    op = Op("add", {"x": "$x", "y": "$z"}, {"y": ("float32", x)})
+    given = {"x": ("float32", x), "z": ("float32", y)}
+    return package(path, Block(given, [op], ["y"]))
+
+
+def array_of(model: Any, index: int = 0) -> Any:
+    return model.description.input[index].type.multiArrayType
+
+
+def flexible(path: Path) -> Path:
+    """x is [2 to 8, 4], 3 where nobody chooses."""
+    model = message_of(added(path, [-1, 4], [1, 4]))
+    array = array_of(model)
+    array.shape[:] = [3, 4]
+    array.shapeRange.sizeRanges.add(lowerBound=2, upperBound=8)
+    array.shapeRange.sizeRanges.add(lowerBound=4, upperBound=4)
+    return rewrite(path, model)
+
+
+def enumerated(path: Path) -> Path:
+    """x is 2x4 or 6x4 or 6x5; the program leaves a third axis open, too, which is always 1."""
+    model = message_of(added(path, [-1, -1, -1], [1, 1, 1]))
+    array = array_of(model)
+    array.shape[:] = [1, 2, 4]
+    for shape in ([1, 2, 4], [1, 6, 4], [1, 6, 5]):
+        array.enumeratedShapes.shapes.add().shape.extend(shape)
+    return rewrite(path, model)
+
+
+def test_open_sizes_have_names_and_fixed_ones_numbers(tmp_path: Path) -> None:
+    x, z = converter.load(flexible(tmp_path / "a.mlpackage")).inputs
+    assert (x.shape, z.shape) == (("x_0", 4), (1, 4))
+    x, _ = converter.load(enumerated(tmp_path / "b.mlpackage")).inputs
+    assert x.shape == (1, "x_1", "x_2")
+
+
+@pytest.mark.parametrize("form", ["coreml", "onnx"])
+def test_bounds_and_choices_are_declared_again_or_said_to_be_lost(
+    form: str, tmp_path: Path
+) -> None:
+    """In Core ML itself, also by way of ONNX, which keeps notes."""
+    for make in (flexible, enumerated):
+        path = make(tmp_path / f"{make.__name__}.mlpackage")
+        target = tmp_path / f"{make.__name__}.mlmodel"
+        source = path
+        if form == "onnx":
+            (note,) = converter.convert(path, source := tmp_path / "net.onnx")
+            said = {flexible: "(2 to 8)x4", enumerated: "1x2x4 or 1x6x4 or 1x6x5"}[make]
+            assert note.code == "X207" and said in note.message
+        assert converter.convert(source, target, target="coreml") == []
+        wanted = array_of(message_of(path))
+        found = array_of(Model_pb2.Model.FromString(target.read_bytes()))
+        assert found == wanted
+
+
+def test_sizes_are_fixed(tmp_path: Path) -> None:
+    path = flexible(tmp_path / "a.mlpackage")
+    converter.convert(path, tmp_path / "a.onnx", inputs={"x": [5, 4]})
+    fixed = converter.load(tmp_path / "a.onnx")
+    assert fixed.inputs[0].shape == (5, 4) and fixed.outputs[0].shape == (5, 4)
+    with pytest.raises(UsageError):
+        converter.convert(path, tmp_path / "b.onnx", inputs={"x": [5, 3]})
+
+
+def test_an_input_that_may_be_left_out(tmp_path: Path) -> None:
+    path = added(tmp_path / "m.mlpackage", [2, 4], [1, 4])
+    model = message_of(path)
+    model.description.input[1].type.isOptional = True
+    array_of(model, 1).floatDefaultValue = 0.5
+    x = np.arange(8, dtype=F).reshape(2, 4)
+    rewrite(path, model)
+    converter.convert(path, tmp_path / "m.onnx")
+    for file in (path, tmp_path / "m.onnx"):
+        read = converter.load(file)
+        np.testing.assert_array_equal(read.run({"x": x})["y"], x + F(0.5))
+        z = np.full((1, 4), 2, F)
+        np.testing.assert_array_equal(read.run({"x": x, "z": z})["y"], x + F(2))
+
+
+def test_pictures_and_what_the_author_says(tmp_path: Path) -> None:
+    """Inputs and outputs that are images are so again in an .mlmodel."""
+    op = Op("relu", {"x": "$x"}, {"y": ("float32", [1, 3, 6, 8])})
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [1, 3, 6, 8])}, [op], ["y"]))
+    model = message_of(path)
+    for feature in (model.description.input[0], model.description.output[0]):
+        image = feature.type.imageType
+        image.width, image.height, image.colorSpace = 8, 6, 30
+    model.description.metadata.author = "somebody"
+    rewrite(path, model)
+    converter.convert(path, tmp_path / "m.mlmodel")
+    written = Model_pb2.Model.FromString((tmp_path / "m.mlmodel").read_bytes()).description
+    assert [f.type.imageType for f in (*written.input, *written.output)] == [
+        model.description.input[0].type.imageType
+    ] * 2
+    assert written.metadata.author == "somebody"
+    (note,) = converter.convert(path, tmp_path / "m.onnx")
+    assert "y is an image (BGR) in the source" in note.message
+
+
+# --- pipelines
+
+
+def pipeline(path: Path, *members: Any) -> Path:
+    """A package with a pipeline of these models; inputs are those of the first, outputs those of
+    the last one.
+    """
+    model = Model_pb2.Model()
+    model.specificationVersion = 8
+    model.description.input.extend(members[0].description.input)
+    model.description.output.extend(members[-1].description.output)
+    model.pipeline.models.extend(members)
+    return rewrite(path, model)
+
+
+def doubled(path: Path, name: str, out: str, weight: Any) -> Any:
+    """The message of a matrix on `name` that gives `out`; its weights are in a file of its own."""
+    op = Op("linear", {"x": f"${name}", "weight": Blob(weight)}, {out: ("float32", [2, 3])})
+    package(path, Block({name: ("float32", [2, 3])}, [op], [out]))
+    stored = (path / STORED).with_name(f"{out}.bin")
+    (path / STORED).rename(stored)
+    data = (path / INNER).read_bytes()
+    data = data.replace(b"@model_path/weights/weight.bin", b"@model_path/weights/%s.bin"
+                        % out.encode().ljust(6, b"_"))  # fmt: skip
+    stored.rename(stored.with_name(out.ljust(6, "_") + ".bin"))
+    return Model_pb2.Model.FromString(data)
+
+
+def test_a_pipeline_of_programs_is_one_network(tmp_path: Path) -> None:
+    """Each member has its own file of weights."""
+    a, b = (np.random.default_rng(n).standard_normal((3, 3)).astype(F) for n in (0, 1))
+    path = tmp_path / "m.mlpackage"
+    first, second = doubled(path, "x", "mid", a), doubled(tmp_path / "b.mlpackage", "mid", "y", b)
+    weights = (tmp_path / "b.mlpackage" / STORED).with_name("y_____.bin")
+    shutil.copy(weights, (path / STORED).parent)
+    pipeline(path, first, second)
+    read = converter.load(path)
+    assert read.format == "mlprogram" and [o.name for o in read.outputs] == ["y"]
+    x = np.random.default_rng(2).standard_normal((2, 3)).astype(F)
+    np.testing.assert_allclose(read.run({"x": x})["y"], x @ a.T @ b.T, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="no functions"):
+        converter.load(path, signature="main")
+    apart = tmp_path / "apart"
+    shutil.move((path / STORED).parent, apart)
+    with pytest.raises(ConverterError, match=r"R102.*second file"):
+        converter.load(path, weights=apart / "mid___.bin")
+    found = converter.load(path, weights=apart).run({"x": x})["y"]
+    np.testing.assert_allclose(found, x @ a.T @ b.T, rtol=1e-5, atol=1e-6)
+
+
+def test_a_pipeline_ends_with_suppression(tmp_path: Path) -> None:
+    """Three boxes, of which two are the same; the thresholds are inputs that may be left out."""
+    ops = [Op("relu", {"x": f"${n}"}, {f"raw_{n}": ("float32", [3, w])})
+           for n, w in (("scores", 2), ("boxes", 4))]  # fmt: skip
+    given = {"scores": ("float32", [3, 2]), "boxes": ("float32", [3, 4])}
+    path = package(tmp_path / "m.mlpackage", Block(given, ops, ["raw_scores", "raw_boxes"]))
+    last = Model_pb2.Model()
+    nms = last.nonMaximumSuppression
+    nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName = "raw_scores", "raw_boxes"
+    nms.confidenceOutputFeatureName, nms.coordinatesOutputFeatureName = "confidence", "coordinates"
+    nms.iouThresholdInputFeatureName = "iouThreshold"
+    nms.confidenceThresholdInputFeatureName = "confidenceThreshold"
+    nms.iouThreshold, nms.confidenceThreshold = 0.5, 0.2
+    for name in ("confidence", "coordinates"):
+        last.description.output.add(name=name).type.multiArrayType.dataType = 65568
+    first = message_of(path)
+    for name in ("iouThreshold", "confidenceThreshold"):
+        last.description.input.add(name=name).type.doubleType.SetInParent()
+    pipeline(path, first, last)
+    model = message_of(path)
+    model.description.input.extend(last.description.input)
+    rewrite(path, model)
+    box = [0.5, 0.5, 0.2, 0.2]
+    feeds = {
+        "scores": np.array([[0.3, 0.1], [0.9, 0.0], [0.1, 0.4]], F),
+        "boxes": np.array([box, box, [0.1, 0.1, 0.1, 0.1]], F),
+    }
+    read = converter.load(path)
+    np.testing.assert_array_equal(read.run(feeds)["confidence"], feeds["scores"][[1, 2]])
+    strict = {**feeds, "confidenceThreshold": np.array([0.5])}
+    np.testing.assert_array_equal(read.run(strict)["coordinates"], feeds["boxes"][[1]])
+
+
+def test_a_pipeline_with_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    op = Op("relu", {"x": "$x"}, {"y": ("float32", [2])})
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [2])}, [op], ["y"]))
+    tree = Model_pb2.Model()
+    tree.treeEnsembleRegressor.SetInParent()
+    pipeline(path, message_of(path), tree)
+    with pytest.raises(ReadError, match=r"R106.*treeEnsembleRegressor"):
+        converter.load(path)
