@@ -5,6 +5,7 @@ refused by name.
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from mil_files import Blob, Block, Op, package
 
 import converter
 from converter.errors import ConverterError, ReadError, UnsupportedError
-from support import corpus_cases
+from converter.formats.coreml_proto import Model_pb2
+from support import corpus_cases, run_python
 
 F = np.float32
 RNG = np.random.default_rng(31)
@@ -374,3 +376,75 @@ def test_programs_of_the_corpus(case: Path) -> None:
             atol = info["atol"][name] if isinstance(info["atol"], dict) else info["atol"]
             np.testing.assert_allclose(got.astype(float), value.astype(float), info["rtol"], atol)
         left = {i: found[o] for i, o in model.interface["states"].items()}
+
+
+# memory ------------------------------------------------------------------------------------------
+
+GROWTH = """if True:
+    import resource, sys
+    from pathlib import Path
+    sys.path[:0] = [sys.argv[1], sys.argv[2]]
+    import converter
+    from test_mlprogram import compressed
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    kind = sys.argv[3]
+    converter.convert(compressed(Path("small.mlpackage"), kind, 64), "small.onnx")
+    path = compressed(Path("large.mlpackage"), kind, 1 << 18)
+    before = peak()
+    converter.convert(path, "large.onnx")
+    print(peak() - before)
+"""
+
+
+def compressed(path: Path, kind: str, rows: int) -> Path:
+    """A row is 1024 numbers: `rows` times 512 bytes of int4, or of 3 bits or 2 bytes for 1024."""
+    from mil_files import STORED, TYPES
+
+    TYPES.update(int4=25, uint3=39)
+    STORED.update(int4=8, uint3=12)
+    number, size = {"int4": ("int4", 512), "uint3": ("uint3", 384), "float16": ("float16", 2048)}[
+        kind
+    ]
+    constexpr = {
+        "int4": ("constexpr_blockwise_shift_scale", "data", {"scale": np.ones((1, 1), np.float16)}),
+        "uint3": (
+            "constexpr_lut_to_dense",
+            "indices",
+            {"lut": np.arange(8, dtype=np.float16).reshape(1, 1, 8, 1)},
+        ),
+    }
+    table = np.zeros((1, 1), np.float16)
+    name, key, more = constexpr.get(kind, ("identity", "x", {}))
+    ops = [
+        Op(name, {key: Blob(table), **more}, {"w": ("float16", [rows, 1024])}),
+        Op("gather", {"x": "$w", "indices": "$x", "axis": 0}, {"y": ("float16", [1, 1024])}),
+    ]
+    package(path, Block({"x": ("int32", [1])}, ops, ["y"]), opset="CoreML8")
+    inner = path / "Data/com.apple.CoreML/model.mlmodel"
+    model = Model_pb2.Model.FromString(inner.read_bytes())
+    blob = model.mlProgram.functions["main"].block_specializations["CoreML8"].operations[0]
+    tensor = blob.inputs[key].arguments[0].value.type.tensorType
+    tensor.dataType = TYPES[number]
+    for dimension, n in zip(tensor.dimensions, (rows, 1024), strict=True):
+        dimension.constant.size = n
+    inner.write_bytes(model.SerializeToString())
+    with open(path / "Data/com.apple.CoreML/weights/weight.bin", "wb") as f:
+        f.write(struct.pack("<II56x", 1, 2))
+        head = (0xDEADBEEF, STORED[number], rows * size, 128)
+        f.write(struct.pack("<IIQQ40x", *head))
+        f.truncate(128 + rows * size)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint3", "float16"])
+def test_large_weights_stay_where_they_are(kind: str, tmp_path: Path) -> None:
+    """128 MB of four bits and 512 MB of two bytes are converted in hardly more memory than a few
+    kB; numbers of three bits, 256 MB as bytes, are taken apart when they are written.
+    """
+    here = Path(__file__).parent
+    said = run_python(GROWTH, str(here), str(here.parent), kind, cwd=tmp_path)
+    limit = {"int4": 100, "uint3": 800, "float16": 100}[kind]
+    assert int(said) < limit, f"{said} MB"

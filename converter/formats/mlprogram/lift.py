@@ -21,6 +21,7 @@ from converter.formats.mlprogram.rules.context import SMALL, MilReading
 from converter.formats.mlprogram.values import constant, dims_of, dtype_of
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import set_public_name
 from converter.graph.network import Network
 from converter.graph.states import State, Variables
@@ -33,7 +34,7 @@ KINDS = {"wordTagger": "a word tagger"}
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
 # parameters that say nothing about the results
 INFORMATIVE = {"validate_indices", "_existing_blocks", "_true_fn", "_false_fn", "_cond", "_body"}
-Given = Any  # a value of the graph, an array, a string, a list of such, a state
+Given = Any  # a value of the graph, an array, a lazy tensor, a string, a list of such, a state
 VERSIONS = {"CoreML5": 6, "CoreML6": 7, "CoreML7": 8, "CoreML8": 9, "CoreML9": 10}
 
 
@@ -252,7 +253,7 @@ class BlockLifting(Lifting):
 
     def as_value(self, given: Given) -> Any:
         """What a name stands for as a value of the graph; a state stays a state."""
-        if isinstance(given, np.ndarray):
+        if isinstance(given, np.ndarray | LazyTensor):
             return self.builder.const(given, "const")
         if isinstance(given, ir.Value | State):
             return given

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.blobs import Blobs
 from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
 
 D = ir.DataType
 # numbers of MIL.proto's DataType -> types of the graph; integers of 1, 2, 3 and 6 bits are bytes
@@ -23,6 +24,7 @@ TYPES = {
     **{40: D.FLOAT8E4M3FN, 41: D.FLOAT8E5M2},
 }
 BITS = {25: 4, 35: 4, 36: 2, 37: 1, 38: 6, 39: 3}
+SMALL = 1 << 10  # elements that are taken apart at once
 # the field of a TensorValue that has the elements
 _FIELDS = {"bools": "?", "floats": "<f4", "doubles": "<f8", "ints": "<i4", "longInts": "<i8"}
 
@@ -52,12 +54,15 @@ def dims_of(tensor_type: Any) -> list[int | None] | None:
 
 def constant(value: Any, blobs: Blobs) -> Any:
     """The array of a tensor, a string for one that is a single string, a list for tuples and lists.
+    Many numbers of less than a byte stay as they are stored: a LazyTensor.
 
     MappingError R103 where there are not as many elements as the type says.
     """
     if value.WhichOneof("value") == "blobFileValue":
         at, kind = value.blobFileValue, value.type.tensorType
         data = blobs.bytes(at.fileName, at.offset, kind.dataType)
+        if kind.dataType in BITS and math.prod(_sizes(kind)) > SMALL:
+            return _packed(data, kind)
         return _shaped(_numbers(data, kind), kind)
     immediate = value.immediateValue
     match immediate.WhichOneof("value"):
@@ -101,14 +106,34 @@ def _numbers(data: Array, kind: Any) -> Array:
     return numbers.astype(ml_dtypes.uint4) if dtype == D.UINT4 else numbers
 
 
+def _packed(data: Array, kind: Any) -> LazyTensor:
+    """Numbers of less than a byte where they lie: those of 4 bits are packed as ONNX packs them,
+    others are taken apart when they are needed.
+    """
+    dtype, bits, sizes = dtype_of(kind), BITS[kind.dataType], _sizes(kind)
+    count = math.prod(sizes)
+    if data.nbytes != -(-count * bits // 8):
+        message = f"{data.nbytes} bytes, the type {sizes} of {bits} bits has {count} elements"
+        raise MappingError(message, "R103")
+    if bits == 4:
+        return LazyTensor(data, dtype, sizes)
+    return LazyTensor(lambda: unpacked(data, bits)[:count].reshape(sizes), dtype, sizes)
+
+
 def unpacked(data: Array, bits: int) -> Array:
-    """The numbers of so many bits in a stream of them, as bytes."""
-    stream = np.unpackbits(data.reshape(-1).view(np.uint8), bitorder="little")
-    whole = stream[: len(stream) // bits * bits].reshape(-1, bits)
-    padded = np.zeros((len(whole), 8), np.uint8)
-    padded[:, :bits] = whole
-    found: Array = np.packbits(padded, axis=1, bitorder="little").reshape(-1)
-    return found
+    """The numbers of so many bits in a stream of them, as bytes; those that are whole."""
+    flat = data.reshape(-1).view(np.uint8)
+    width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes that are whole numbers
+    groups = np.concatenate([flat, np.zeros(-len(flat) % width, np.uint8)]).reshape(-1, width)
+    found = np.empty((len(groups), count), np.uint8)
+    mask = (1 << bits) - 1
+    for i in range(count):
+        first, shift = divmod(i * bits, 8)
+        numbers = groups[:, first] >> shift
+        if shift + bits > 8:
+            numbers = numbers | groups[:, first + 1] << (8 - shift)
+        found[:, i] = numbers & mask
+    return found.reshape(-1)[: len(flat) * 8 // bits]
 
 
 def _sizes(kind: Any) -> list[int]:

@@ -263,9 +263,11 @@ def _put(f: BinaryIO, name: str, tensor: ir.TensorProtocol, location: str) -> on
 
 def _write(f: BinaryIO, tensor: ir.TensorProtocol) -> int:
     """The tensor's bytes, a large one in pieces."""
-    return (
-        f.write(tensor.tobytes()) if tensor.dtype.bitwidth < 8 else write_array(f, tensor.numpy())
-    )
+    if tensor.dtype.bitwidth >= 8:
+        return write_array(f, tensor.numpy())
+    if isinstance(tensor, LazyTensor) and tensor.decode is None:
+        return write_array(f, tensor.stored())
+    return f.write(tensor.tobytes())
 
 
 def reference(name: str, tensor: ir.TensorProtocol, entries: dict[str, str]) -> onnx.TensorProto:

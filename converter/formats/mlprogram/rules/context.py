@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import Array, known
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, Reading
@@ -69,6 +70,8 @@ class MilReading(Reading):
         """The elements of a parameter that must be constant."""
         given = self.given_as(name)
         found = known(given) if isinstance(given, ir.Value) else given
+        if isinstance(found, LazyTensor):
+            found = found.numpy()
         if isinstance(given, ir.Value) and found is None and given.const_value is not None:
             found = given.const_value.numpy()
         if not isinstance(found, np.ndarray):

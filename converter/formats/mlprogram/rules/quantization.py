@@ -86,12 +86,18 @@ def affine(r: Reading) -> Value:
 
 def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
     """Numbers of blocks repeated over each axis but one."""
+    demand_blocks(array, shape)
     for axis, (own, wanted) in enumerate(zip(array.shape, shape, strict=True)):
         if axis != but and own != wanted:
-            if not own or wanted % own:
-                raise MappingError(f"{own} blocks of {wanted} places", "R105")
             array = np.repeat(array, wanted // own, axis=axis)
     return array
+
+
+def demand_blocks(array: Array, shape: Sequence[int]) -> None:
+    """MappingError R105 unless each axis is a whole number of blocks."""
+    for own, wanted in zip(array.shape, shape, strict=True):
+        if own != wanted and (not own or wanted % own):
+            raise MappingError(f"{own} blocks of {wanted} places", "R105")
 
 
 def blockwise(r: Reading) -> Any:
@@ -101,7 +107,8 @@ def blockwise(r: Reading) -> Any:
     t = reading(r)
     scale = t.array("scale")
     given = t.given_as("data")
-    shape = list(given.shape) if isinstance(given, np.ndarray) else list(r.static(t.value("data")))
+    stored = isinstance(given, np.ndarray | LazyTensor)
+    shape = [int(n) for n in given.shape] if stored else list(r.static(t.value("data")))
     if len(shape) != scale.ndim:
         raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
     offset = t.array("offset") if t.has("offset") else None
@@ -110,47 +117,63 @@ def blockwise(r: Reading) -> Any:
         if offset is not None:
             own = own - spread(offset, shape).astype(scale.dtype)
         return [own * spread(scale, shape)]
-    if not isinstance(given, np.ndarray):
+    if not stored:
         scaled = r.b.Cast(t.value("data"), to=int(D.from_numpy(scale.dtype)))
         if offset is not None:
             scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
         return scaled * r.b.const(spread(scale, shape))
-    spread(scale, shape)  # whether the blocks fit
+    kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
+    demand_blocks(scale, shape)
     several = [i for i, n in enumerate(scale.shape) if n > 1]
     if not several:
-        zero = None if offset is None else offset.reshape(()).astype(given.dtype)
+        zero = None if offset is None else offset.reshape(()).astype(kind)
         return r.b.DequantizeLinear(given, scale.reshape(()), zero)
     if len(several) == 1 and scale.shape[several[0]] == shape[several[0]]:
-        zeros = None if offset is None else offset.reshape(-1).astype(given.dtype)
+        zeros = None if offset is None else offset.reshape(-1).astype(kind)
         return r.b.DequantizeLinear(given, scale.reshape(-1), zeros, axis=several[0])
     blocks = [n // m for n, m in zip(shape, scale.shape, strict=True)]
     axis = max(range(len(shape)), key=lambda i: blocks[i])
     wide = spread(scale, shape, axis)
-    wide_zeros = None if offset is None else spread(offset, shape, axis).astype(given.dtype)
+    wide_zeros = None if offset is None else spread(offset, shape, axis).astype(kind)
     return r.b.DequantizeLinear(given, wide, wide_zeros, axis=axis, block_size=blocks[axis])
 
 
 def of_table(r: Reading) -> Value:
     """Indices into a table of values, or into one for each block, or of several values each."""
     t = reading(r)
-    indices, table = t.array("indices"), t.array("lut")
+    indices, table = stored_in(t, "indices"), t.array("lut")
     if t.has("shape"):
         shape = [int(n) for n in t.array("shape").reshape(-1)]
         bits = int(math.log2(table.size)) if table.size else 1
-        indices = unpacked(indices, bits)[: math.prod(shape)].reshape(shape)
-        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
+        whole = numbers_of(indices, bits, shape)
+        return r.b.Gather(table.reshape(-1), _places(r, whole), axis=0)
     groups, width = table.shape[:-2], table.shape[-1]
     if math.prod(groups) == width == 1:
         return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
     axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
-    shape = list(indices.shape)
+    shape = list(indices.shape.numpy())
     if width > 1:
         shape[axis] *= width
-    return later(r, lambda: looked_up(indices, table, axis), table.dtype, shape)
+    return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
 
 
-def _places(r: Reading, indices: Array) -> Value:
-    return r.b.Cast(r.b.const(indices.astype(np.uint8)), to=int(D.INT32))
+def stored_in(t: MilReading, name: str) -> LazyTensor:
+    """The numbers of a constant parameter, which are taken apart when they are needed."""
+    given = t.given_as(name)
+    return given if isinstance(given, LazyTensor) else LazyTensor(t.array(name))
+
+
+def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
+    """Numbers of so many bits in a stream of bytes."""
+    count = math.prod(shape)
+    if data.size * 8 < count * bits:
+        raise MappingError(f"{data.size} bytes for {count} numbers of {bits} bits", "R103")
+    return LazyTensor(lambda: unpacked(data.numpy(), bits)[:count].reshape(shape), D.UINT8, shape)
+
+
+def _places(r: Reading, indices: LazyTensor) -> Value:
+    plain = indices.derived(lambda a: a.astype(np.uint8), D.UINT8)
+    return r.b.Cast(r.b.const(plain), to=int(D.INT32))
 
 
 def looked_up(indices: Array, table: Array, axis: int) -> Array:
@@ -169,19 +192,27 @@ def looked_up(indices: Array, table: Array, axis: int) -> Array:
     return moved.reshape(shape)
 
 
-def mask_of(t: MilReading, name: str) -> Array:
+def mask_in(t: MilReading, name: str) -> LazyTensor:
     """Which elements are there: bits, or numbers 0 and 1."""
-    mask = t.array(name)
+    mask = stored_in(t, name)
     if t.has("shape"):
-        shape = [int(n) for n in t.array("shape").reshape(-1)]
-        return unpacked(mask, 1)[: math.prod(shape)].reshape(shape).astype(bool)
-    return mask.astype(bool)
+        mask = numbers_of(mask, 1, [int(n) for n in t.array("shape").reshape(-1)])
+    return mask.derived(lambda a: a.astype(bool), D.BOOL)
+
+
+def mask_of(t: MilReading, name: str) -> Array:
+    return mask_in(t, name).numpy()
+
+
+def demand_as_many(mask: Array, values: Array) -> None:
+    """MappingError R103 unless there is a value for each place of the mask."""
+    if int(mask.sum()) != values.size:
+        raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
 
 
 def full(mask: Array, values: Array) -> Array:
     """The values where the mask is set, zeros elsewhere."""
-    if int(mask.sum()) != values.size:
-        raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
+    demand_as_many(mask, values)
     found = np.zeros(mask.shape, values.dtype)
     found[mask] = values.reshape(-1)
     return found
@@ -189,9 +220,10 @@ def full(mask: Array, values: Array) -> Array:
 
 def sparse(r: Reading) -> Value:
     t = reading(r)
-    mask, values = mask_of(t, "mask"), t.array("nonzero_data")
-    full(mask, values)
-    return later(r, lambda: full(mask, values), values.dtype, mask.shape)
+    mask, values = mask_in(t, "mask"), t.array("nonzero_data")
+    demand_as_many(mask.numpy(), values)
+    shape = mask.shape.numpy()
+    return later(r, lambda: full(mask.numpy(), values), values.dtype, shape)
 
 
 def table_to_sparse(r: Reading) -> Any:
@@ -213,8 +245,9 @@ def sparse_blockwise(r: Reading) -> Any:
     """The mask, and the scaled values of the numbers that are there."""
     t = reading(r)
     mask, data, scale = mask_of(t, "data_mask"), t.array("nonzero_data"), t.array("scale")
-    if scale.ndim != mask.ndim or int(mask.sum()) != data.size:
-        raise MappingError(f"{data.size} values for {int(mask.sum())} places", "R103")
+    demand_as_many(mask, data)
+    if scale.ndim != mask.ndim:
+        raise MappingError(f"scales of {scale.ndim} axes for {mask.ndim}", "R105")
     wide = spread(scale, mask.shape)
     real = data.astype(scale.dtype)
     if t.has("offset"):
