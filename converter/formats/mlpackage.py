@@ -10,11 +10,15 @@ that Core ML's own tools choose, and that are written here.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from converter.errors import ReadError, Where, unreadable
 from converter.io.files import Output, in_cache
@@ -205,3 +209,29 @@ def write_manifest(out: Output, content: str, weights: bool) -> None:
     """
     with out.open(inside=MANIFEST) as f:
         f.write(manifest(content, weights))
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose bytes are hashed while they are written."""
+
+    def __init__(self, file: BinaryIO, content: Any) -> None:
+        self.file, self.content = file, content
+
+    def write(self, data: Any) -> int:
+        self.content.update(data)
+        return self.file.write(data)
+
+
+def write_package(
+    out: Output, model: bytes, weights: Callable[[BinaryIO], None] | None = None
+) -> None:
+    """Makes the target of `out` a package of a message and its weights; the same content makes the
+    same bytes.
+    """
+    content = hashlib.sha256(model)
+    with out.open(inside=MODEL) as f:
+        f.write(model)
+    if weights is not None:
+        with out.open(inside=WEIGHTS) as f:
+            weights(cast(BinaryIO, _Hashed(f, content)))
+    write_manifest(out, content.hexdigest(), weights is not None)

@@ -337,11 +337,6 @@ def test_a_parameter_that_is_not_known_is_refused(tmp_path: Path) -> None:
         converter.load(path)
 
 
-def test_programs_are_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="read, not written"):
-        converter.convert(relu(tmp_path / "m.mlpackage"), tmp_path / "n.mlpackage")
-
-
 # the corpus --------------------------------------------------------------------------------------
 
 

@@ -25,8 +25,7 @@ control           branches and loops
 
 graph -> model
 lower             a graph as a network
-legalise          operators that the format lacks, with legalise_boxes and legalise_recurrent
-legalise_boxes    ONNX's non-maximum suppression
+legalise          operators that the format lacks, with legalise_recurrent
 legalise_recurrent  a GRU that no layer says, as a loop
 collector         what layers are collected in, and the version that they need
 declaring         the declaration of a written model

@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.legalise_boxes import non_max_suppression
 from converter.formats.coreml.legalise_recurrent import gru
 from converter.formats.coreml.rules.elementwise import is_short, shifts_out
 from converter.formats.coreml.rules.indexing import cut_axes
@@ -21,6 +20,7 @@ from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
 from converter.passes.legalise import Rewrites
 from converter.passes.split_directions import split_directions
+from converter.passes.suppression import non_max_suppression
 
 Value = ir.Value
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from converter.errors import Where, unreadable
 from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
+from converter.io.chunks import write_array
 from converter.io.mapped_file import MappedFile
 
 SENTINEL = 0xDEADBEEF
+BITS = {25: 4, 35: 4, 36: 2, 37: 1, 38: 6, 39: 3}  # of types of less than a byte
+_HEAD = 64  # bytes in front of each weight, and what its place is a multiple of
 # types of the storage -> those of a program (MIL.proto, DataType)
 TYPES = {
     **{1: 10, 2: 11, 3: 31, 4: 21, 5: 13, 6: 22, 7: 32, 8: 25, 9: 37, 10: 36, 11: 35, 12: 39},
@@ -59,3 +64,34 @@ class Blobs:
             message = f"there is no weight of type {dtype} at {offset}"
             raise unreadable("R103", message, where)
         return np.asarray(file.slice(start, size, where))
+
+
+class NewBlobs:
+    """The storage of weights of a model that is written: places at once, contents in the end.
+
+    The same numbers are stored once.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[int, LazyTensor]] = []
+        self._places: dict[tuple[int, LazyTensor], int] = {}
+        self._end = _HEAD
+
+    def add(self, tensor: LazyTensor, dtype: int) -> int:
+        """Where a value has to point to; `dtype` is the program's."""
+        key = (dtype, tensor)
+        if key not in self._places:
+            self._end += -self._end % _HEAD
+            self._places[key] = self._end
+            self.tensors.append(key)
+            self._end += _HEAD + tensor.length
+        return self._places[key]
+
+    def write(self, file: BinaryIO) -> None:
+        stored = {program: own for own, program in TYPES.items()}
+        at = file.write(struct.pack("<II56x", len(self.tensors), 2))
+        for dtype, tensor in self.tensors:
+            at += file.write(bytes(-at % _HEAD))
+            size, unused = tensor.length, -tensor.size * BITS.get(dtype, 8) % 8
+            head = struct.pack("<IIQQQ32x", SENTINEL, stored[dtype], size, at + _HEAD, unused)
+            at += file.write(head) + write_array(file, tensor.stored())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format
+from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -33,10 +33,17 @@ def read(path: Path, weights: Path | None) -> Network:
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    from converter.errors import Diagnostic, UnsupportedError
+    from converter.formats.mlpackage import write_package
+    from converter.formats.mlprogram.lower import lower
+    from converter.io.files import Output
 
-    message = "ML Programs are read, not written"
-    raise UnsupportedError(Diagnostic("X201", message, help="-t coreml writes an .mlmodel"))
+    notes: list[Diagnostic] = []
+    written = lower(model, flavour, notes)
+    message = written.model.SerializeToString(deterministic=True)
+    with Output(path) as out:
+        weights = written.blobs.write if written.blobs.tensors else None
+        write_package(out, message, weights)
+    return notes
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
@@ -79,5 +86,13 @@ FORMAT = Format(
     package=package,
     read_signature=read_signature,
     untold=untold,
+    options=(
+        Option(
+            "ios",
+            "the system whose operations are written; without it the lowest that has them",
+            values=("15", "16", "17", "18", "26"),
+        ),
+        Option("fp16", "numbers and weights in half precision"),
+    ),
     versions="specification 6-10",
 )

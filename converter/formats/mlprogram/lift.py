@@ -17,6 +17,7 @@ from converter.formats.mlpackage import parts_of
 from converter.formats.mlprogram.blobs import Blobs
 from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
+from converter.formats.mlprogram.names import NAMES, SCALARS
 from converter.formats.mlprogram.rules.context import SMALL, MilReading
 from converter.formats.mlprogram.values import constant, dims_of, dtype_of
 from converter.graph.build import Builder, new_model
@@ -25,6 +26,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import set_public_name
 from converter.graph.network import Network
 from converter.graph.states import State, Variables
+from converter.io.strict_json import note
 from converter.mapping.lifting import Lifting, refuse
 from converter.mapping.node import Layer
 from converter.passes.dead_code import remove_dead_code
@@ -76,12 +78,14 @@ def parse(path: Path) -> Any:
 class ModelReading:
     """A program, or the members of a pipeline one after the other.
 
-    `env` holds the features that inputs and members have given, by name.
+    `env` holds the features that inputs and members have given, by name; `names` are those that a
+    writer remembered, by the names of the program.
     """
 
     def __init__(self, b: Builder, file: str, blobs: Blobs, function: str) -> None:
         self.b, self.file, self.blobs, self.function = b, file, blobs, function
         self.variables, self.boundary = Variables(b), Boundary(b)
+        self.names: dict[str, str] = {}
 
     def description(self, model: Any) -> Any:
         """That of the model, or of the function which is asked for."""
@@ -123,7 +127,8 @@ class ModelReading:
         """The outputs of the network: what the description names, in its order; and `all_` others
         that there are.
         """
-        names = [f.name for f in description.output if f.name in env]
+        told = (self.names.get(f.name, f.name) for f in description.output)
+        names = [name for name in told if name in env]
         for name in dict.fromkeys([*names, *env]) if all_ else names:
             self.b.output(env[name])
             set_public_name(self.b.graph.outputs[-1], name)
@@ -135,10 +140,13 @@ class ProgramLifting:
     def __init__(self, model: ModelReading, function: Any) -> None:
         self.model, self.function = model, function
         self.b, self.file, self.variables = model.b, model.file, model.variables
+        self.names: dict[str, str] = {}
+        self.scalars: list[str] = []
 
     def run(self, description: Any, env: dict[str, ir.Value]) -> dict[str, ir.Value]:
         """The outputs by name; inputs are features of `env`, or inputs of the network."""
         function = self.function
+        self.names, self.scalars = names_of(description), scalars_of(description)
         block = function.block_specializations.get(function.opset)
         if block is None:
             message = f"the function has no block for {function.opset!r}"
@@ -150,7 +158,8 @@ class ProgramLifting:
                 body.env[given.name] = self._input(given, env)
         body.run()
         refuse(body.problems)
-        return {name: body.result(name) for name in block.outputs}
+        self.model.names |= self.names
+        return {self.names.get(name, name): body.result(name) for name in block.outputs}
 
     def _input(self, given: Any, env: dict[str, ir.Value]) -> Given:
         if given.type.HasField("stateType"):
@@ -162,9 +171,28 @@ class ProgramLifting:
             return self.variables.states.setdefault(given.name, State(given.name, initial))
         tensor = given.type.tensorType
         if given.name not in env:
-            return self.model.boundary.input(given.name, dtype_of(tensor), dims_of(tensor))
+            scalar = given.name in self.scalars
+            dims = [] if scalar else dims_of(tensor)
+            value = self.model.boundary.input(given.name, dtype_of(tensor), dims)
+            set_public_name(value, self.names.get(given.name, given.name))
+            return self.b.Reshape(value, [1]) if scalar else value
         value, wanted = env[given.name], dtype_of(tensor)
         return value if value.dtype == wanted else self.b.Cast(value, to=int(wanted))
+
+
+def scalars_of(description: Any) -> list[str]:
+    """Inputs that a writer gave an axis."""
+    if not hasattr(description, "metadata"):
+        return []
+    return note(description.metadata.userDefined.get(SCALARS, ""), [str]) or []
+
+
+def names_of(description: Any) -> dict[str, str]:
+    """Names of the program -> those that a writer remembered."""
+    if not hasattr(description, "metadata"):
+        return {}
+    found = note(description.metadata.userDefined.get(NAMES, ""), {})
+    return {k: v for k, v in (found or {}).items() if isinstance(v, str)}
 
 
 class BlockLifting(Lifting):

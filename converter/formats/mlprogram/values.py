@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.blobs import Blobs
+from converter.formats.mlprogram.blobs import BITS, Blobs
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 
@@ -23,7 +23,6 @@ TYPES = {
     **{36: D.UINT8, 37: D.UINT8, 38: D.UINT8, 39: D.UINT8},
     **{40: D.FLOAT8E4M3FN, 41: D.FLOAT8E5M2},
 }
-BITS = {25: 4, 35: 4, 36: 2, 37: 1, 38: 6, 39: 3}
 SMALL = 1 << 10  # elements that are taken apart at once
 # the field of a TensorValue that has the elements
 _FIELDS = {"bools": "?", "floats": "<f4", "doubles": "<f8", "ints": "<i4", "longInts": "<i8"}

@@ -1,7 +1,8 @@
-"""The context in which an operation of a program is read.
+"""The contexts in which an operation of a program is read and written.
 
 All that an operation has is a parameter with a name. A row sees them as the attributes of a layer:
-small constants as Python values, all others as values of the graph.
+small constants as Python values, all others as values of the graph. Written, numbers without a type
+of their own are in that of the operation's first operand.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Kind
-from converter.mapping.context import REQUIRED, Reading
+from converter.mapping.context import REQUIRED, Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.node import Layer
 
 if TYPE_CHECKING:
+    from converter.formats.mlprogram.collector import MilLowering
     from converter.formats.mlprogram.lift import BlockLifting
 
 SMALL = 1 << 10  # elements of a constant that is an attribute
@@ -94,6 +96,73 @@ def reading(r: Reading) -> MilReading:
     return r
 
 
+class MilWriting(Writing):
+    """One operator on its way into operations, whose parameters are the attributes of a layer."""
+
+    def emit_layer(self) -> None:
+        collector(self).check(self.layer)
+        super().emit_layer()
+
+    def give(self, **given: Any) -> None:
+        """Parameters of the operation of a row; None leaves one out."""
+        self.layer.attrs |= {k: v for k, v in given.items() if v is not None}
+
+    def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
+        """One more operation; its results are those of the operator unless `outputs` (values)
+        says.
+        """
+        attrs = {k: v for k, v in given.items() if v is not None}
+        self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
+
+    def made(self, kind: str, dtype: ir.DataType | None, shape: Any, /, **given: Any) -> ir.Value:
+        """One more operation with one result of this type and shape (a sequence, or None)."""
+        result = self.temporary(kind, dtype, shape)
+        self.operation(kind, [result], **given)
+        return result
+
+    def weight(self, index: int, what: str) -> ir.Value:
+        """An operand that must be constant, or a compressed constant."""
+        value = self.input(index)
+        if value.const_value is None and not compressed(value):
+            raise MappingError(f"{what} must be constant")
+        return value
+
+    @property
+    def real(self) -> Any:
+        """The type of numbers with a fraction beside the first operand."""
+        return self.real_of(self.input(0))
+
+    def real_of(self, value: ir.Value) -> Any:
+        half = collector(self).carried(value) == ir.DataType.FLOAT16
+        return np.float16 if half else np.float32
+
+
+def compressed(value: ir.Value | None) -> bool:
+    """Whether a value is made of constants by a DequantizeLinear, or looked up in a table."""
+    node = value.producer() if value is not None else None
+    if node is None:
+        return False
+    if node.op_type == "Gather":
+        places = node.inputs[1].producer() if node.inputs[1] is not None else None
+        source = None if places is None or places.op_type != "Cast" else places.inputs[0]
+        operands = [node.inputs[0], source]
+        return all(v is not None and v.const_value is not None for v in operands)
+    given = [v for v in node.inputs if v is not None]
+    return node.op_type == "DequantizeLinear" and all(v.const_value is not None for v in given)
+
+
+def writing(w: Writing) -> MilWriting:
+    assert isinstance(w, MilWriting)
+    return w
+
+
+def collector(w: Writing) -> MilLowering:
+    from converter.formats.mlprogram.collector import MilLowering
+
+    assert isinstance(w.low, MilLowering)
+    return w.low
+
+
 class Operands(Field):
     """Parameters that are the operator's inputs, in its order; those behind `?` may be left out.
 
@@ -118,6 +187,16 @@ class Operands(Field):
             inputs.append(value)
         r.node.inputs = [*inputs, *r.node.inputs]
 
+    def lower(self, w: Writing) -> None:
+        given, w.layer.inputs = w.layer.inputs, []
+        if any(v is not None for v in given[len(self.keys) :]):
+            raise MappingError(f"{w.layer.kind} takes {len(self.keys)} operands")
+        for name, value in zip(self.keys, [*given, *[None] * len(self.keys)], strict=False):
+            if value is None and name in self.needed:
+                raise MappingError(f"{w.layer.kind} needs the operand {name!r}")
+            if value is not None:
+                w.layer.attrs[name] = value
+
 
 class Several(Field):
     """One parameter with several values: the operator's inputs."""
@@ -127,3 +206,7 @@ class Several(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs = list(reading(r).values(self.keys[0]))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs[self.keys[0]] = [v for v in w.layer.inputs if v is not None]
+        w.layer.inputs = []

@@ -5,22 +5,38 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
+from converter.errors import MappingError, not_meant
+from converter.formats.mlprogram.operations import FLOATS
+from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.fields import Window, data, listed, mil
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field
+from converter.mapping.context import Reading, Writing, static
+from converter.mapping.fields import Attr, Field, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
+IOS17 = 8  # the specification version
 GROUPS = Attr("group", "groups", int, default=1)
+
+
+class Biased(Field):
+    """A bias has to be constant; `weights` too."""
+
+    def __init__(self, weights: bool = False) -> None:
+        self.weights = weights
+
+    def lower(self, w: Writing) -> None:
+        if self.weights and w.version < IOS17:
+            writing(w).weight(1, "the weights")
+        if w.optional(2) is not None:
+            writing(w).weight(2, "the bias")
 
 
 class WantedSize(Field):
     """`output_shape`: what is missing behind is output_padding."""
 
     keys = ("output_shape",)
-    names = ("output_padding",)
+    names = ("output_padding", "output_shape")
 
     def lift(self, r: Reading) -> None:
         wanted, a = listed(r, "output_shape"), r.node.attrs
@@ -65,6 +81,49 @@ class Cropped(Window):
         if any(missing):
             r.node.attrs["output_padding"] = missing
 
+    def amounts(
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> list[int]:
+        """What is cut off: padding less what ONNX adds behind, of whatever scheme the sizes
+        tell.
+        """
+        a, rank = w.node.attrs, len(kernel)
+        pads = list(a.get("pads") or [0] * (2 * rank))
+        more = list(a.get("output_padding") or [0] * rank)
+        if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or a.get("output_shape"):
+            raise MappingError("padding that the size of the result tells")
+        behind = [p - m for p, m in zip(pads[rank:], more, strict=True)]
+        if min(pads + behind) < 0:
+            raise MappingError("more places behind than the padding")
+        return [*pads[:rank], *behind]
+
+
+class Rounded(Window):
+    """The window of a pool. Rounding sizes up is padding behind, which does not count."""
+
+    def amounts(
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> list[int]:
+        found, rank = super().amounts(w, kernel, strides, dilations), len(kernel)
+        if not w.node.attrs.get("ceil_mode"):
+            return found
+        sizes, results = w.static()[2:], static(w.node.outputs[0], "the result")[2:]
+        behind = [
+            (m - 1) * s + k - n - p
+            for m, s, k, n, p in zip(results, strides, kernel, sizes, found[:rank], strict=True)
+        ]
+        more = [max(0, b - p) for b, p in zip(behind, found[rank:], strict=True)]
+        if any(more) and w.node.attrs.get("count_include_pad"):
+            raise MappingError("sizes rounded up, and padding that counts")
+        return [*found[:rank], *(p + m for p, m in zip(found[rank:], more, strict=True))]
+
+    def lower(self, w: Writing) -> None:
+        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+            raise MappingError("the places of the largest are not told")
+        w.layer.outputs = w.layer.outputs[:1]
+        super().lower(w)
+        w.layer.attrs.pop("ceil_mode", None)
+
 
 class Counted(Field):
     keys = ("exclude_padding_from_average",)
@@ -72,6 +131,9 @@ class Counted(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.attrs["count_include_pad"] = int(not r.attr(self.keys[0], bool, False))
+
+    def lower(self, w: Writing) -> None:
+        w.set(exclude_padding_from_average=not w.attr("count_include_pad", 0))
 
 
 def turned(r: Reading, value: ir.Value) -> Value:
@@ -89,6 +151,36 @@ def linear(r: Reading) -> Value:
     y = r.b.MatMul(x, turned(r, weights))
     bias = t.given("bias")
     return y if bias is None else y + with_operators(r.cast(bias, y.dtype or ir.DataType.FLOAT))
+
+
+def write_linear(w: Writing) -> None:
+    """MatMul or Gemm with weights of two axes."""
+    t, x, weights = writing(w), w.input(0), w.input(1)
+    tensor, bias = weights.const_value, w.optional(2)
+    if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
+        raise not_meant("the weights of a linear layer are a constant matrix")
+    if not 1 <= w.rank() <= 3:
+        raise not_meant("a linear layer takes one to three axes")
+    if w.attr("transA", 0) or w.attr("alpha", 1.0) != 1 or w.attr("beta", 1.0) != 1:
+        raise not_meant("a linear layer neither turns its input nor scales")
+    size = w.static(1)[0 if w.attr("transB", 0) else 1]
+    if not w.attr("transB", 0):
+        turn = LazyTensor.of(tensor).derived(lambda a: a.T, shape=tensor.shape.numpy()[::-1])
+        weights = w.const(turn, weights.name or "weight")
+    given = None if bias is None else w.constant(2, "the bias").reshape(-1)
+    if given is not None and given.size not in (1, size):
+        raise not_meant("a bias for each row")
+    spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
+    t.operation("linear", x=x, weight=weights, bias=spread)
+
+
+def write_product(w: Writing) -> None:
+    if min(w.rank(0), w.rank(1)) < 2:
+        raise MappingError("a product takes matrices")
+    x, y = w.input(0), w.input(1)
+    if x.const_value is not None and y.const_value is not None:
+        raise MappingError("a product of constants")
+    writing(w).operation("matmul", x=x, y=y, transpose_x=False, transpose_y=False)
 
 
 def product(r: Reading) -> Value:
@@ -131,13 +223,29 @@ def attention(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    mil("Conv", "conv", "x weight bias?", Window(), GROUPS),
-    mil("ConvTranspose", "conv_transpose", "x weight bias?", Cropped(), WantedSize(), GROUPS),
-    mil("AveragePool", "avg_pool", "x", Window(True, True), Counted()),
-    mil("MaxPool", "max_pool", "x", Window(True, True)),
-    mil("LpPool", "l2_pool", "x", Window(True, True)),
-    custom("", "linear", linear),
-    custom("", "matmul", product),
+    mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
+    mil(
+        "ConvTranspose",
+        "conv_transpose",
+        "x weight bias?",
+        Cropped(),
+        WantedSize(),
+        GROUPS,
+        Biased(True),
+        given="1,4,8,8 =4,6,3,3 =6",
+    ),
+    mil("AveragePool", "avg_pool", "x", Rounded(True, True), Counted(), given="1,4,8,8"),
+    mil(
+        "MaxPool",
+        "max_pool",
+        "x",
+        Rounded(True, True),
+        Implied(("storage_order",)),
+        given="1,4,8,8",
+    ),
+    mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
+    custom("MatMul Gemm", "linear", linear, write_linear),
+    custom("MatMul", "matmul", product, write_product),
     custom("", "einsum", einsum),
     custom("", "scaled_dot_product_attention", attention),
 ]

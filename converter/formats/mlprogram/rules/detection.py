@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.context import reading, writing
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 IOS17 = 8
@@ -56,7 +56,23 @@ def classify(r: Reading) -> Sequence[ir.Value]:
     return [b.Gather(names, best, axis=0), probabilities]
 
 
+def write_suppression(w: Writing) -> None:
+    """With a least score, as before iOS17; thresholds are constant."""
+    if w.version >= IOS17:
+        raise MappingError("a least score, which operations since iOS17 do not have", "X206")
+    limits = [w.constant(i, "a threshold").reshape(-1)[0] for i in (2, 3)]
+    writing(w).operation(
+        "non_maximum_suppression",
+        boxes=w.input(0),
+        scores=w.input(1),
+        iou_threshold=float(limits[0]),
+        score_threshold=float(limits[1]),
+        max_boxes=w.ints(4, "the number of boxes")[0],
+        per_class_suppression=bool(w.attr("per_class", 0)),
+    )
+
+
 RULES = [
-    custom("", "non_maximum_suppression", suppression),
+    custom("netconv::SuppressBoxes", "non_maximum_suppression", suppression, write_suppression),
     custom("", "classify", classify),
 ]

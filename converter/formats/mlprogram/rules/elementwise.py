@@ -6,12 +6,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
-from converter.formats.mlprogram.rules.fields import FLOATS, data, mil, mils
+from converter.formats.mlprogram.operations import FLOATS, SHORT
+from converter.formats.mlprogram.rules.context import collector, reading, writing
+from converter.formats.mlprogram.rules.fields import data, mil, mils
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -29,8 +30,18 @@ DTYPES = {
     "uint16": D.UINT16,
     "uint32": D.UINT32,
 }
-REALS = Guard("of real numbers only", lift_if=lambda r: reading(r).value("x").dtype in FLOATS)
-WHOLE = Guard("of whole numbers only", lift_if=lambda r: reading(r).value("x").dtype not in FLOATS)
+REALS = Guard(
+    "of real numbers only",
+    lambda w: w.input(0).dtype in FLOATS,
+    lambda r: reading(r).value("x").dtype in FLOATS,
+)
+WHOLE = Guard(
+    "of whole numbers only",
+    lambda w: w.input(0).dtype not in FLOATS,
+    lambda r: reading(r).value("x").dtype not in FLOATS,
+)
+REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.input(0).dtype in FLOATS)
+WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 
 @record
@@ -47,6 +58,9 @@ class Added(Field):
         if epsilon > np.finfo(kind).tiny:
             r.node.inputs[0] = x + float(epsilon)
 
+    def lower(self, w: Writing) -> None:
+        w.set(epsilon=0.0)
+
 
 @record
 class Number(Field):
@@ -57,15 +71,32 @@ class Number(Field):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", (self.key,))
+        object.__setattr__(self, "inputs", (self.index,))
 
     def lift(self, r: Reading) -> None:
         r.node.set_input(self.index, r.b.like(data(r), r.attr(self.key, float)))
+
+    def lower(self, w: Writing) -> None:
+        array = w.constant(self.index, self.key)
+        if array.size != 1:
+            raise MappingError(f"{self.key} must be one number")
+        w.set(**{self.key: float(array.reshape(-1)[0])})
 
 
 class Channels(Field):
     """Slopes of the channels, as they broadcast over an image."""
 
-    keys = ("alpha",)
+    keys, inputs = ("alpha",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        slopes, shape = w.constant(1, "the slopes"), tuple(w.input(0).shape or ())
+        axis = shape[1:2] if len(shape) > 2 else ()
+        rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
+        if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
+            raise MappingError("slopes other than one for each channel")
+        if axis != (slopes.size,):
+            raise MappingError("slopes of another number than the channels")
+        w.layer.attrs["alpha"] = slopes.reshape(-1).astype(writing(w).real)
 
     def lift(self, r: Reading) -> None:
         slopes, rank = reading(r).value("alpha"), r.rank(data(r))
@@ -75,13 +106,36 @@ class Channels(Field):
 
 class To(Field):
     keys = ("dtype",)
-    names = ("to",)
+    names = ("to", "saturate")
 
     def lift(self, r: Reading) -> None:
         word = r.attr("dtype", str)
         if word not in DTYPES:
             raise MappingError(f"dtype {word!r} is not known", "R110")
         r.node.attrs["to"] = int(DTYPES[word])
+
+    def lower(self, w: Writing) -> None:
+        x, out = w.input(0), w.node.outputs[0]
+        before, after = (collector(w).carried(v) for v in (x, out))
+        if after not in WORDS or before not in WORDS:
+            raise MappingError(f"no operation makes {after.name} of {before.name}")
+        w.set(dtype=WORDS[after])
+        if out.dtype in SHORT and before == D.INT32 and not _within(x.dtype, out.dtype):
+            w.layer.attrs["x"] = _wrapped(w, x, out.dtype)
+
+
+def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
+    return own is not None and bool(wanted.min <= own.min and own.max <= wanted.max)
+
+
+def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
+    t, shape = writing(w), list(x.shape or ())
+    least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
+    whole = t.made("identity", D.INT32, shape, x=x)
+    above = t.made("sub", D.INT32, shape, x=whole, y=least)
+    rest = t.made("mod", D.INT32, shape, x=above, y=count)
+    return t.made("add", D.INT32, shape, x=rest, y=least)
 
 
 def root(r: Reading) -> None:
@@ -154,6 +208,15 @@ def selected(r: Reading) -> ir.Value:
     return r.b.Where(condition, t.value("a"), t.value("b"))
 
 
+def select(w: Writing) -> None:
+    condition, a, b = (w.input(i) for i in range(3))
+    out = w.node.outputs[0].shape
+    known = out is not None and all(isinstance(n, int) for n in out)
+    if known and any(v.shape != out for v in (condition, a, b)):
+        raise MappingError("operands that have to be spread")
+    writing(w).operation("select", cond=condition, a=a, b=b)
+
+
 class Powers(Field):
     """The base 2 of an exponent."""
 
@@ -170,30 +233,32 @@ RULES: list[Rule | Custom] = [
         "x",
     ),
     *mils(
-        "Add=add Sub=sub Mul=mul Div=real_div Max=maximum Min=minimum Pow=pow Equal=equal "
+        "Add=add Sub=sub Mul=mul Max=maximum Min=minimum Pow=pow Equal=equal "
         "Greater=greater GreaterOrEqual=greater_equal Less=less LessOrEqual=less_equal "
         "And=logical_and Or=logical_or Xor=logical_xor",
         "x y",
     ),
-    mil("Equal", "not_equal", "x y", after_lift=lambda r, y: r.b.Not(y)),
-    mil("Div", "floor_div", "x y", REALS, after_lift=floor),
-    mil("netconv::FloorDiv", "floor_div", "x y", WHOLE),
-    mil("Mod", "mod", "x y", WHOLE),
+    mil("Div", "real_div", "x y", REAL_RESULT),
+    mil("Equal", "not_equal", "x y", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),
+    mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, given="i32:2,3 i32:2,3"),
+    mil("Mod", "mod", "x y", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
     custom("", "mod", modulus),
-    mil("Pow", "exp2", "x", Powers()),
-    mil("Mul", "square", "x", before_lift=twice),
-    mil("Mul", "silu", "x", before_lift=of_sigmoid),
+    mil("Pow", "exp2", "x", Powers(), lift_only=True),
+    mil("Mul", "square", "x", before_lift=twice, lift_only=True),
+    mil("Mul", "silu", "x", before_lift=of_sigmoid, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
-    mil("Reciprocal", "rsqrt", "x", Added(1e-12), before_lift=root),
-    mil("Clip", "clip", "x", Number("alpha", 1), Number("beta", 2)),
+    mil("Reciprocal", "rsqrt", "x", Added(1e-12), before_lift=root, lift_only=True),
+    mil("Clip", "clip", "x", Number("alpha", 1), Number("beta", 2), given="2,3 =(-1) =(2)"),
     mil(
         "Clip",
         "relu6",
         "x",
         before_lift=lambda r: r.node.inputs.extend(r.b.like(data(r), n) for n in (0, 6)),
+        lift_only=True,
     ),
-    mil("Max", "threshold", "x", Number("alpha", 1)),
+    mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),
     *mils("Elu=elu LeakyRelu=leaky_relu", "x", Attr("alpha", kind=float)),
     mil("HardSigmoid", "sigmoid_hard", "x", Attr("alpha", kind=float), Attr("beta", kind=float)),
     mil(
@@ -208,12 +273,12 @@ RULES: list[Rule | Custom] = [
         ),
     ),
     custom("", "gelu", gelu),
-    mil("PRelu", "prelu", "x", Channels()),
+    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
     mil("Cast", "cast", "x", To()),
     custom("", "clamped_relu", clamped),
     custom("", "thresholded_relu", thresholded),
     custom("", "linear_activation", line),
     custom("", "scaled_tanh", scaled_tanh),
     custom("", "softplus_parametric", parametric),
-    custom("", "select", selected),
+    custom("Where", "select", selected, select),
 ]

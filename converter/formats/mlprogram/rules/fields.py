@@ -12,17 +12,16 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Operands, reading
 from converter.graph.value import Value, with_operators
 from converter.graph.windows import halves, same_padding
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
 INT64 = ir.DataType.INT64
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
     """A row whose operation has these parameters as the operator's inputs."""
-    return op(name, kind, Operands(operands), *fields, lift_only=True, **options)
+    return op(name, kind, Operands(operands), *fields, **options)
 
 
 def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:
@@ -66,6 +65,18 @@ def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
     return sorted({a % rank for a in found})
 
 
+def first_axis(w: Writing, axis: Any) -> int:
+    """An axis of the first operand, counted from the front."""
+    return int(axis) % max(1, w.rank())
+
+
+def size_of(value: ir.Value, axis: int) -> Any:
+    """A size of an axis; a name or None where it is not known."""
+    if value.shape is None:
+        raise MappingError(f"the number of axes of {value.name} is not known", "X203")
+    return value.shape[axis]
+
+
 class Whole(Field):
     """Inputs of the operator that are indices, sizes or axes."""
 
@@ -84,10 +95,19 @@ class Axes(Field):
     keys = ("axes",)
 
     def __init__(self, index: int = 1) -> None:
-        self.index = index
+        self.index, self.inputs = index, (index,)
 
     def lift(self, r: Reading) -> None:
         r.node.set_input(self.index, numbers(r, axes_of(r, data(r)), "axes"))
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        given = w.optional(self.index)
+        axes = range(rank) if given is None else w.ints(self.index, "axes")
+        found = sorted({a % max(1, rank) for a in axes})
+        if not found:
+            raise MappingError("a reduction over no axes")
+        w.layer.attrs["axes"] = found
 
 
 class Window(Field):
@@ -150,3 +170,37 @@ class Window(Field):
             raise MappingError(f"pad_type {scheme!r} is not known", "R110")
         if "ceil_mode" in self.keys and r.attr("ceil_mode", bool, False):
             a["ceil_mode"] = 1
+
+    def lower(self, w: Writing) -> None:
+        a, rank = w.node.attrs, w.rank() - 2
+        if not 1 <= rank <= 3:
+            raise MappingError(f"a window over {rank} axes, operations have 1 to 3")
+        kernel = list(a.get("kernel_shape") or []) if self.sized else self.of_weights(w)
+        strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))
+        if self.sized and dilations != [1] * rank:
+            raise MappingError("a pool whose window has gaps")
+        amounts = self.amounts(w, kernel, strides, dilations)
+        w.set(strides=strides, pad_type="custom" if any(amounts) else "valid")
+        if any(amounts):
+            w.set(
+                pad=[n for pair in zip(amounts[:rank], amounts[rank:], strict=True) for n in pair]
+            )
+        w.set(**{"kernel_sizes": kernel} if self.sized else {"dilations": dilations})
+        if a.get("ceil_mode"):
+            w.set(ceil_mode=True)
+
+    def of_weights(self, w: Writing) -> list[int]:
+        return list(w.static(1, "the weights")[2:])
+
+    def amounts(
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> list[int]:
+        """Padding before all axes, then behind them."""
+        scheme = w.node.attrs.get("auto_pad", "NOTSET")
+        if scheme in ("SAME_UPPER", "SAME_LOWER"):
+            windows = zip(w.static()[2:], kernel, strides, dilations, strict=True)
+            return halves([same_padding(*n) for n in windows], upper=scheme == "SAME_UPPER")
+        pads = [] if scheme == "VALID" else list(w.node.attrs.get("pads") or [])
+        if any(n < 0 for n in pads):
+            raise MappingError("a window with negative padding")
+        return pads or [0] * (2 * len(kernel))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
-from converter.formats.mlprogram.rules.fields import Whole, mil, numbers, whole
-from converter.graph.infer import set_type
+from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of, whole
+from converter.formats.mlprogram.rules.quantization import write_looked_up
+from converter.graph.infer import constant, set_type
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Fixed, ignore
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Fixed, Guard, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
 LARGE = np.iinfo(np.int64).max
+IOS16 = 7  # the specification version
 CHECKED = ignore("validate_indices")
 REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": "none"}
 
@@ -97,6 +101,59 @@ def places(r: Reading) -> Value:
     return r.b.Transpose(r.b.NonZero(reading(r).value("x")), perm=[1, 0])
 
 
+class Unbatched(Fixed):
+    """`batch_dims` 0, which operations before iOS16 do not know."""
+
+    def lower(self, w: Writing) -> None:
+        return
+
+
+class Places(Field):
+    """Indices that are constant count from the front."""
+
+    def lower(self, w: Writing) -> None:
+        array = constant(w.input(1))
+        if array is None or (array >= 0).all():
+            return
+        size = size_of(w.input(0), first_axis(w, w.attr("axis", 0)))
+        if not isinstance(size, int):
+            return
+        found = np.where(array < 0, array + size, array)
+        w.layer.attrs["indices"] = w.const(found, "indices")
+
+
+def write_scatter(kind: str) -> Callable[[Writing], None]:
+    """`kind`: the operation; how updates join is said always, since addition is the default."""
+    modes = {v: k for k, v in REDUCTIONS.items()}
+
+    def lower(w: Writing) -> None:
+        mode = w.attr("reduction", "none")
+        if mode not in modes:
+            raise MappingError(f"reduction {mode!r}")
+        data, indices, updates = (w.input(i) for i in range(3))
+        along = kind == "scatter_along_axis"
+        axis = first_axis(w, w.attr("axis", 0)) if along else None
+        if along and _cut(w.input(0).shape, w.input(1).shape, axis):
+            raise MappingError("indices of other sizes than the data beside the axis")
+        writing(w).operation(
+            kind, data=data, indices=indices, updates=updates, axis=axis, mode=modes[mode]
+        )
+
+    return lower
+
+
+def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
+    """Whether indices have other sizes than the data, but along the axis."""
+    if shape is None or indices is None:
+        return True
+    pairs = enumerate(zip(shape, indices, strict=True))
+    return any(i != axis and n != m for i, (n, m) in pairs)
+
+
+def alike(w: Writing) -> bool:
+    return not _cut(w.input(0).shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
+
+
 # lists: a list is the tensor of its elements ------------------------------------------------------
 
 
@@ -149,35 +206,47 @@ def list_length(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
+    custom("Gather", "constexpr_lut_to_dense", None, write_looked_up),
     mil(
         "Gather",
         "gather",
         "x indices",
-        Fixed("batch_dims", 0, absent=True),
+        Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
         Whole(1),
+        Places(),
         CHECKED,
+        given="2,3 =[1,0]",
     ),
     custom("", "gather", batched),
     mil(
         "GatherElements",
         "gather_along_axis",
         "x indices",
+        Guard("indices of other sizes than the data beside the axis", alike),
         Attr("axis", kind=int, default=0),
         Whole(1),
+        Places(),
         CHECKED,
+        given="2,3 i64:2,3",
     ),
     mil(
         "GatherND",
         "gather_nd",
         "x indices",
-        Attr("batch_dims", kind=int, default=0),
+        Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
         Whole(1),
         CHECKED,
+        given="2,3 i64:2,1",
     ),
     custom("", "scatter", scatter),
-    custom("", "scatter_nd", scatter_nd),
-    custom("", "scatter_along_axis", scatter_along),
+    custom("ScatterND", "scatter_nd", scatter_nd, write_scatter("scatter_nd")),
+    custom(
+        "ScatterElements",
+        "scatter_along_axis",
+        scatter_along,
+        write_scatter("scatter_along_axis"),
+    ),
     custom("", "one_hot", one_hot),
     custom("", "non_zero", places),
     custom("", "make_list", make_list),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.mlprogram.rules.context import reading
-from converter.formats.mlprogram.rules.fields import axes_of, data, mil
+from converter.errors import MappingError
+from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.fields import axes_of, data, first_axis, mil
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
 
@@ -17,6 +18,11 @@ class Filled(Field):
     """Factors and addends of the channels: ones and zeros where they are left out."""
 
     keys = ("gamma", "beta")
+    inputs = (1, 2)
+
+    def lower(self, w: Writing) -> None:
+        for i, key in enumerate(self.keys):
+            w.layer.attrs[key] = writing(w).weight(i + 1, key)
 
     def lift(self, r: Reading) -> None:
         t, x = reading(r), data(r)
@@ -32,6 +38,14 @@ class Filled(Field):
 
 class Statistics(Field):
     keys = ("mean", "variance")
+    inputs = (3, 4)
+
+    def lower(self, w: Writing) -> None:
+        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+            raise MappingError("statistics are not computed")
+        w.layer.outputs = w.layer.outputs[:1]
+        for i, key in enumerate(self.keys):
+            w.layer.attrs[key] = writing(w).weight(i + 3, key)
 
     def lift(self, r: Reading) -> None:
         dtype = data(r).dtype or ir.DataType.FLOAT
@@ -51,6 +65,12 @@ class Neighbours(Field):
         defaults = (1e-4, 0.75, 1.0)
         numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
         r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
+
+    def lower(self, w: Writing) -> None:
+        if w.rank() != 4 or w.attr("size") % 2 == 0:
+            raise MappingError("neighbours in other than four axes, or an even number of them")
+        numbers = {k: float(w.attr(n)) for k, n in zip(self.keys[1:], self.names[1:], strict=True)}
+        w.set(size=int(w.attr("size")), **numbers)
 
     def turn(self, r: Reading) -> None:
         """The channels in the other order, in front and behind."""
@@ -84,6 +104,28 @@ def layer_norm(r: Reading) -> Value:
     return y if beta is None else y + beta
 
 
+def write_layer_norm(w: Writing) -> None:
+    """Over the last axes, of which gamma and beta have the shape."""
+    t, shape = writing(w), tuple(w.input(0).shape or ())
+    axis = first_axis(w, w.attr("axis", -1))
+    if not all(isinstance(n, int) for n in shape[axis:]):
+        raise MappingError("the sizes of the axes are not known", "X203")
+    if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+        raise MappingError("statistics are not told")
+    factors = []
+    for i, what in ((1, "gamma"), (2, "beta")):
+        value = w.optional(i)
+        if value is not None and tuple(value.shape or ()) != shape[axis:]:
+            array = np.broadcast_to(w.constant(i, what), shape[axis:]).copy()  # type: ignore[arg-type]
+            value = w.const(array, what)
+        factors.append(None if value is None else value)
+        if value is not None and value.const_value is None:
+            raise MappingError(f"{what} must be constant")
+    axes, epsilon = list(range(axis, len(shape))), float(w.attr("epsilon"))
+    x, y = w.input(0), w.node.outputs[:1]
+    t.operation("layer_norm", y, x=x, axes=axes, gamma=factors[0], beta=factors[1], epsilon=epsilon)
+
+
 def l2_norm(r: Reading) -> Value:
     """Over the last three axes."""
     x = reading(r).value("x")
@@ -95,10 +137,29 @@ def l2_norm(r: Reading) -> Value:
 
 EPSILON = Attr("epsilon", kind=float, default=1e-5)
 RULES: list[Rule | Custom] = [
-    mil("BatchNormalization", "batch_norm", "x", Filled(), Statistics(), EPSILON),
-    mil("InstanceNormalization", "instance_norm", "x", Filled(), EPSILON),
-    mil("LRN", "local_response_norm", "x", Neighbours()),
+    mil(
+        "BatchNormalization",
+        "batch_norm",
+        "x",
+        Guard("of three to five axes only", lambda w: 3 <= w.rank() <= 5),
+        Filled(),
+        Statistics(),
+        EPSILON,
+        Only("training_mode", 0),
+        Implied(("momentum",)),
+        given="1,4,8,8 =4 =4 =4 =4",
+    ),
+    mil(
+        "InstanceNormalization",
+        "instance_norm",
+        "x",
+        Guard("of three or four axes only", lambda w: 3 <= w.rank() <= 4),
+        Filled(),
+        EPSILON,
+        given="1,4,8,8 =4 =4",
+    ),
+    mil("LRN", "local_response_norm", "x", Neighbours(), given="1,8,4,4"),
     mil("Softmax", "softmax", "x", Attr("axis", kind=int, default=-1)),
-    custom("", "layer_norm", layer_norm),
+    custom("LayerNormalization", "layer_norm", layer_norm, write_layer_norm),
     custom("", "l2_norm", l2_norm),
 ]

@@ -10,21 +10,24 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import MilReading, reading
+from converter.errors import MappingError, not_meant
+from converter.formats.mlprogram.operations import FLOATS
+from converter.formats.mlprogram.rules.context import MilReading, reading, writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 D = ir.DataType
+IOS16, IOS18 = 7, 9  # specification versions
 
 
 def axis_of(r: Reading, scale: Array) -> int | None:
@@ -260,9 +263,95 @@ def cast(r: Reading) -> Value:
     return r.b.Cast(reading(r).value("source_val"), to=int(DTYPES[word]))
 
 
+# written -----------------------------------------------------------------------------------------
+
+
+def write_dequantized(w: Writing) -> None:
+    """Constants of eight bits with a scale for all or each place of an axis, since iOS18 of four
+    bits too, and with scales of blocks.
+    """
+    data, scale = (w.input(i).const_value for i in (0, 1))
+    if data is None or scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
+        raise MappingError("numbers that are not constant, or not of four or eight bits")
+    w.needs(IOS16)
+    zero = None if w.optional(2) is None else w.constant(2, "the zero points")
+    axis, factors = w.attr("axis", 1), scale.numpy().astype(writing(w).real_of(w.node.outputs[0]))
+    if len(data.shape) == 0:
+        raise MappingError("one number")
+    axis %= len(data.shape)
+    if w.version >= IOS18:
+        _blockwise(w, data, factors, zero, axis)
+        return
+    if data.dtype not in (D.INT8, D.UINT8) or factors.ndim > 1:
+        raise MappingError("four bits, or blocks, before iOS18", "X206")
+    none = np.zeros((), data.dtype.numpy())
+    zeros = none if zero is None else zero
+    writing(w).operation(
+        "constexpr_affine_dequantize",
+        quantized_data=data,
+        zero_point=zeros.reshape(()) if zeros.size == 1 else zeros,
+        scale=factors.reshape(()) if factors.size == 1 else factors,
+        axis=axis,
+    )
+
+
+def _blockwise(w: Writing, data: Any, scale: Array, zero: Array | None, axis: int) -> None:
+    rank = len(data.shape)
+
+    def spread_out(array: Array) -> Array:
+        line = [-1 if i == axis else 1 for i in range(rank)]
+        return array if array.ndim == rank else array.reshape(line)
+
+    offset = None if zero is None or not zero.any() else spread_out(zero)
+    given = {"data": data, "scale": spread_out(scale)}
+    more = {} if offset is None else {"offset": offset}
+    writing(w).operation("constexpr_blockwise_shift_scale", **given, **more)
+
+
+def write_looked_up(w: Writing) -> None:
+    """Indices of eight bits into a table of numbers."""
+    table, places = w.input(0).const_value, w.input(1).producer()
+    indices = places.inputs[0] if places is not None and places.op_type == "Cast" else None
+    stored = None if indices is None else indices.const_value
+    if table is None or stored is None or stored.dtype != D.UINT8:
+        raise not_meant("a table and indices of eight bits")
+    if len(table.shape) != 1 or table.dtype not in FLOATS or not 1 < table.size <= 256:
+        raise not_meant("a table of at most 256 numbers")
+    w.needs(IOS16)
+    kind = writing(w).real_of(w.node.outputs[0])
+    bits = next(n for n in (1, 2, 4, 6, 8) if 1 << n >= table.size)
+    bits = bits if w.version < IOS18 else 4 if bits <= 4 else 8
+    wide = np.zeros(1 << bits, kind)
+    wide[: table.size] = table.numpy().astype(kind)
+    lazy, shape = LazyTensor.of(stored), stored.shape.numpy()
+    if w.version < IOS18:
+        count = -(-stored.size * bits // 8)
+        data = LazyTensor(lambda: packed_bits(lazy.numpy(), bits), D.UINT8, [count])
+        sizes = np.array(shape, np.uint32)
+        t = writing(w)
+        t.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
+        return
+    nibbles = bits == 4
+    narrow = lazy.derived(lambda a: a.astype(ml_dtypes.uint4), D.UINT4) if nibbles else lazy
+    tables = wide.reshape([*[1] * len(shape), 1 << bits, 1])
+    writing(w).operation("constexpr_lut_to_dense", indices=narrow, lut=tables)
+
+
+def packed_bits(numbers: Array, bits: int) -> Array:
+    """The way back of `unpacked`."""
+    rows = np.unpackbits(numbers.reshape(-1, 1), axis=1, bitorder="little")[:, :bits]
+    return np.packbits(rows.reshape(-1), bitorder="little")
+
+
 RULES = [
     custom("", "quantize", quantize),
     custom("", "dequantize", dequantize),
+    custom(
+        "DequantizeLinear",
+        "constexpr_affine_dequantize constexpr_blockwise_shift_scale",
+        None,
+        write_dequantized,
+    ),
     custom("", "constexpr_affine_dequantize", affine),
     custom("", "constexpr_blockwise_shift_scale", blockwise),
     custom("", "constexpr_lut_to_dense", of_table),

@@ -14,10 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import MilReading, reading
+from converter.formats.mlprogram.rules.context import MilReading, collector, reading, writing
+from converter.formats.mlprogram.rules.fields import size_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 NAMES = {
@@ -32,6 +33,7 @@ NAMES = {
     "softplus": "Softplus",
 }
 D = ir.DataType
+IOS17, IOS18 = 8, 9  # specification versions
 # places of ONNX's gates among those of the operation
 LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z r h
 
@@ -177,4 +179,158 @@ def rnn(r: Reading) -> Sequence[ir.Value]:
     return p.sequence(y, last), last
 
 
-RULES = [custom("", "lstm", lstm), custom("", "gru", gru), custom("", "rnn", rnn)]
+class Cell:
+    """What operations need of an operator of ONNX; MappingError for what they cannot say.
+
+    `words`: keys of the activations and what they are without being told.
+    """
+
+    def __init__(self, w: Writing, order: Sequence[int], words: Sequence[tuple[str, str]]) -> None:
+        self.w, self.t, self.order = w, writing(w), order
+        self.direction = w.attr("direction", "forward")
+        self.both = self.direction == "bidirectional"
+        self.steps, self.batch = (size_of(w.input(0), i) for i in range(2))
+        self.hidden = w.static(2, "the weights")[2]
+        told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
+        if w.optional(4) is not None or any(w.attr(k, 0) for k in told):
+            raise MappingError("lengths of sequences, limits, or activations with parameters")
+        names = list(w.attr("activations", None) or [])
+        usual = [NAMES[d] for _, d in words]
+        own = names[: len(words)] or usual
+        back = {v: k for k, v in reversed(NAMES.items())}
+        if (self.both and names and names[len(words) :] != own) or not set(own) <= set(back):
+            raise MappingError(f"activations {', '.join(names)}")
+        if {"Affine", "HardSigmoid"} & set(own):
+            raise MappingError("activations with parameters")
+        self.words = {k: back[n] for (k, _), n in zip(words, own, strict=True)}
+        half = collector(w).carried(w.input(0)) == D.FLOAT16
+        if half and w.version < IOS17:
+            raise MappingError("recurrent operations in half precision", "X206")
+
+    def stacked(self, index: int, key: str) -> dict[str, Any]:
+        """A parameter of each direction; both biases are one."""
+        if self.w.optional(index) is None:
+            return {}
+        array = self.w.constant(index, key).astype(self.t.real)
+        if key == "bias":
+            half = array.shape[-1] // 2
+            array = array[:, :half] + array[:, half:]
+        return {
+            name: self.w.const(blocks(array[i], back_of(self.order)), name)
+            for i, name in enumerate((key, f"{key}_back")[: len(array)])
+        }
+
+    def initial(self, index: int) -> ir.Value:
+        """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where left out."""
+        value, ways = self.w.optional(index), 2 if self.both else 1
+        shape = [self.batch, ways * self.hidden]
+        if value is None and not isinstance(self.batch, int):
+            raise MappingError("a state of a size that is not known", "X203")
+        if value is None:
+            return self.w.const(np.zeros(shape, self.t.real), "initial")
+        if self.both:
+            size = [self.batch, ways, self.hidden]
+            value = self.t.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
+        return self.t.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+
+    def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
+        """The operation, and its results as ONNX has them."""
+        dtype, ways = self.w.input(0).dtype, 2 if self.both else 1
+        outputs = [*self.w.node.outputs, None, None][: 1 + len(states)]
+        sizes = [self.steps, self.batch, ways * self.hidden]
+        made = [self.w.temporary("sequence", dtype, sizes)]
+        made += [self.w.temporary("last", dtype, sizes[1:]) for _ in states]
+        self.t.operation(
+            *(kind, made),
+            x=self.w.input(0),
+            **{f"initial_{k}": v for k, v in states.items()},
+            **self.stacked(1, "weight_ih"),
+            **self.stacked(2, "weight_hh"),
+            direction=self.direction,
+            output_sequence=True,
+            **self.words,
+            **given,
+        )
+        if outputs[0] is not None:
+            self._sequence(made[0], outputs[0])
+        for value, out in zip(made[1:], outputs[1:], strict=True):
+            if out is not None:
+                self._last(value, out)
+
+    def _sequence(self, value: ir.Value, out: ir.Value) -> None:
+        """[steps, batch, directions * hidden] -> [steps, directions, batch, hidden]."""
+        if self.direction == "reverse":
+            value = self.t.made("reverse", value.dtype, value.shape, x=value, axes=[0])
+        if not self.both:
+            self.t.operation("expand_dims", [out], x=value, axes=[1])
+            return
+        size = [self.steps, self.batch, self.hidden]
+        parts = [self.w.temporary(n, value.dtype, size) for n in ("forward", "backward")]
+        self.t.operation("split", parts, x=value, num_splits=2, axis=2)
+        wide = [self.steps, 1, self.batch, self.hidden]
+        rows = [self.t.made("expand_dims", p.dtype, wide, x=p, axes=[1]) for p in parts]
+        self.t.operation("concat", [out], values=rows, axis=1, interleave=False)
+
+    def _last(self, value: ir.Value, out: ir.Value) -> None:
+        """The way back of `initial`."""
+        if not self.both:
+            self.t.operation("expand_dims", [out], x=value, axes=[0])
+            return
+        shape = [self.batch, 2, self.hidden]
+        split = self.t.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+        self.t.operation("transpose", [out], x=split, perm=[1, 0, 2])
+
+
+def told(shape: Sequence[Any]) -> list[int]:
+    """Sizes as `reshape` takes them: one that is not known follows from the others."""
+    sizes = [n if isinstance(n, int) else -1 for n in shape]
+    if sizes.count(-1) > 1:
+        raise MappingError("several sizes that are not known", "X203")
+    return sizes
+
+
+def back_of(order: Sequence[int]) -> list[int]:
+    return [order.index(i) for i in range(len(order))]
+
+
+def write_lstm(w: Writing) -> None:
+    words = (RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
+    cell = Cell(w, LSTM, words)
+    peephole = {}
+    if w.optional(7) is not None:
+        array = w.constant(7, "peepholes").astype(cell.t.real)
+        names = ("peephole", "peephole_back")[: len(array)]
+        peephole = {n: w.const(blocks(array[i], (0, 2, 1)), n) for i, n in enumerate(names)}
+    states = {"h": cell.initial(5), "c": cell.initial(6)}
+    cell.write("lstm", states, **cell.stacked(3, "bias"), **peephole)
+
+
+def write_gru(w: Writing) -> None:
+    """With the reset behind the product, as ONNX may have it, since iOS18."""
+    cell, after = Cell(w, GRU, (RECURRENT, ("activation", "tanh"))), w.attr("linear_before_reset")
+    if cell.both:
+        raise MappingError("both directions in one")
+    if not after:
+        cell.write("gru", {"h": cell.initial(5)}, **cell.stacked(3, "bias"))
+        return
+    w.needs(IOS18)
+    biases = {}
+    if w.optional(3) is not None:
+        array = w.constant(3, "the bias").astype(cell.t.real)[0]
+        pair = (blocks(part, back_of(GRU)) for part in np.split(array, 2))
+        biases = {k: w.const(a, k) for k, a in zip(("input_bias", "bias"), pair, strict=True)}
+    cell.write("gru", {"h": cell.initial(5)}, reset_after=True, **biases)
+
+
+def write_rnn(w: Writing) -> None:
+    cell = Cell(w, RNN, (("activation", "tanh"),))
+    if cell.both:
+        raise MappingError("both directions in one")
+    cell.write("rnn", {"h": cell.initial(5)}, **cell.stacked(3, "bias"))
+
+
+RULES = [
+    custom("LSTM", "lstm", lstm, write_lstm),
+    custom("GRU", "gru", gru, write_gru),
+    custom("RNN", "rnn", rnn, write_rnn),
+]

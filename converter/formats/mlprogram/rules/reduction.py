@@ -6,18 +6,29 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import reading
-from converter.formats.mlprogram.rules.fields import Axes, data, mil, mils, numbers, whole
-from converter.mapping.context import Reading
-from converter.mapping.fields import Attr, Field, ignore
+from converter.formats.mlprogram.rules.fields import (
+    Axes,
+    data,
+    first_axis,
+    mil,
+    mils,
+    numbers,
+    whole,
+)
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
 from converter.mapping.rules import Custom, Rule
 
-KEEP = Attr("keepdims", "keep_dims", int, default=0)
+KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
 class Axis(Field):
     """The axis of a running sum is an input."""
 
-    keys = ("axis",)
+    keys, inputs = ("axis",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=first_axis(w, w.ints(1, "the axis")[0]))
 
     def lift(self, r: Reading) -> None:
         r.node.set_input(1, r.b.const(np.array(r.attr("axis", int, 0), np.int64), "axis"))
@@ -26,7 +37,10 @@ class Axis(Field):
 class Count(Field):
     """How many of the largest; -1 is the whole axis."""
 
-    keys = ("k",)
+    keys, inputs = ("k",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        w.set(k=w.ints(1, "k")[0])
 
     def lift(self, r: Reading) -> None:
         axis = int(r.node.attrs.get("axis", -1))
@@ -46,6 +60,25 @@ class Falling(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.attrs["largest"] = int(not r.attr("ascending", bool, False))
+
+    def lower(self, w: Writing) -> None:
+        w.set(ascending=not w.attr("largest", 1))
+
+
+class Sorted(Field):
+    """`sort`: what is sorted anyway may be wanted unsorted."""
+
+    keys, names = ("sort",), ("sorted",)
+
+    def lift(self, r: Reading) -> None:
+        r.node.attrs["sorted"] = int(r.attr("sort", bool, True))
+
+
+def nothing(w: Writing) -> bool:
+    """No axes, and none meant."""
+    given = w.optional(1)
+    count = None if given is None else (given.shape or (None,))[0]
+    return bool(w.attr("noop_with_empty_axes", 0)) and (given is None or count == 0)
 
 
 def whole_axis(r: Reading) -> None:
@@ -70,15 +103,26 @@ RULES: list[Rule | Custom] = [
         "x",
         Axes(),
         KEEP,
+        Guard("nothing is reduced", lambda w: not nothing(w)),
+        Implied(("noop_with_empty_axes",)),
+        given="2,3,4 =[1]",
     ),
-    *mils("ArgMax=reduce_argmax ArgMin=reduce_argmin", "x", AXIS, KEEP, ignore("output_dtype")),
+    *mils(
+        "ArgMax=reduce_argmax ArgMin=reduce_argmin",
+        "x",
+        AXIS,
+        KEEP,
+        Only("select_last_index", 0),
+        ignore("output_dtype"),
+    ),
     mil(
         "CumSum",
         "cumsum",
         "x",
         Axis(),
-        Attr("exclusive", kind=int, default=0),
-        Attr("reverse", kind=int, default=0),
+        Attr("exclusive", kind=bool, default=0),
+        Attr("reverse", kind=bool, default=0),
+        given="2,3,4 =(1)",
     ),
     mil(
         "TopK",
@@ -87,9 +131,10 @@ RULES: list[Rule | Custom] = [
         AXIS,
         Falling(),
         Count(),
-        Attr("sorted", "sort", int, default=1),
+        Sorted(),
         ignore("return_indices", "output_indices_dtype"),
         before_lift=lambda r: setattr(r, "outputs", 2),
+        given="2,3,4 =[2] -> 2",
     ),
-    mil("TopK", "argsort", "x", AXIS, Falling(), before_lift=whole_axis),
+    mil("TopK", "argsort", "x", AXIS, Falling(), before_lift=whole_axis, lift_only=True),
 ]

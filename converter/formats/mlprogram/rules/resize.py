@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.fields import listed
 from converter.graph.infer import Array, known
 from converter.graph.value import Value
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing, static
 from converter.mapping.rules import custom
 
 MODES = {
@@ -138,6 +138,75 @@ def upsample_nearest(r: Reading) -> Value:
     return upsampled(r, False, "asymmetric")
 
 
+class Asked:
+    """What a Resize of the last two axes of an image wants; MappingError for others."""
+
+    def __init__(self, w: Writing) -> None:
+        a, (before, after) = w.attr, (w.static(), static(w.node.outputs[0], "the result"))
+        if len(before) != 4 or before[:2] != after[:2]:
+            raise MappingError("other than the last two of four axes")
+        if a("antialias", 0) or a("mode") not in ("linear", "nearest"):
+            raise MappingError(f"mode {a('mode')!r}, or antialiasing")
+        self.sizes, own = after[2:], before[2:]
+        self.factors = [m / n for m, n in zip(self.sizes, own, strict=True)]
+        given = None if w.optional(2) is None else w.constant(2, "the factors")
+        if given is not None and given.size:
+            exact = [n * float(f) == m for n, m, f in zip(own, self.sizes, given[-2:], strict=True)]
+            if not all(exact):
+                raise MappingError("factors that the sizes do not say")
+        self.rule, self.rounding = a("coordinate_transformation_mode"), a("nearest_mode")
+        if self.rule == "pytorch_half_pixel" and 1 not in self.sizes:
+            self.rule = "half_pixel"
+        self.whole = all(f >= 1 and f == int(f) for f in self.factors)
+
+
+def write_bilinear(w: Writing) -> None:
+    asked = Asked(w)
+    modes = {v: k for k, v in reversed(MODES.items())}
+    if w.attr("mode") != "linear" or asked.rule not in modes:
+        raise MappingError(f"coordinates {asked.rule!r}")
+    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    sampling = modes[asked.rule]
+    writing(w).operation("resize_bilinear", x=w.input(0), **size, sampling_mode=sampling)
+
+
+def write_nearest(w: Writing) -> None:
+    """Half pixels; by whole factors also those rules that pick the same elements."""
+    asked = Asked(w)
+    if w.attr("mode") != "nearest":
+        raise MappingError("nearest elements only")
+    same = [("half_pixel", "round_prefer_ceil")]
+    if asked.whole:
+        same += [("half_pixel", "round_prefer_floor"), ("asymmetric", "floor")]
+    if (asked.rule, asked.rounding) not in same:
+        raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
+    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    writing(w).operation("resize_nearest_neighbor", x=w.input(0), **size)
+
+
+def write_upsampled(w: Writing) -> None:
+    """By whole factors, of whatever size the image is."""
+    given = w.optional(2)
+    factors = None if given is None else w.constant(2, "the factors").reshape(-1)
+    if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
+        raise MappingError("other than factors of the last two of four axes")
+    if (factors < 1).any() or (factors != np.floor(factors)).any() or w.attr("antialias", 0):
+        raise MappingError("factors that are no whole numbers, or antialiasing")
+    names = ("scale_factor_height", "scale_factor_width")
+    scales = {k: np.float32(f) for k, f in zip(names, factors[2:], strict=True)}
+    rule, mode = w.attr("coordinate_transformation_mode"), w.attr("mode")
+    nearest = (rule, w.attr("nearest_mode"))
+    rounded = [("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
+    if mode == "linear" and rule in ("half_pixel", "align_corners"):
+        corners = rule == "align_corners"
+        t = writing(w)
+        t.operation("upsample_bilinear", x=w.input(0), **scales, align_corners=corners)
+    elif mode == "nearest" and nearest in [("asymmetric", "floor"), *rounded]:
+        writing(w).operation("upsample_nearest_neighbor", x=w.input(0), **scales)
+    else:
+        raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
+
+
 # regions -----------------------------------------------------------------------------------------
 
 
@@ -225,6 +294,26 @@ def resample(r: Reading) -> Value:
     return y + value if value else y
 
 
+def write_resample(w: Writing) -> None:
+    modes = {"linear": "bilinear", "nearest": "nearest"}
+    mode, corners = w.attr("mode"), bool(w.attr("align_corners"))
+    paddings = {v: k for k, v in PADDING.items()}
+    padding = w.attr("padding_mode")
+    if mode not in modes or w.rank() != 4:
+        raise MappingError(f"mode {mode!r}, or other than four axes")
+    word = paddings[padding, corners if padding == "reflection" else False]
+    writing(w).operation(
+        "resample",
+        x=w.input(0),
+        coordinates=w.input(1),
+        sampling_mode=modes[mode],
+        padding_mode=word,
+        padding_value=0.0,
+        coordinates_mode="normalized_minus_one_to_one",
+        align_corners=corners,
+    )
+
+
 def affine(r: Reading) -> Value:
     """An image seen through a matrix [batch, 6]."""
     t, b = reading(r), r.b
@@ -246,12 +335,13 @@ def affine(r: Reading) -> Value:
 
 
 RULES = [
-    custom("", "resize_bilinear", resize_bilinear),
-    custom("", "resize_nearest_neighbor", resize_nearest),
+    custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
+    custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
     custom("", "resize", resize),
     custom("", "upsample_bilinear", upsample_bilinear),
+    custom("Resize", "upsample_bilinear upsample_nearest_neighbor", None, write_upsampled),
     custom("", "upsample_nearest_neighbor", upsample_nearest),
     custom("", "crop_resize", crop_resize),
-    custom("", "resample", resample),
+    custom("GridSample", "resample", resample, write_resample),
     custom("", "affine", affine),
 ]

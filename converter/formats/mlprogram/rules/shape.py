@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import Several, reading
+from converter.formats.mlprogram.rules.context import Several, reading, writing
 from converter.formats.mlprogram.rules.fields import (
     Whole,
     axes_of,
     data,
+    first_axis,
     listed,
     mil,
     numbers,
+    size_of,
     whole,
 )
-from converter.graph.infer import known
+from converter.graph.infer import constant, known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
+from converter.mapping.context import Reading, Writing
+from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 IOS17 = 8  # the specification version
+FAR = np.iinfo(np.int32).max
 
 
 def reshaped(r: Reading) -> Value:
@@ -42,8 +48,45 @@ def reshaped(r: Reading) -> Value:
     return b.Reshape(x, shape)
 
 
+def write_reshape(w: Writing) -> None:
+    """Into sizes that are known but for one, or are computed; one element without axes is
+    squeezed.
+    """
+    t, x, out = writing(w), w.input(0), w.node.outputs[0]
+    sizes = None if out.shape is None else [n if isinstance(n, int) else -1 for n in out.shape]
+    if sizes == [] and not w.rank():
+        t.operation("identity", x=x)
+    elif sizes == []:
+        t.operation("squeeze", x=x)
+    elif sizes is not None and not w.rank():
+        t.operation("expand_dims", x=x, axes=list(range(len(sizes))))
+    elif sizes is not None and sizes.count(-1) < 2:
+        t.operation("reshape", x=x, shape=sizes)
+    elif w.node.op == "Reshape" and not copies(w):
+        t.operation("reshape", x=x, shape=w.input(1))
+    else:
+        raise MappingError("several sizes that are not known")
+
+
+def copies(w: Writing) -> bool:
+    """Whether a size of 0 stands for that of the operand."""
+    given = known(w.optional(1))
+    return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
+
+
 class Squeezed(Field):
-    keys = ("axes",)
+    keys, inputs = ("axes",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        if w.optional(1) is not None:
+            rank = rank_of(w.node.outputs[0], "the result") if self.more else w.rank()
+            axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
+            if not axes:
+                raise MappingError("no axes")
+            w.layer.attrs["axes"] = axes
+
+    def __init__(self, more: bool = False) -> None:
+        self.more = more
 
     def lift(self, r: Reading) -> None:
         if (axes := listed(r, "axes")) is not None:
@@ -60,6 +103,12 @@ class Permutation(Field):
         if sorted(found) != list(range(rank)):
             raise MappingError(f"{perm} is no permutation of {rank} axes", "R110")
         r.node.attrs["perm"] = found
+
+    def lower(self, w: Writing) -> None:
+        perm = list(w.attr("perm", None) or range(w.rank())[::-1])
+        if not perm:
+            raise MappingError("a value without axes")
+        w.set(perm=perm)
 
 
 def concat(r: Reading) -> ir.Value:
@@ -78,9 +127,33 @@ def concat(r: Reading) -> ir.Value:
     return b.Reshape(stacked, b.Concat(front, [-1], back, axis=0))
 
 
+def write_concat(w: Writing) -> None:
+    values = [v for v in w.node.inputs if v is not None]
+    if len(values) < 2:
+        raise MappingError("one value is joined with none")
+    axis = first_axis(w, w.attr("axis"))
+    writing(w).operation("concat", values=values, axis=axis, interleave=False)
+
+
 def stacked(r: Reading) -> None:
     axis = r.node.attrs["axis"]
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
+
+
+class Repeats(Field):
+    """How often each axis is repeated, of 32 bits."""
+
+    def lower(self, w: Writing) -> None:
+        if constant(w.input(1)) is not None:
+            w.layer.attrs["reps"] = w.ints(1, "the repeats")
+
+
+def _in_pairs(w: Writing, rank: int) -> ir.Value:
+    """All amounts before and all behind -> those of each axis in turn."""
+    t, kind = writing(w), ir.DataType.INT32
+    table = t.made("reshape", kind, [2, rank], x=w.input(1), shape=[2, rank])
+    turned = t.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
+    return t.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
 
 
 class Parts(Field):
@@ -88,6 +161,19 @@ class Parts(Field):
 
     keys = ("num_splits", "split_sizes")
     names = ("num_outputs",)
+    inputs = (1,)
+
+    def lower(self, w: Writing) -> None:
+        axis = first_axis(w, w.attr("axis", 0))
+        sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
+        if len(sizes) < 2:
+            raise MappingError("one part")
+        if len(set(sizes)) == 1 and w.optional(1) is None:
+            w.set(num_splits=len(sizes))
+        elif any(not isinstance(n, int) for n in sizes):
+            raise MappingError("parts of sizes that are not known")
+        else:
+            w.set(split_sizes=sizes)
 
     def lift(self, r: Reading) -> None:
         if "split_sizes" in r.layer.attrs:
@@ -100,7 +186,24 @@ class Parts(Field):
 class Amounts(Field):
     """Pairs of amounts for the last axes -> all before, then all behind, of all axes."""
 
-    keys = ("pad",)
+    keys, inputs = ("pad",), (1, 3)
+
+    def lower(self, w: Writing) -> None:
+        rank, given = w.rank(), w.optional(3)
+        if constant(w.optional(1)) is None and given is None and w.attr("mode") == "constant":
+            w.layer.attrs["pad"] = _in_pairs(w, rank)
+            return
+        amounts = w.ints(1, "the amounts")
+        axes = range(rank) if given is None else [a % rank for a in w.ints(3, "the axes")]
+        half, pairs = len(amounts) // 2, [[0, 0] for _ in range(rank)]
+        for i, axis in enumerate(axes):
+            pairs[axis] = [amounts[i], amounts[half + i]]
+        if min(amounts, default=0) < 0:
+            raise MappingError("negative amounts")
+        last = 2 if w.attr("mode") != "constant" else rank
+        if any(any(p) for p in pairs[: max(0, rank - last)]):
+            raise MappingError("a mode that knows the last two axes alone")
+        w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
 
     def lift(self, r: Reading) -> None:
         rank, given = r.rank(data(r)), whole(r, reading(r).value("pad"))
@@ -116,6 +219,17 @@ class Amounts(Field):
 class PadMode(Field):
     keys = ("mode", "constant_val")
     names = ("mode",)
+    inputs = (2,)
+
+    def lower(self, w: Writing) -> None:
+        modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+        mode = w.attr("mode")
+        if mode not in modes:
+            raise MappingError(f"mode {mode!r}")
+        w.set(mode=modes[mode])
+        if mode == "constant":
+            array = None if w.optional(2) is None else w.constant(2, "the value")
+            w.set(constant_val=0.0 if array is None else float(array.reshape(-1)[0]))
 
     def lift(self, r: Reading) -> None:
         modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
@@ -161,6 +275,50 @@ def sliced(r: Reading) -> Value:
     y = r.b.Slice(x, ranges.start, ranges.stop, list(range(ranges.rank)), ranges.strides)
     gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
     return r.b.Squeeze(y, gone) if gone else y
+
+
+def write_slice(w: Writing) -> None:
+    """Ranges of all axes."""
+    x, rank = w.input(0), w.rank()
+    starts, ends = w.optional(1), w.optional(2)
+    if constant(starts) is None or constant(ends) is None:
+        _slice_at_places(w, rank)
+        return
+    firsts, lasts = w.ints(1, "the starts"), w.ints(2, "the ends")
+    axes = range(rank) if w.optional(3) is None else [a % rank for a in w.ints(3, "the axes")]
+    steps = [1] * len(firsts) if w.optional(4) is None else w.ints(4, "the steps")
+    ranges = [(0, 0, 1, True, True)] * rank
+    for axis, *limits in zip(axes, firsts, lasts, steps, strict=False):
+        ranges[axis] = _range(size_of(x, axis), *limits)
+    keys = ("begin", "end", "stride", "begin_mask", "end_mask")
+    given = {k: list(n) for k, n in zip(keys, zip(*ranges, strict=True), strict=True)}
+    squeezed = [False] * rank
+    writing(w).operation("slice_by_index", x=x, **given, squeeze_mask=squeezed)
+
+
+def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
+    """First, last and step of an axis, and whether it begins and ends where the axis does; of a
+    size that is known counted from the front.
+    """
+    if isinstance(size, int):
+        first, last, _ = slice(start, end, step).indices(size)
+        return first, max(0, last), step, False, last < 0
+    first_of_all = start >= FAR if step < 0 else start == 0
+    last_of_all = end <= -FAR if step < 0 else end >= FAR
+    if step < 0 and start == -1:
+        first_of_all = True
+    begin, stop = (0 if first_of_all else start), (0 if last_of_all else end)
+    return begin, stop, step, first_of_all, last_of_all
+
+
+def _slice_at_places(w: Writing, rank: int) -> None:
+    """Bounds that are computed, of all axes in their order."""
+    axes = list(range(rank)) if w.optional(3) is None else w.ints(3, "the axes")
+    steps = [1] * len(axes) if w.optional(4) is None else w.ints(4, "the steps")
+    if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
+        raise MappingError("computed bounds of some axes")
+    t, x = writing(w), w.input(0)
+    t.operation("slice_by_index", x=x, begin=w.input(1), end=w.input(2), stride=steps)
 
 
 def updated(r: Reading) -> Value:
@@ -210,6 +368,11 @@ def reverse_sequence(r: Reading) -> Value:
     return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
 
 
+def write_reverse_sequence(w: Writing) -> None:
+    axes = {"seq_axis": w.attr("time_axis"), "batch_axis": w.attr("batch_axis")}
+    writing(w).operation("reverse_sequence", x=w.input(0), lengths=w.input(1), **axes)
+
+
 def windows(r: Reading) -> Value:
     """Windows of an axis, along a new axis behind it."""
     x, size, step = reading(r).value("x"), r.attr("size", int), r.attr("stride", int, 1)
@@ -217,6 +380,35 @@ def windows(r: Reading) -> Value:
     count = (r.static(x)[axis] - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)
     return r.b.Gather(x, places.astype(np.int64), axis=axis)
+
+
+def write_shape(w: Writing) -> None:
+    if w.attr("start", 0) or w.attr("end", None) is not None:
+        raise MappingError("a part of the shape")
+    writing(w).operation("shape", x=w.input(0))
+
+
+def write_fill(w: Writing) -> None:
+    value = w.attr("value", None)
+    array = (
+        np.zeros(1, np.float32)
+        if value is None
+        else np.asarray(getattr(value, "numpy", lambda: value)())
+    )
+    number = w.const(array.reshape(()), "value")
+    writing(w).operation("fill", shape=w.input(0), value=number)
+
+
+def write_range(w: Writing) -> None:
+    start, end, step = (w.input(i) for i in range(3))
+    writing(w).operation("range_1d", end=end, start=start, step=step)
+
+
+def write_places(w: Writing) -> None:
+    """[number, axes] turned round."""
+    t, x = writing(w), w.input(0)
+    found = t.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
+    t.operation("transpose", x=found, perm=[1, 0])
 
 
 # sizes -------------------------------------------------------------------------------------------
@@ -269,6 +461,16 @@ def band(r: Reading) -> Value:
     return r.b.Where(r.b.const(mask, "band"), x, r.b.like(x, 0))
 
 
+def write_triangle(w: Writing) -> None:
+    """A band whose one side is open."""
+    k = 0 if w.optional(1) is None else w.ints(1, "k")[0]
+    upper = bool(w.attr("upper"))
+    if (k > 0) if upper else (k < 0):
+        raise MappingError("a band without its diagonal")
+    sides = {"lower": -k, "upper": -1} if upper else {"lower": -1, "upper": k}
+    writing(w).operation("band_part", x=w.input(0), **sides)
+
+
 # blocks ------------------------------------------------------------------------------------------
 
 
@@ -309,24 +511,33 @@ def crop(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    custom("", "reshape", reshaped),
+    custom("Reshape Flatten", "reshape", reshaped, write_reshape),
     custom("", "reshape_like", reshaped_like),
     mil("Transpose", "transpose", "x", Permutation()),
-    mil("Squeeze", "squeeze", "x", Squeezed()),
-    mil("Unsqueeze", "expand_dims", "x", Squeezed()),
+    mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
+    mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
     custom("", "flatten2d", flattened),
-    custom("", "concat", concat),
-    op("Concat", "stack", Several("values"), Attr("axis", kind=int), before_lift=stacked),
-    mil("Split", "split", "x", Attr("axis", kind=int), Parts()),
-    mil("Tile", "tile", "x reps", Whole(1)),
-    mil("Shape", "shape", "x"),
-    mil("Pad", "pad", "x", Amounts(), PadMode()),
+    custom("Concat", "concat", concat, write_concat),
+    op(
+        "Concat",
+        "stack",
+        Several("values"),
+        Attr("axis", kind=int),
+        before_lift=stacked,
+        lift_only=True,
+    ),
+    mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
+    mil("Tile", "tile", "x reps", Whole(1), Repeats(), given="2,3 =[2,1]"),
+    mil("Shape", "shape", "x", lift_only=True),
+    custom("Shape", "shape", None, write_shape),
+    mil("Pad", "pad", "x", Amounts(), PadMode(), given="2,3,4,4 =[0,0,1,1,0,0,1,1]"),
     mil(
         "DepthToSpace",
         "depth_to_space",
         "x",
         Attr("blocksize", "block_size", int),
         Only("mode", "DCR"),
+        given="1,8,4,4",
     ),
     mil(
         "DepthToSpace",
@@ -334,19 +545,27 @@ RULES: list[Rule | Custom] = [
         "x",
         Attr("blocksize", "upscale_factor", int),
         Only("mode", "CRD"),
+        given="1,8,4,4",
     ),
-    mil("SpaceToDepth", "space_to_depth", "x", Attr("blocksize", "block_size", int)),
+    mil(
+        "SpaceToDepth",
+        "space_to_depth",
+        "x",
+        Attr("blocksize", "block_size", int),
+        given="1,4,4,4",
+    ),
     custom("", "pixel_unshuffle", unshuffled),
     custom("", "space_to_batch", space_to_batch),
     custom("", "batch_to_space", batch_to_space),
-    custom("", "slice_by_index", sliced),
+    custom("Slice", "slice_by_index", sliced, write_slice),
     custom("", "slice_by_size", by_size),
     custom("", "slice_update", updated),
     custom("", "reverse", reverse),
-    custom("", "reverse_sequence", reverse_sequence),
+    custom("ReverseSequence", "reverse_sequence", reverse_sequence, write_reverse_sequence),
     custom("", "sliding_windows", windows),
-    custom("", "fill fill_like", filled),
-    custom("", "range_1d", steps),
-    custom("", "band_part", band),
+    custom("ConstantOfShape", "fill fill_like", filled, write_fill),
+    custom("Range", "range_1d", steps, write_range),
+    custom("NonZero", "non_zero", None, write_places),
+    custom("Trilu", "band_part", band, write_triangle),
     custom("", "crop", crop),
 ]

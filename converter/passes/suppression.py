@@ -1,4 +1,4 @@
-"""ONNX's non-maximum suppression with Core ML's layer; no common decomposition writes it."""
+"""ONNX's non-maximum suppression with that of Core ML; no common decomposition writes it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,402 @@
+"""Canonical operators rewritten for ML Programs, where no row says them and no common decomposition
+(`converter/passes/decompositions`) does as well.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.mlprogram.collector import COMPRESSED
+from converter.formats.mlprogram.operations import takes
+from converter.formats.mlprogram.rules import TABLE
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
+from converter.mapping.rules import Rule
+from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.decompositions.activations import x_of
+from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.promote_types import Signature, parameter, parameters, wider
+from converter.passes.promote_types import takes as fits
+from converter.passes.split_directions import split_directions
+from converter.passes.suppression import non_max_suppression
+
+D = ir.DataType
+TYPES = frozenset(
+    {
+        *(D.BOOL, D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16),
+        *(D.INT8, D.INT16, D.INT32, D.INT64, D.UINT8, D.UINT16, D.UINT32, D.UINT64),
+    }
+)
+_LAST = np.iinfo(np.int32).max
+_FAR = np.iinfo(np.int64).min + 1
+
+
+@cache
+def kinds_of() -> dict[str, list[str]]:
+    """The operations that an operator of ONNX may be written as."""
+    found: dict[str, list[str]] = {}
+    for entry in TABLE.entries:
+        if isinstance(entry, Rule):
+            if not entry.lift_only and not entry.domain:
+                found.setdefault(entry.op, []).append(entry.kind)
+        elif entry.lower_:
+            for domain, name in entry.ops:
+                if not domain:
+                    found.setdefault(name, []).extend(entry.kinds)
+    return found
+
+
+def signature_of(op_type: str) -> Signature:
+    """The types of the first operand that its operations compute with."""
+    kinds, schema = kinds_of().get(op_type, []), schema_of(op_type)
+    if schema is None or not kinds or op_type == "Cast":
+        return {}
+    index = 1 if op_type == "Where" else 0
+    plain = [k for k in kinds if not k.startswith(COMPRESSED)]
+    usable = {t for t in TYPES if any(takes(k, t) for k in plain)}
+    return {parameter(schema.inputs, index): usable}
+
+
+def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """Computed in a type that operations have, between Casts."""
+    signature, schema = signature_of(node.op_type), schema_of(node.op_type)
+    types = parameters(node)
+    if schema is None or not signature or fits(signature, types):
+        return None
+    plan = wider(types, [signature])
+    if plan is None:
+        return None
+    wanted = [plan.get(parameter(schema.inputs, i)) for i in range(len(node.inputs))]
+    operands = [
+        v if v is None or t is None else b.Cast(v, to=int(t))
+        for v, t in zip(node.inputs, wanted, strict=True)
+    ]
+    results = b.ops(node.op_type, *operands, outputs=len(node.outputs), **attrs_of(node))
+    return [
+        b.Cast(y, to=int(old.dtype)) if old.dtype is not None and y.dtype != old.dtype else y
+        for y, old in zip(results, node.outputs, strict=True)
+    ]
+
+
+def div(node: ir.Node, b: Builder) -> Value | None:
+    """Whole numbers: the quotient of the absolute values, rounded down, with the sign of both."""
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype is None or x.dtype.is_floating_point():
+        return None
+    if x.dtype not in (D.INT32, D.INT64):
+        wide = (b.Cast(v, to=int(D.INT64)) for v in (x, y))
+        return b.Cast(b.Div(*wide), to=int(x.dtype))
+    return b.FloorDiv(b.Abs(x), b.Abs(y)) * (b.Sign(x) * b.Sign(y))
+
+
+def power(node: ir.Node, b: Builder) -> Value | None:
+    """An exponent in the type of the base."""
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype is None or y.dtype == x.dtype:
+        return None
+    return b.Pow(x, b.Cast(y, to=int(x.dtype)))
+
+
+def relu(node: ir.Node, b: Builder) -> Value | None:
+    x = x_of(node)
+    whole = x.dtype is not None and not x.dtype.is_floating_point()
+    return b.Max(x, b.like(x, 0)) if whole else None
+
+
+def clip(node: ir.Node, b: Builder) -> Value | None:
+    """Whole numbers by the least and the greatest."""
+    x, rewrite = x_of(node), DECOMPOSITIONS["", "Clip"]
+    whole = x.dtype is not None and not x.dtype.is_floating_point()
+    return rewrite(node, b) if whole else None  # type: ignore[return-value]
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """A bias that is computed at run time is added behind."""
+    bias, rank = [*node.inputs, None, None][2], rank_of(x_of(node))
+    if bias is None or rank is None or bias.const_value is not None:
+        return None
+    y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
+    return x_value(y) + b.Reshape(bias, [-1, *[1] * (rank - 2)])
+
+
+def x_value(value: ir.Value) -> Value:
+    from converter.graph.value import with_operators
+
+    return with_operators(value)
+
+
+def transposed(node: ir.Node, b: Builder) -> Value | None:
+    """Without padding, which is cut off behind; places beyond the image are zeros and the bias."""
+    apart = bias_apart(node, b)
+    if apart is not None:
+        return apart
+    a, x, shape = attrs_of(node), x_of(node), shape_of(node.outputs[0])
+    weights = shape_of(x_of(node, 1))
+    if shape is None or weights is None or x.shape is None:
+        return None
+    rank, sizes = len(shape) - 2, shape_of(x)
+    pads = begins(a, node, sizes, weights, shape)
+    if sizes is None or pads is None:
+        return None
+    kept = {k: a[k] for k in ("strides", "dilations", "group") if k in a}
+    y = b.ConvTranspose(*node.inputs[:2], kernel_shape=list(weights[2:]), **kept)
+    own = shape_of(y)
+    if own is None:
+        return None
+    missing = [max(0, p + n - m) for p, n, m in zip(pads, shape[2:], own[2:], strict=True)]
+    if any(missing):
+        y = b.Pad(y, [0] * (rank + 2) + [0, 0, *missing])
+    axes = list(range(2, rank + 2))
+    ends = [p + n for p, n in zip(pads, shape[2:], strict=True)]
+    y = b.Slice(y, pads, ends, axes)
+    bias = [*node.inputs, None, None][2]
+    return y if bias is None else y + b.Reshape(bias, [-1, *[1] * rank])
+
+
+def begins(
+    a: dict[str, object],
+    node: ir.Node,
+    sizes: tuple[int, ...] | None,
+    weights: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> list[int] | None:
+    """What is cut off in front of each axis."""
+    from converter.graph.windows import halves
+
+    rank = len(shape) - 2
+    scheme, given = a.get("auto_pad", "NOTSET"), a.get("pads")
+    if scheme in ("NOTSET", "VALID") and not a.get("output_shape"):
+        return [int(n) for n in list(given or [0] * rank)[:rank]]  # type: ignore[call-overload]
+    if sizes is None:
+        return None
+    strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))  # type: ignore[call-overload]
+    more = list(a.get("output_padding") or [0] * rank)  # type: ignore[call-overload]
+    totals = [
+        s * (n - 1) + p + (k - 1) * d + 1 - m
+        for s, n, p, k, d, m in zip(
+            strides, sizes[2:], more, weights[2:], dilations, shape[2:], strict=True
+        )
+    ]
+    return halves([max(0, t) for t in totals], upper=scheme != "SAME_LOWER")[:rank]
+
+
+def last_extreme(node: ir.Node, b: Builder) -> Value | None:
+    """The last of several extremes is the first one backwards."""
+    a, x = attrs_of(node), x_of(node)
+    shape, axis = shape_of(x), int(a.get("axis", 0))
+    if not a.get("select_last_index", 0) or shape is None:
+        return None
+    backwards = b.Slice(x, [-1], [_FAR], [axis], [-1])
+    found = b.operator(node.op_type)(backwards, axis=axis, keepdims=a.get("keepdims", 1))
+    return b.const(np.array(shape[axis] - 1, np.int64)) - found
+
+
+def gather_elements(node: ir.Node, b: Builder) -> Value | None:
+    """Data cut to the places that the indices have along the other axes."""
+    x, indices, axis = x_of(node), x_of(node, 1), int(attrs_of(node).get("axis", 0))
+    own, wanted = shape_of(x), shape_of(indices)
+    if own is None or wanted is None:
+        return None
+    axis %= len(own)
+    axes = [i for i, (n, m) in enumerate(zip(own, wanted, strict=True)) if i != axis and n != m]
+    if not axes:
+        return None
+    cut = b.Slice(x, [0] * len(axes), [wanted[i] for i in axes], axes)
+    return b.GatherElements(cut, indices, axis=axis)
+
+
+def equal(node: ir.Node, b: Builder) -> Value | None:
+    """Truth values are equal where not one alone is true."""
+    x, y = x_of(node), x_of(node, 1)
+    return ~(x ^ y) if x.dtype == D.BOOL else None
+
+
+def remainder(node: ir.Node, b: Builder) -> Value | None:
+    """Whole numbers with the sign of the dividend."""
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype is None or x.dtype.is_floating_point() or not attrs_of(node).get("fmod", 0):
+        return None
+    return x - y * b.Div(x, y)
+
+
+def top_k(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """A computed number of the largest: the first of the whole axis."""
+    x, a, count = x_of(node), attrs_of(node), node.inputs[1]
+    shape, axis = shape_of(x), int(a.get("axis", -1))
+    if shape is None or count is None or constant(count) is not None:
+        return None
+    largest, size = a.get("largest", 1), b.const(np.array([shape[axis]], np.int64))
+    found = b.TopK(x, size, axis=axis, largest=largest, outputs=2)
+    return [b.Slice(y, [0], count, [axis % len(shape)]) for y in found]
+
+
+def where(node: ir.Node, b: Builder) -> Value | None:
+    """Condition and both choices of the size of the result, which operations do not spread."""
+    out, operands = node.outputs[0], [x_of(node, i) for i in range(3)]
+    sizes = [v.shape for v in operands]
+    if out.shape is None or all(n == out.shape for n in sizes):
+        return None
+    known_ = shape_of(out)
+    if known_ is not None:
+        target: ir.Value = b.const(np.array(known_, np.int64))
+        return b.Where(
+            *(
+                v if n == out.shape else b.Expand(v, target)
+                for v, n in zip(operands, sizes, strict=True)
+            )
+        )
+    return None
+
+
+def pad(node: ir.Node, b: Builder) -> Value | None:
+    """Axes that are told apart, with amounts that are computed: amounts of all axes."""
+    x, rank, given = x_of(node), rank_of(x_of(node)), [*node.inputs, None, None, None]
+    axes = known(given[3])
+    if given[3] is None or axes is None or rank is None or constant(given[1]) is not None:
+        return None
+    amounts, zero = x_of(node, 1), b.const(np.zeros(1, np.int64))
+    own, count = [int(a) % rank for a in axes], len(axes)
+    places = [own.index(i) if i in own else None for i in range(rank)]
+    pieces = [
+        zero if j is None else b.Slice(amounts, [j + k], [j + k + 1], [0])
+        for k in (0, count)
+        for j in places
+    ]
+    return b.Pad(x, b.Concat(*pieces, axis=0), given[2], mode=attrs_of(node).get("mode"))
+
+
+def reshape(node: ir.Node, b: Builder) -> Value | None:
+    """Zeros that copy a size of the operand: taken from its shape."""
+    x, sizes = x_of(node), known(node.inputs[1])
+    if sizes is None or attrs_of(node).get("allowzero", 0) or not (sizes == 0).any():
+        return None
+    own = b.Shape(x)
+    parts = [
+        b.Slice(own, [i], [i + 1], [0]) if n == 0 else b.const(np.array([n], np.int64))
+        for i, n in enumerate(int(n) for n in sizes)
+    ]
+    return b.Reshape(x, b.Concat(*parts, axis=0))
+
+
+def same_axes(node: ir.Node, b: Builder) -> Value | None:
+    """Several axes of sizes that are not known added or taken away: by the shape of the operand."""
+    x, rank = x_of(node), rank_of(node.outputs[0])
+    given, own = known([*node.inputs, None][1]), rank_of(x)
+    if given is None or rank is None or own is None or node.op_type == "Flatten":
+        return None
+    more = node.op_type == "Unsqueeze"
+    axes = {int(a) % (rank if more else own) for a in given}
+    sizes, one = b.Shape(x), b.const(np.array([1], np.int64))
+    pieces = [b.Slice(sizes, [i], [i + 1], [0]) for i in range(own)]
+    if more:
+        left = iter(pieces)
+        kept = [one if i in axes else next(left) for i in range(rank)]
+    else:
+        kept = [p for i, p in enumerate(pieces) if i not in axes]
+    return b.Reshape(x, b.Concat(*kept, axis=0)) if len(kept) > 1 else None
+
+
+def flatten(node: ir.Node, b: Builder) -> Value | None:
+    """Two sizes, of which one is not known: that of the shape is computed."""
+    x, rank, axis = x_of(node), rank_of(x_of(node)), int(attrs_of(node).get("axis", 1))
+    if rank is None or axis % (rank or 1) == 0:
+        return None
+    front = b.Slice(b.Shape(x), [0], [axis % rank], [0])
+    size = b.ReduceProd(front, [0], keepdims=1)
+    return b.Reshape(x, b.Concat(size, b.const(np.array([-1], np.int64)), axis=0))
+
+
+def expand(node: ir.Node, b: Builder) -> Value | None:
+    """Computed sizes: times ones, or with all that is true."""
+    x, sizes = x_of(node), node.inputs[1]
+    if shape_of(node.outputs[0]) is not None and shape_of(x) is not None:
+        return None
+    kind = x.dtype or D.FLOAT
+    one = ir.tensor(np.ones(1, kind.numpy()))
+    ones = b.ConstantOfShape(sizes, value=one)
+    return x & ones if kind == D.BOOL else x * ones
+
+
+def shape(node: ir.Node, b: Builder) -> Value | None:
+    """A part of a shape."""
+    a = attrs_of(node)
+    start, end = a.get("start", 0), a.get("end")
+    if not start and end is None:
+        return None
+    end = np.iinfo(np.int64).max if end is None else end
+    return b.Slice(b.Shape(x_of(node)), [start], [end], [0])
+
+
+def size(node: ir.Node, b: Builder) -> Value | None:
+    return b.ReduceProd(b.Shape(x_of(node)), [0], keepdims=0)
+
+
+def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
+    """Computed bounds of some axes: of all, the others from their front to the end."""
+    x, rank = x_of(node), rank_of(x_of(node))
+    starts, ends, *more = node.inputs[1:]
+    axes, steps = (known(v) for v in [*more, None, None][:2])
+    if rank is None or starts is None or ends is None or (axes is None and more and more[0]):
+        return None
+    if constant(starts) is not None and constant(ends) is not None:
+        return None
+    own = list(range(rank)) if axes is None else [int(a) % rank for a in axes]
+    strides = [1] * len(own) if steps is None else [int(n) for n in steps]
+    if own == list(range(rank)) or min(strides) < 1:
+        return None
+    whole = {"s": b.const(np.array([0], np.int64)), "e": b.const(np.array([_LAST], np.int64))}
+    found = {}
+    for key, value in (("s", starts), ("e", ends)):
+        wide = b.Cast(value, to=int(D.INT64))
+        pieces = [
+            b.Slice(wide, [own.index(i)], [own.index(i) + 1], [0]) if i in own else whole[key]
+            for i in range(rank)
+        ]
+        found[key] = b.Concat(*pieces, axis=0) if rank > 1 else pieces[0]
+    line = [strides[own.index(i)] if i in own else 1 for i in range(rank)]
+    return b.Slice(x, found["s"], found["e"], list(range(rank)), line)
+
+
+OWN: Rewrites = {
+    ("", "Where"): where,
+    ("", "Mod"): remainder,
+    ("", "TopK"): top_k,
+    ("", "Pad"): pad,
+    **{("", name): split_directions for name in ("GRU", "RNN")},
+    ("", "Reshape"): reshape,
+    ("", "Squeeze"): same_axes,
+    ("", "Unsqueeze"): same_axes,
+    ("", "Flatten"): flatten,
+    ("", "Expand"): expand,
+    ("", "Shape"): shape,
+    ("", "Size"): size,
+    ("", "Slice"): slice_of_all,
+    ("", "NonMaxSuppression"): non_max_suppression,
+    ("", "Div"): div,
+    ("", "Pow"): power,
+    ("", "Relu"): relu,
+    ("", "Clip"): clip,
+    ("", "Equal"): equal,
+    ("", "Conv"): bias_apart,
+    ("", "ConvTranspose"): transposed,
+    ("", "ArgMax"): last_extreme,
+    ("", "ArgMin"): last_extreme,
+    ("", "GatherElements"): gather_elements,
+}
+
+
+def _in_turn(own: Rewrite | None) -> Rewrite:
+    def rewrite(node: ir.Node, b: Builder) -> ir.Value | list[ir.Value | None] | None:
+        found = None if own is None else own(node, b)
+        return found if found is not None else in_other_types(node, b)  # type: ignore[return-value]
+
+    return rewrite
+
+
+REWRITES: Rewrites = {
+    **OWN,
+    **{("", op): _in_turn(OWN.get(("", op))) for op in kinds_of()},
+}

@@ -1,0 +1,122 @@
+"""The shared graph -> a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, UnsupportedError
+from converter.formats.coreml_proto import Model_pb2
+from converter.formats.format import Flavour
+from converter.formats.mlprogram.blobs import NewBlobs
+from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, operands_of
+from converter.formats.mlprogram.describe import describe
+from converter.formats.mlprogram.legalise import REWRITES
+from converter.formats.mlprogram.mapping import MAPPING
+from converter.formats.mlprogram.program import ProgramWriter
+from converter.graph.network import Network
+from converter.graph.walk import all_graphs
+from converter.mapping.lifting import refuse
+from converter.mapping.node import Layer
+from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
+from converter.passes.constants import holds_numbers
+from converter.passes.fold import fold
+from converter.passes.legalise import legalise
+from converter.passes.unroll import unroll
+
+D = ir.DataType
+# iOS -> specification version, and the name of its operation set
+VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
+OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
+
+
+@dataclass
+class Written:
+    """A model's message, and the numbers that lie beside it."""
+
+    model: Any = field(default_factory=Model_pb2.Model)
+    blobs: NewBlobs = field(default_factory=NewBlobs)
+
+
+def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Written:
+    """A model of the graph; UnsupportedError with everything that has no counterpart."""
+    refuse(MAPPING.target.refusals(network.ir))
+    clone = network.ir.clone()
+    fold(clone, limit=4096, keep=holds_numbers)
+    unroll(clone)
+    asked = flavour.options.get("ios", "")
+    version = VERSIONS[asked] if asked else lowest(clone)
+    collapse_dims(clone, MOST_AXES)
+    legalise(clone, _refused(version), with_fewer_axes(REWRITES, MOST_AXES))
+    join_reshapes(clone, MOST_AXES)
+    fold(clone, limit=4096, keep=holds_numbers)
+    low = MilLowering(MAPPING, version, "fp16" in flavour.options)
+    for node in clone.graph:
+        low.node(node)
+    refuse(low.problems)
+    low.layers = needed(low.layers, clone.graph.outputs)
+    return _program(network, clone, low, notes)
+
+
+def lowest(model: ir.Model) -> int:
+    """The first version that says as many operators as any, without decomposing them."""
+    nodes = [n for g in all_graphs(model.graph) for n in g]
+
+    def missing(version: int) -> int:
+        refused = _refused(version)
+        return sum(refused(n) for n in nodes)
+
+    return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
+
+
+def _refused(version: int) -> Callable[[ir.Node], bool]:
+    return lambda node: MAPPING.reason_against(node, version) is not None
+
+
+def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
+    """The operations that results depend on, in their order."""
+    wanted, kept = set(results), []
+    for layer in reversed(layers):
+        if wanted.isdisjoint(layer.outputs):
+            continue
+        kept.append(layer)
+        wanted.update(operands_of(layer.attrs))
+        for inner, _, outputs in layer.extra or ():
+            wanted.update(outputs)
+            wanted.update(reached(inner))
+    return kept[::-1]
+
+
+def reached(layers: list[Layer]) -> set[ir.Value]:
+    """What operations and the blocks in them look at."""
+    found = {v for layer in layers for v in operands_of(layer.attrs)}
+    for layer in layers:
+        for inner, _, outputs in layer.extra or ():
+            found |= {*outputs, *reached(inner)}
+    return found
+
+
+def _program(
+    network: Network, model: ir.Model, low: MilLowering, notes: list[Diagnostic]
+) -> Written:
+    written, graph = Written(), model.graph
+    writer = ProgramWriter(low, written.blobs)
+    program = written.model.mlProgram
+    program.version = 1
+    written.model.specificationVersion = low.version
+    function = program.functions["main"]
+    function.opset = OPSETS[low.version]
+    block = function.block_specializations[function.opset]
+    try:
+        boundary = describe(network, graph, writer, written.model.description, notes)
+        for name, dtype, value in boundary.inputs:
+            given = function.inputs.add(name=name)
+            writer.value_type(given.type, value, dtype)
+        layers = [*boundary.before, *low.layers, *boundary.behind]
+        writer.block(block, layers, boundary.outputs)
+    except MappingError as e:
+        raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
+    return written
