@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -252,6 +254,22 @@ def test_halves_are_stored_as_halves(tmp_path: Path) -> None:
         sizes.append((tmp_path / "h.tflite").stat().st_size)
     assert sizes[1] < sizes[0] - 64 * 32
     assert "DEQUANTIZE" in kinds(read_flat(tmp_path / "h.tflite"))
+
+
+def test_labels_stay_with_the_model(tmp_path: Path) -> None:
+    """They are in an archive behind the flatbuffer; other formats get texts as metadata."""
+    _, b = new_model()
+    b.output(b.Relu(b.input("x", FLOAT, [4])))
+    path, labels = tmp_path / "l.tflite", {"labels.txt": b"cat\ndog\n", "b": b"\xff"}
+    written(b, path, associated=(b"M001", labels))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("labels.txt") == labels["labels.txt"]
+    converter.convert(path, tmp_path / "again.tflite")
+    assert path.read_bytes() == (tmp_path / "again.tflite").read_bytes()
+    assert read_flat(path).metadata == {"TFLITE_METADATA": b"M001"}
+    converter.convert(path, tmp_path / "l.onnx")
+    props = onnx.load(tmp_path / "l.onnx").metadata_props
+    assert {p.key: p.value for p in props}["labels.txt"] == "cat\ndog\n"
 
 
 @needs_litert

@@ -4,6 +4,7 @@ format.py            TensorFlow Lite as a format
 schema.py            the generated schema of its files
 flatbuffer.py        bytes to and from plain values
 options.py           options of builtin operators, by the names of the schema
+associated.py        files behind the flatbuffer, mostly lists of labels
 custom.py            options of operators that are no builtins
 sparsity.py          constants that are stored without their zeros
 tensors.py           tensors as values: types, constants, stored integers and real numbers

@@ -52,3 +52,10 @@ def parameters_of(operator: LiteOperator) -> dict[str, Any]:
     except (struct.error, IndexError, ValueError, TypeError, KeyError, UnicodeDecodeError):
         return {}
     return dict(found) if isinstance(found, dict) else {}
+
+
+def content_of(parameters: dict[str, Any]) -> bytes:
+    """The options by name as a FlexBuffer map."""
+    from flatbuffers import flexbuffers
+
+    return bytes(flexbuffers.Dumps(parameters))

@@ -13,6 +13,7 @@ import numpy as np
 
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.nnapi.table import Array, Bytes, Value
+from converter.formats.tflite.associated import write_files
 from converter.formats.tflite.options import accessor, options_of
 from converter.formats.tflite.schema import flatbuffers, schema
 from converter.formats.tflite.sparsity import Dimension, Sparsity
@@ -96,6 +97,7 @@ class LiteModel:
     graphs: list[LiteGraph] = field(default_factory=list)
     metadata: dict[str, bytes] = field(default_factory=dict)
     signatures: list[Signature] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
 
 
 def read_flat(path: str | Path) -> LiteModel:
@@ -314,6 +316,8 @@ def write_flat(model: LiteModel, out: Output) -> None:
     builder.model(model)
     with out.open() as f:
         builder.write(f)
+        if model.files:
+            write_files(f, model.files)
 
 
 Codes = Mapping[tuple[str, str, int], int]  # builtin, custom name, version -> operator code

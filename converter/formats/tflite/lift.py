@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UsageError, Where
+from converter.formats.tflite.associated import METADATA, files_of, texts_of
 from converter.formats.tflite.custom import parameters_of, reason_against
 from converter.formats.tflite.flatbuffer import (
     LiteModel,
@@ -78,6 +79,11 @@ def read_model(path: Path, key: str = "") -> Network:
     interface = {"defaults": variables.defaults(), "states": states}
     if pairs := lifting.complex_names():
         interface["complex"] = pairs
+    if METADATA in lite.metadata:
+        files = files_of(path)
+        interface["associated"] = (lite.metadata[METADATA], files)
+        for name, text in texts_of(files).items():
+            model.metadata_props[name] = text
     return Network(model, "tflite", notes, interface)
 
 

@@ -11,8 +11,11 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
+from converter.formats.tflite.associated import METADATA
 from converter.formats.tflite.buffers import separate
+from converter.formats.tflite.custom import content_of
 from converter.formats.tflite.flatbuffer import (
+    BUILTINS,
     LiteGraph,
     LiteModel,
     LiteOperator,
@@ -61,6 +64,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
+    if "associated" in model.interface:
+        lite.metadata[METADATA], lite.files = model.interface["associated"]
     for part in lite.graphs:
         separate(part)
         for operator in part.operators:
@@ -188,7 +193,11 @@ class GraphWriter:
         options = {
             k: self.file.body(v) if isinstance(v, Body) else v for k, v in layer.attrs.items()
         }
-        self._add(LiteOperator(layer.kind, inputs, outputs, table_of(layer.kind), options))
+        if layer.kind in BUILTINS:
+            self._add(LiteOperator(layer.kind, inputs, outputs, table_of(layer.kind), options))
+        else:
+            own = content_of(layer.attrs)
+            self._add(LiteOperator("CUSTOM", inputs, outputs, custom=layer.kind, content=own))
 
     def _add(self, operator: LiteOperator) -> None:
         self.lite.operators.append(operator)

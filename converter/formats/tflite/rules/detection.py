@@ -20,7 +20,7 @@ from converter.formats.tflite.rules.writing import (
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Attr, Field, spread
+from converter.mapping.fields import Attr, Field, Only, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
 NOTHING = np.zeros(0, np.int64)
@@ -171,6 +171,11 @@ class Thresholds(Field):
         lowest = max(score, float(np.finfo(np.float32).min) / 2)
         r.node.attrs |= {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
 
+    def lower(self, w: Writing) -> None:
+        score, overlap = (float(w.attr(n)) for n in self.names)
+        numbers = (above(score), below(overlap))
+        w.layer.attrs |= dict(zip(self.keys, numbers, strict=True))
+
 
 class Classes(Field):
     """How many classes a box may stand for, and whether scores begin with a background."""
@@ -196,6 +201,24 @@ class Classes(Field):
         r.node.inputs = [scores, deltas, anchors]
         r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
+    def lower(self, w: Writing) -> None:
+        """Results are real numbers there, in another order."""
+        t, each = writing(w), bool(w.attr("per_class"))
+        scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
+        if t.quantised or scores[0] != 1 or deltas[-1] != 4:
+            raise MappingError("several images, or more than four numbers for a box")
+        if not each and w.attr("classes_each") != 1:
+            raise MappingError("several classes of one box without suppression by class")
+        values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
+        w.layer.attrs |= dict(zip(self.keys, values, strict=True))
+        w.layer.inputs = [w.input(1), w.input(0), w.input(2)]
+        found, boxes, labels, count = w.layer.outputs
+        real = [t.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
+        w.layer.outputs = [boxes, real[0], found, real[1]]
+        types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
+        for value, result in zip(real, (labels, count), strict=True):
+            w.then(lambda v=value, y=result: t.low.add("CAST", [v], [y], types))  # type: ignore[misc]
+
 
 RULES: list[Rule | Custom] = [
     custom(
@@ -211,6 +234,7 @@ RULES: list[Rule | Custom] = [
         Attr("limit", "max_detections", int),
         Thresholds(),
         Classes(),
-        lift_only=True,
+        Only("background", 0),
+        given="1,6,3 1,6,4 =6,4 -> 4",
     ),
 ]

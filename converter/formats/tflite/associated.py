@@ -1,0 +1,51 @@
+"""Files that belong to a model, mostly lists of labels: a zip archive behind the flatbuffer, whose
+contents `TFLITE_METADATA` describes.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+METADATA = "TFLITE_METADATA"
+LARGEST = 1 << 24  # bytes of all files together
+MOST = 64
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content makes the same bytes
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """The files behind the flatbuffer by name; none where there is no archive, or one that is
+    damaged or larger than lists of labels are.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [e for e in archive.infolist() if not e.is_dir()]
+            if len(entries) > MOST or sum(e.file_size for e in entries) > LARGEST:
+                return {}
+            found = {}
+            for entry in entries:
+                with archive.open(entry) as f:
+                    found[entry.filename] = f.read(entry.file_size)
+            return found
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, ValueError, EOFError):
+        return {}
+
+
+def texts_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Those of them that are texts."""
+    found = {}
+    for name, content in files.items():
+        try:
+            found[name] = content.decode()
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def write_files(file: BinaryIO, files: Mapping[str, bytes]) -> None:
+    """Appends the archive."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _LONG_AGO), content)
