@@ -263,6 +263,31 @@ def all_bits(node: ir.Node, b: Builder) -> Value:
     return b.BitwiseXor(x, b.like(x, ones))
 
 
+def elements(node: ir.Node, b: Builder) -> Value | None:
+    """Places along one axis, of sizes that are known at run time, as places along all axes."""
+    x, index, rank = operand(node), operand(node, 1), rank_of(operand(node, 1))
+    if rank is None or (shape_of(index) is not None and shape_of(x) is not None):
+        return None  # of known sizes the common decomposition is smaller
+    axis, shape = int(attrs_of(node).get("axis", 0)) % rank, b.Shape(index)
+    whole = index if index.dtype == D.INT64 else b.Cast(index, to=int(D.INT64))
+    size = b.Gather(b.Shape(x), np.int64(axis), axis=0)
+    own = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, size), whole)
+    columns = []
+    for i in range(rank):
+        if i != axis:
+            count = b.Gather(shape, np.int64(i), axis=0)
+            line = [-1 if k == i else 1 for k in range(rank)]
+            steps = b.Range(np.int64(0), count, np.int64(1))
+            columns.append(b.Unsqueeze(b.Expand(b.Reshape(steps, line), shape), [-1]))
+        else:
+            columns.append(b.Unsqueeze(own, [-1]))
+    places = columns[0] if rank == 1 else b.Concat(*columns, axis=-1)
+    if node.op_type == "GatherElements":
+        return b.GatherND(x, places)
+    reduction = attrs_of(node).get("reduction", "none")
+    return b.ScatterND(x, places, operand(node, 2), reduction=reduction)
+
+
 def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
     """Several axes are added one after the other."""
     axes, rank = known(node.inputs[1]), rank_of(operand(node))
@@ -298,6 +323,8 @@ _OWN: dict[str, Rewrite] = {
     "GatherND": places_from_front,
     "ScatterND": places_from_front,
     "OneHot": one_hot,
+    "GatherElements": elements,
+    "ScatterElements": elements,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), looped),
 }
 REWRITES: dict[tuple[str, str], Rewrite] = {

@@ -14,6 +14,7 @@ from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import (
     TENSOR_INT32,
     TENSOR_INT64,
+    Dims,
     LiteWriting,
     dims_of,
     number,
@@ -211,24 +212,31 @@ def last_ones(t: LiteWriting, places: ir.Value, updates: ir.Value) -> ir.Value:
     """The updates with zeros in place of those that a later one of the same place replaces."""
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
-    if count is None or count * count > MOST_PAIRS:
+    if depth is None or (count is not None and count * count > MOST_PAIRS):
         raise MappingError("so many updates whose places may be the same ones")
-    rows = t.emit("RESHAPE", places, t.int32([count, depth]), shape=[count, depth])
-    sides = [
-        t.emit("EXPAND_DIMS", rows, t.int32(axis), shape=[*dims_, depth])
-        for axis, dims_ in ((1, [count, 1]), (0, [1, count]))
-    ]
-    boolean, square = ir.DataType.BOOL, [count, count]
-    equal = t.emit("EQUAL", *sides, dtype=boolean, shape=[*square, depth])
+    boolean, whole, square = ir.DataType.BOOL, ir.DataType.INT32, [count, count]
+    rows = t.emit("RESHAPE", places, t.int32([-1, depth]), shape=[count, depth])
+    shape = t.emit("SHAPE", rows, dtype=whole, shape=[2], out_type=TENSOR_INT32)
+    number_ = t.emit("GATHER", shape, t.int32(0), shape=[], axis=0)
+    order = t.emit("RANGE", t.int32(0), number_, t.int32(1), dtype=whole, shape=[count])
+
+    def sides(value: ir.Value, rest: Dims) -> list[ir.Value]:
+        """A value as rows and as columns of a square."""
+        return [
+            t.emit("EXPAND_DIMS", value, t.int32(axis), shape=[*ends, *rest])
+            for axis, ends in ((1, [count, 1]), (0, [1, count]))
+        ]
+
+    equal = t.emit("EQUAL", *sides(rows, [depth]), dtype=boolean, shape=[*square, depth])
     same = t.emit("REDUCE_ALL", equal, t.int32([2]), shape=square, keep_dims=False)
-    later = t.const(np.triu(np.ones(square, bool), 1))
+    later = t.emit("LESS", *sides(order, []), dtype=boolean, shape=square)
     replaced = t.emit("LOGICAL_AND", same, later, shape=square)
     gone = t.emit("REDUCE_ANY", replaced, t.int32([1]), shape=[count], keep_dims=False)
-    shape = dims_of(updates)
-    line = [*dims, *[1] * (len(shape) - len(dims))]
-    mask = t.emit("RESHAPE", gone, t.int32(line), shape=line)
+    wanted = dims_of(updates)
+    line = [*dims, *[1] * (len(wanted) - len(dims))]
+    mask = t.emit("RESHAPE", gone, t.shape(line, t.input(1)), shape=line)
     zero = t.like(updates, 0)
-    return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=shape)
+    return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=wanted)
 
 
 def lower_scatter(w: Writing) -> None:
