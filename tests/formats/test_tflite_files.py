@@ -180,6 +180,31 @@ def test_a_quantised_layer_is_one_operator(
     np.testing.assert_allclose(got, want, atol=0.1001)  # a step
 
 
+@needs_litert
+def test_a_layer_between_fake_quantisations_is_one_operator(tmp_path: Path) -> None:
+    """As int8 files of OpenVINO have it: weights behind a DequantizeLinear, a bias behind."""
+    _, b = new_model()
+    x, rng = b.input("x", FLOAT, [1, 3, 6, 6]), np.random.default_rng(2)
+    low, high = np.float32(-128 / 64), np.float32(127 / 64)
+    inner = b.FakeQuantize(x, low, high, low, high, levels=256)
+    weights = rng.integers(-100, 100, (4, 3, 1, 1)).astype(np.int8)
+    filter_ = b.DequantizeLinear(weights, np.float32(0.01))
+    y = b.Conv(inner, filter_, kernel_shape=[1, 1])
+    y = b.Relu(y + rng.normal(size=(1, 4, 1, 1)).astype(np.float32))
+    b.output(
+        b.FakeQuantize(y, np.float32(0), np.float32(4), np.float32(0), np.float32(4), levels=256)
+    )
+    path = tmp_path / "f.tflite"
+    lite = written(b, path)
+    assert sorted(set(kinds(lite))) == ["CONV_2D", "DEQUANTIZE", "QUANTIZE", "TRANSPOSE"]
+    conv = next(o for o in lite.graphs[0].operators if o.builtin == "CONV_2D")
+    assert lite.graphs[0].tensors[conv.outputs[0]].type == 9  # INT8
+    data = rng.normal(size=(1, 3, 6, 6)).astype(np.float32)
+    (got,) = litert.invoke(path, [data])
+    (want,) = converter.Model(ir.Model(b.graph, ir_version=10), "onnx").run({"x": data}).values()
+    np.testing.assert_allclose(got, want, atol=4 / 255 + 1e-5)  # a step
+
+
 # states, loops, names ----------------------------------------------------------------------------
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.tflite.rules.writing import dequantised, parameters
-from converter.graph.build import Builder, builder_before, same_attrs
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
+from converter.graph.infer import constant
 from converter.graph.names import Names
 from converter.graph.value import Value
 from converter.graph.walk import all_graphs
@@ -18,6 +20,41 @@ STORED = (D.INT8, D.UINT8, D.INT16)
 _MOVES = """Concat Expand Flatten Gather GatherND Reshape Slice Split Squeeze Tile Transpose
 Unsqueeze"""
 MOVES = frozenset(_MOVES.split())
+
+
+def quantise_fakes(model: ir.Model) -> None:
+    """A FakeQuantize whose steps include zero is a QuantizeLinear and a DequantizeLinear, in place.
+
+    before:  FakeQuantize(x, low, high, low, high, levels=256)      after:  DQ(Q(x, s, z), s, z)
+    with s = (high - low) / 255, z = -128 - low / s
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            if node.op_type == "FakeQuantize" and node.domain == EXTENSION_DOMAIN:
+                _fake(node, names)
+    remove_dead_code(model)
+
+
+def _fake(node: ir.Node, names: Names) -> None:
+    x, bounds = node.inputs[0], [constant(v) for v in node.inputs[1:]]
+    if x is None or x.dtype != D.FLOAT or int(attrs_of(node)["levels"]) != 256:
+        return
+    if len(bounds) != 4 or any(v is None or v.size != 1 for v in bounds):
+        return
+    low, high, *ends = (float(v.reshape(-1)[0]) for v in bounds if v is not None)
+    if not low < high or not np.allclose(ends, [low, high], rtol=1e-5, atol=0):
+        return
+    scale = (high - low) / 255
+    zero = -128 - low / scale
+    if not -128 <= round(zero) <= 127 or abs(zero - round(zero)) > NEAR:
+        return
+    b = builder_before(node, names)
+    numbers = b.const(np.float32(scale)), b.const(np.asarray(round(zero), np.int8))
+    replace(node, [b.DequantizeLinear(b.QuantizeLinear(x, *numbers), *numbers)], b)
+
+
+NEAR = 1e-2  # of a step, by which a zero point may miss a whole number
 
 
 def move_integers(model: ir.Model) -> None:

@@ -19,6 +19,7 @@ from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, t
 from converter.formats.tflite.integers import (
     has_signed_weights,
     move_integers,
+    quantise_fakes,
     sign_integers,
 )
 from converter.formats.tflite.kernels import kernels
@@ -59,6 +60,7 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
     fuse_biases(graph)
     unroll(graph, countable)
     fold(graph)
+    quantise_fakes(graph)
     if has_signed_weights(graph):
         sign_integers(graph)
     for step in range(2):

@@ -153,7 +153,8 @@ class Bias(Field):
             raise MappingError("the number of filters is unknown", "X203")
         image, filter_ = t.real(w.input(0)), t.layer.inputs[1]
         assert filter_ is not None
-        t.place(self.index, t.bias(w.optional(2), count, image, filter_))
+        bias = w.optional(2) if w.optional(2) is not None else t.addend(count)
+        t.place(self.index, t.bias(bias, count, image, filter_))
 
 
 class Depth(Field):
