@@ -190,7 +190,7 @@ def test_a_layer_between_fake_quantisations_is_one_operator(tmp_path: Path) -> N
     weights = rng.integers(-100, 100, (4, 3, 1, 1)).astype(np.int8)
     filter_ = b.DequantizeLinear(weights, np.float32(0.01))
     y = b.Conv(inner, filter_, kernel_shape=[1, 1])
-    y = b.Relu(y + rng.normal(size=(1, 4, 1, 1)).astype(np.float32))
+    y = b.Relu(b.Add(y, rng.normal(size=(1, 4, 1, 1)).astype(np.float32)))
     b.output(
         b.FakeQuantize(y, np.float32(0), np.float32(4), np.float32(0), np.float32(4), levels=256)
     )
