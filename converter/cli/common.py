@@ -262,9 +262,10 @@ def dequantize_option(body: Body) -> Body:
 
 
 def signature_option(body: Body) -> Body:
-    """--signature: one of several networks of a file."""
+    """--signature, for ML Programs also --function: one of several networks of a file."""
     add = option(
         "--signature",
+        "--function",
         metavar="KEY",
         default="",
         help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "

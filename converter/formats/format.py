@@ -69,7 +69,7 @@ class Format:
         None  # integer arithmetic as quantised numbers (`--dequantize`)
     )
     package: Callable[[Path], bool] = lambda path: False  # whether a folder is a model
-    read_signature: Callable[[Path, str], Network] | None = (
+    read_signature: Callable[[Path, str, Path | None], Network] | None = (
         None  # one of several networks of a file, by its key (`--signature`)
     )
     side_names: Callable[[Path], Sequence[str]] | None = None

@@ -25,7 +25,7 @@ MOST_GROWTH = 200
 SMALL = 1 << 26  # bytes that may come of any file
 _BEGIN = 1 << 24  # bytes of a model that are looked at
 _PIECE = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, RuntimeError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 
 
 def is_zip(path: Path) -> bool:

@@ -37,7 +37,7 @@ def load(
         if not signature:
             network = read(p, Path(weights) if weights else None)
         elif chosen.read_signature is not None:
-            network = chosen.read_signature(p, signature)
+            network = chosen.read_signature(p, signature, Path(weights) if weights else None)
         else:
             message = f"{chosen.title} files have no signatures"
             raise UsageError(Diagnostic("U501", message, where=Where(str(p))))

@@ -45,12 +45,13 @@ class Block:
 
 class Storage:
     def __init__(self) -> None:
-        self.content = bytearray(struct.pack("<II56x", 0, 2))
+        self.content, self.count = bytearray(struct.pack("<II56x", 0, 2)), 0
 
     def add(self, array: Any) -> int:
         self.content += bytes(-len(self.content) % 64)
         offset, data = len(self.content), np.ascontiguousarray(array).tobytes()
-        kind = STORED[array.dtype.name]
+        kind, self.count = STORED[array.dtype.name], self.count + 1
+        struct.pack_into("<I", self.content, 0, self.count)
         self.content += struct.pack("<IIQQ40x", 0xDEADBEEF, kind, len(data), offset + 64) + data
         return offset
 
@@ -94,6 +95,7 @@ def set_block(message: Any, block: Block, storage: Storage) -> None:
     for op in block.ops:
         operation = message.operations.add()
         operation.type = op.kind
+        set_value(operation.attributes["name"], next(iter(op.outputs), op.kind), storage)
         for key, given in op.given.items():
             argument = operation.inputs[key]
             for one in given if isinstance(given, list) else [given]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from mil_files import Blob, Block, Op, package
 import converter
 from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats.coreml_proto import Model_pb2
+from support import ROOT
 
 INNER = "Data/com.apple.CoreML/model.mlmodel"
 STORED = "Data/com.apple.CoreML/weights/weight.bin"
@@ -220,3 +224,47 @@ def test_a_pipeline_with_another_kind_is_refused_by_name(tmp_path: Path) -> None
     pipeline(path, message_of(path), tree)
     with pytest.raises(ReadError, match=r"R106.*treeEnsembleRegressor"):
         converter.load(path)
+
+
+# --- functions
+
+
+def test_functions_are_chosen_by_name(tmp_path: Path) -> None:
+    """Also on the command line, and with weights that lie elsewhere."""
+    weight = np.arange(6, dtype=F).reshape(3, 2)
+    op = Op("linear", {"x": "$x", "weight": Blob(weight)}, {"y": ("float32", [1, 3])})
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [1, 2])}, [op], ["y"]))
+    model = message_of(path)
+    main = model.mlProgram.functions["main"]
+    model.mlProgram.functions["twice"].CopyFrom(main)
+    block = model.mlProgram.functions["twice"].block_specializations["CoreML7"]
+    more = block.operations.add(type="add")
+    for key in "xy":
+        more.inputs[key].arguments.add().name = "y"
+    more.outputs.add(name="z").type.CopyFrom(block.operations[0].outputs[0].type)
+    block.outputs[:] = ["z"]
+    own = model.description
+    for name, last in (("main", "y"), ("twice", "z")):
+        function = model.description.functions.add(name=name)
+        function.input.extend(own.input)
+        function.output.extend(own.output)
+        function.output[0].name = last
+    own.defaultFunctionName = "main"
+    del own.input[:]
+    del own.output[:]
+    rewrite(path, model)
+    apart = tmp_path / "apart.bin"
+    (path / STORED).rename(apart)
+    x = np.ones((1, 2), F)
+    wanted = {"": weight.sum(1), "main": weight.sum(1), "twice": 2 * weight.sum(1)}
+    for name, numbers in wanted.items():
+        found = converter.load(path, weights=apart, signature=name).run({"x": x})
+        np.testing.assert_array_equal(next(iter(found.values()))[0], numbers)
+    with pytest.raises(UsageError, match="no function 'other', it has main, twice"):
+        converter.load(path, weights=apart, signature="other")
+    (path / STORED).parent.mkdir(exist_ok=True)
+    apart.rename(path / STORED)
+    command = [sys.executable, "-m", "converter.cli", "convert", "m.mlpackage", "-o", "m.onnx"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, "--function", "twice"], cwd=tmp_path, env=env, check=True)
+    assert [o.name for o in converter.load(tmp_path / "m.onnx").outputs] == ["z"]

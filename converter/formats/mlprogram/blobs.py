@@ -39,7 +39,8 @@ class Blobs:
         self.folder, self.weights = folder, weights
         self._files: dict[str, MappedFile] = {}
 
-    def _place(self, name: str, where: Where) -> Path:
+    def place(self, name: str, where: Where) -> Path:
+        """Where the file is that a value names."""
         from converter.formats.mlpackage import inside
 
         relative = name.removeprefix("@model_path/")
@@ -56,7 +57,7 @@ class Blobs:
         """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
         where = Where(str(self.folder), path=name)
         if name not in self._files:
-            self._files[name] = MappedFile(self._place(name, where))
+            self._files[name] = MappedFile(self.place(name, where))
         file = self._files[name]
         head = file.slice(offset, 64, where).tobytes()
         sentinel, kind, size, start = struct.unpack_from("<IIQQ", head)

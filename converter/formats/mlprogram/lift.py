@@ -151,7 +151,10 @@ class ProgramLifting:
         if block is None:
             message = f"the function has no block for {function.opset!r}"
             raise unreadable("R103", message, Where(self.file))
-        version = VERSIONS.get(function.opset, 0)
+        version = VERSIONS.get(function.opset)
+        if version is None:
+            message = f"the operation set {function.opset!r} is not known"
+            raise unreadable("R104", message, Where(self.file))
         body = BlockLifting(block, self.b, self.file, self.model.blobs, self.variables, version)
         for given in function.inputs:
             with body.noting(Where(self.file, path="inputs", layer=given.name)):

@@ -28,7 +28,7 @@ def read(path: Path, weights: Path | None) -> Network:
     return model
 
 
-def read_signature(path: Path, key: str) -> Network:
+def read_signature(path: Path, key: str, weights: Path | None) -> Network:
     from converter.formats.tflite.lift import read_model
 
     return read_model(path, key)
