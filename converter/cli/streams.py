@@ -44,7 +44,7 @@ def named_output(path: Path, target: str | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         work = Path(folder) / f"stdout{formats.get(target.split('+')[0]).suffixes[0]}"
         yield work
-        if len(list(Path(folder).iterdir())) > 1:
+        if len(list(Path(folder).iterdir())) > 1 or work.is_dir():
             raise UsageError(
                 Diagnostic(
                     "U501",

@@ -17,13 +17,19 @@ TYPES = {"float32": 11, "float16": 10, "int32": 23, "bool": 1, "int8": 21, "uint
 FIELDS = {"float32": "floats", "int32": "ints", "bool": "bools"}
 ARRAYS = {"float32": 65568, "float16": 65552, "int32": 131104}
 STORED = {"float16": 1, "float32": 2, "uint8": 3, "int8": 4}
+# types of less than a byte: bits, numbers in a program and in the storage
+PACKED = {
+    **{"int4": (4, 25, 8), "uint4": (4, 35, 11), "uint6": (6, 38, 13)},
+    **{"uint1": (1, 37, 9), "uint2": (2, 36, 10), "uint3": (3, 39, 12)},
+}
 
 
 @dataclass
 class Blob:
-    """A constant that lies in the storage of weights."""
+    """A constant that lies in the storage of weights; `packed`: its type, if it is one of PACKED."""
 
     array: Any
+    packed: str = ""
 
 
 @dataclass
@@ -47,10 +53,18 @@ class Storage:
     def __init__(self) -> None:
         self.content, self.count = bytearray(struct.pack("<II56x", 0, 2)), 0
 
-    def add(self, array: Any) -> int:
+    def add(self, array: Any, packed: str = "") -> int:
         self.content += bytes(-len(self.content) % 64)
         offset, data = len(self.content), np.ascontiguousarray(array).tobytes()
-        kind, self.count = STORED[array.dtype.name], self.count + 1
+        if packed:  # a stream of bits, the least significant first
+            bits, _, kind = PACKED[packed]
+            text = "".join(
+                f"{int(n) & ((1 << bits) - 1):0{bits}b}"[::-1] for n in array.reshape(-1)
+            )
+            data = int(text[::-1], 2).to_bytes(-(-len(text) // 8), "little")
+        else:
+            kind = STORED[array.dtype.name]
+        self.count += 1
         struct.pack_into("<I", self.content, 0, self.count)
         self.content += struct.pack("<IIQQ40x", 0xDEADBEEF, kind, len(data), offset + 64) + data
         return offset
@@ -69,8 +83,10 @@ def set_value(message: Any, given: Any, storage: Storage) -> None:
     if isinstance(given, Blob):
         array = np.asarray(given.array)
         tensor_type(message.type.tensorType, array.dtype.name, array.shape)
+        if given.packed:
+            message.type.tensorType.dataType = PACKED[given.packed][1]
         message.blobFileValue.fileName = "@model_path/weights/weight.bin"
-        message.blobFileValue.offset = storage.add(array)
+        message.blobFileValue.offset = storage.add(array, given.packed)
     elif isinstance(given, str):
         message.type.tensorType.dataType = 2
         message.immediateValue.tensor.strings.values.append(given)

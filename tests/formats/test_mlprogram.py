@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mil_files import Blob, Block, Op, package
+from mil_files import PACKED, Blob, Block, Op, package
 
 import converter
 from converter.errors import ConverterError, ReadError, UnsupportedError
@@ -373,6 +373,67 @@ def test_programs_of_the_corpus(case: Path) -> None:
         left = {i: found[o] for i, o in model.interface["states"].items()}
 
 
+@pytest.mark.parametrize("blocks", [1, 5])
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+def test_packed_numbers_in_blocks(kind: str, blocks: int, tmp_path: Path) -> None:
+    """scale * (data - offset) of each block; an odd number of elements, more than are attributes."""
+    low = -8 if kind == "int4" else 0
+    data = RNG.integers(low, low + 16, (25, 45)).astype(np.int8)
+    scale = RNG.standard_normal((25, blocks)).astype(F)
+    offset = RNG.integers(low, low + 16, (25, blocks)).astype(np.int8)
+    constexpr = Op(
+        "constexpr_blockwise_shift_scale",
+        {"data": Blob(data, kind), "scale": Blob(scale), "offset": Blob(offset, kind)},
+        {"w": ("float32", [25, 45])},
+    )
+    x = floats(2, 45)
+    linear = Op("linear", {"x": "$x", "weight": "$w"}, {"y": ("float32", [2, 25])})
+    block = Block({"x": ("float32", [2, 45])}, [constexpr, linear], ["y"])
+    path = package(tmp_path / "m.mlpackage", block, opset="CoreML8")
+    wide = [np.repeat(a, 45 // blocks, axis=1).astype(F) for a in (scale, offset)]
+    wanted = x @ (wide[0] * (data - wide[1])).T
+    np.testing.assert_allclose(run(path, x=x), wanted, rtol=1e-4, atol=1e-4)
+    converter.convert(path, tmp_path / "m.onnx")
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", x=x), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["uint1", "uint2", "uint3", "uint4", "uint6"])
+def test_packed_indices_of_a_table(kind: str, tmp_path: Path) -> None:
+    """Of the whole weight, and one for each half of its rows."""
+    bits = int(kind[4:])
+    for groups in (1, 2):
+        places = RNG.integers(0, 1 << bits, (26, 45)).astype(np.uint8)
+        table = floats(groups, 1, 1 << bits, 1)
+        constexpr = Op(
+            "constexpr_lut_to_dense",
+            {"indices": Blob(places, kind), "lut": Blob(table)},
+            {"w": ("float32", [26, 45])},
+        )
+        x = floats(2, 45)
+        linear = Op("linear", {"x": "$x", "weight": "$w"}, {"y": ("float32", [2, 26])})
+        block = Block({"x": ("float32", [2, 45])}, [constexpr, linear], ["y"])
+        path = package(tmp_path / f"{groups}.mlpackage", block, opset="CoreML8")
+        rows = zip(np.split(places, groups), table, strict=True)
+        wanted = x @ np.concatenate([t.reshape(-1)[p] for p, t in rows]).T
+        np.testing.assert_allclose(run(path, x=x), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_packed_numbers_that_are_too_few_are_refused(tmp_path: Path) -> None:
+    data = np.ones((30, 45), np.int8)
+    constexpr = Op(
+        "constexpr_blockwise_shift_scale",
+        {"data": Blob(data, "int4"), "scale": Blob(np.ones((1, 1), F))},
+        {"w": ("float32", [30, 45])},
+    )
+    path = package(tmp_path / "m.mlpackage", Block({}, [constexpr], ["w"]), opset="CoreML8")
+    weights = path / "Data/com.apple.CoreML/weights/weight.bin"
+    content = bytearray(weights.read_bytes())
+    struct.pack_into("<Q", content, 64 + 8, 600)
+    weights.write_bytes(content)
+    with pytest.raises(ConverterError, match=r"R103.*600 bytes.*1350 elements"):
+        converter.load(path)
+
+
 # memory ------------------------------------------------------------------------------------------
 
 GROWTH = """if True:
@@ -396,13 +457,8 @@ GROWTH = """if True:
 
 def compressed(path: Path, kind: str, rows: int) -> Path:
     """A row is 1024 numbers: `rows` times 512 bytes of int4, or of 3 bits or 2 bytes for 1024."""
-    from mil_files import STORED, TYPES
-
-    TYPES.update(int4=25, uint3=39)
-    STORED.update(int4=8, uint3=12)
-    number, size = {"int4": ("int4", 512), "uint3": ("uint3", 384), "float16": ("float16", 2048)}[
-        kind
-    ]
+    size = {"int4": 512, "uint3": 384, "float16": 2048}[kind]
+    _, number, stored = PACKED.get(kind, (16, 10, 1))
     constexpr = {
         "int4": ("constexpr_blockwise_shift_scale", "data", {"scale": np.ones((1, 1), np.float16)}),
         "uint3": (
@@ -422,13 +478,13 @@ def compressed(path: Path, kind: str, rows: int) -> Path:
     model = Model_pb2.Model.FromString(inner.read_bytes())
     blob = model.mlProgram.functions["main"].block_specializations["CoreML8"].operations[0]
     tensor = blob.inputs[key].arguments[0].value.type.tensorType
-    tensor.dataType = TYPES[number]
+    tensor.dataType = number
     for dimension, n in zip(tensor.dimensions, (rows, 1024), strict=True):
         dimension.constant.size = n
     inner.write_bytes(model.SerializeToString())
     with open(path / "Data/com.apple.CoreML/weights/weight.bin", "wb") as f:
         f.write(struct.pack("<II56x", 1, 2))
-        head = (0xDEADBEEF, STORED[number], rows * size, 128)
+        head = (0xDEADBEEF, stored, rows * size, 128)
         f.write(struct.pack("<IIQQ40x", *head))
         f.truncate(128 + rows * size)
     return path
