@@ -19,8 +19,9 @@ import pytest
 from mil_files import Blob, Block, Op, package
 
 import converter
+from converter.cli.streams import DASH, named_output
 from converter.commands.batch import content, plan, run, staging
-from converter.errors import ConverterError, ReadError
+from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats import mlpackage
 from support import HANG, ROOT
 
@@ -209,6 +210,18 @@ def test_globs_find_packages_and_not_their_parts(
     (tmp_path / "jobs.toml").write_text(f'[[job]]\nmodels = "{pattern}"\nto = "onnx"\n')
     found = plan.of_file(tmp_path / "jobs.toml")
     assert [j.id for j in found.jobs] == [f"{n} -> onnx" for n in wanted]
+
+
+def test_a_batch_says_what_a_compiled_model_is(tmp_path: Path) -> None:
+    (tmp_path / "in" / "m.mlmodelc").mkdir(parents=True)
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "in/*"\nto = "onnx"\n')
+    (done,) = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1))
+    assert [d["code"] for d in done.outcome["diagnostics"]] == ["R106"]
+
+
+def test_a_package_does_not_fit_into_standard_output() -> None:
+    with pytest.raises(UsageError, match="more than one file"), named_output(DASH, "coreml") as out:
+        out.mkdir()
 
 
 def test_a_batch_does_what_changed_in_a_package_again(tmp_path: Path) -> None:

@@ -434,6 +434,46 @@ def test_packed_numbers_that_are_too_few_are_refused(tmp_path: Path) -> None:
         converter.load(path)
 
 
+def without_name(model: Any) -> None:
+    block_of(model).operations[0].outputs.pop()
+
+
+def another_axis(model: Any) -> None:
+    axis = block_of(model).operations[0].inputs["vector_axis"].arguments.add().value
+    axis.type.tensorType.dataType = 23
+    axis.immediateValue.tensor.ints.values.append(5)
+
+
+def another_set(model: Any) -> None:
+    function = model.mlProgram.functions["main"]
+    function.block_specializations["CoreML99"].CopyFrom(block_of(model))
+    function.opset = "CoreML99"
+
+
+def block_of(model: Any) -> Any:
+    return model.mlProgram.functions["main"].block_specializations["CoreML8"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("const", without_name, "R105.*a constant without a name"),
+        ("constexpr_lut_to_dense", another_axis, "R105.*axis 5"),
+        ("const", another_set, "R104.*'CoreML99' is not known"),
+    ],
+)
+def test_programs_that_are_damaged(kind: str, change: Any, said: str, tmp_path: Path) -> None:
+    table = {"indices": np.zeros((2, 2), np.uint8), "lut": np.zeros((2, 1, 2, 1), F)}
+    op = Op(kind, table if "lut" in kind else {}, {"w": ("float32", [2, 2])})
+    path = package(tmp_path / "m.mlpackage", Block({}, [op], ["w"]), opset="CoreML8")
+    inner = path / "Data/com.apple.CoreML/model.mlmodel"
+    model = Model_pb2.Model.FromString(inner.read_bytes())
+    change(model)
+    inner.write_bytes(model.SerializeToString())
+    with pytest.raises(ConverterError, match=said):
+        converter.load(path)
+
+
 # memory ------------------------------------------------------------------------------------------
 
 GROWTH = """if True:

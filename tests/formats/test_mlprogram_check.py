@@ -116,6 +116,10 @@ MUTATIONS: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: setattr(array_of(m.description.input[0]), "dataType", 131104),
         "error R110 the input 'x' is INT32, in the program FLOAT",
     ),
+    "no type": (
+        lambda m: setattr(block_of(m).operations[2].outputs[0].type.tensorType, "dataType", 99),
+        "error R110 the output 'y' is FLOAT, in the program of no known type",
+    ),
     "range": (flexible, "error R110 the input 'x' is [?,7], in the program [2,4]"),
     "image": (lambda m: image(m, 5), "error R110 the input 'x' has 3 axes, in the program 2"),
 }

@@ -19,7 +19,7 @@ from typing import Any
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import Diagnostic, UsageError, Where
-from converter.formats.mlpackage import SUFFIX, is_inside, is_package
+from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
 
 DEFAULT_OUT = "converted"
 # key -> the types it may have
@@ -231,7 +231,7 @@ def _glob(pattern: str) -> list[str]:
 
 
 def _may_be_model(path: Path) -> bool:
-    return path.is_file() or is_package(path)
+    return path.is_file() or is_package(path) or path.name.endswith(COMPILED)
 
 
 def _is_remote_model(place: str, kind: str) -> bool:

@@ -236,6 +236,8 @@ class BlockLifting(Lifting):
         one.
         """
         if operation.type == "const":
+            if not operation.outputs:
+                raise MappingError("a constant without a name", "R105")
             value = operation.attributes["val"]
             self.env[operation.outputs[0].name] = constant(value, self.blobs)
             return True

@@ -20,7 +20,7 @@ from converter.errors import Diagnostic, ReadError, Where
 from converter.formats.coreml_features import sizes_of
 from converter.formats.mlprogram.blobs import SENTINEL, Blobs
 from converter.formats.mlprogram.lift import PIPELINES, VERSIONS
-from converter.formats.mlprogram.values import dims_of, dtype_of
+from converter.formats.mlprogram.values import TYPES, dims_of
 from converter.io.mapped_file import MappedFile
 
 VERSION_RANGE = range(min(VERSIONS.values()), max(VERSIONS.values()) + 1)
@@ -164,8 +164,9 @@ def _reason(feature: Any, own: Any) -> str:
     tensor = own.stateType.wrappedType.tensorType if kind == "stateType" else own.tensorType
     array = feature.type.stateType.arrayType if kind == "stateType" else feature.type.multiArrayType
     dims = dims_of(tensor)
-    if kind != "imageType" and ARRAYS.get(array.dataType) != dtype_of(tensor):
-        return f"is {_word(ARRAYS.get(array.dataType))}, in the program {_word(dtype_of(tensor))}"
+    said, meant = ARRAYS.get(array.dataType), TYPES.get(tensor.dataType)
+    if kind != "imageType" and (said is None or said != meant):
+        return f"is {_word(said)}, in the program {_word(meant)}"
     if dims is None:
         return ""
     told = _told(feature, array, kind)

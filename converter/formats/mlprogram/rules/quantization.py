@@ -155,6 +155,8 @@ def of_table(r: Reading) -> Value:
         return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
     axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
     shape = list(indices.shape.numpy())
+    if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
+        raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
     if width > 1:
         shape[axis] *= width
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
