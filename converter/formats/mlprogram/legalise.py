@@ -222,17 +222,6 @@ def remainder(node: ir.Node, b: Builder) -> Value | None:
     return x - y * b.Div(x, y)
 
 
-def top_k(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """A computed number of the largest: the first of the whole axis."""
-    x, a, count = x_of(node), attrs_of(node), node.inputs[1]
-    shape, axis = shape_of(x), int(a.get("axis", -1))
-    if shape is None or count is None or constant(count) is not None:
-        return None
-    largest, size = a.get("largest", 1), b.const(np.array([shape[axis]], np.int64))
-    found = b.TopK(x, size, axis=axis, largest=largest, outputs=2)
-    return [b.Slice(y, [0], count, [axis % len(shape)]) for y in found]
-
-
 def where(node: ir.Node, b: Builder) -> Value | None:
     """Condition and both choices of the size of the result, which operations do not spread."""
     out, operands = node.outputs[0], [x_of(node, i) for i in range(3)]
@@ -363,7 +352,6 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
 OWN: Rewrites = {
     ("", "Where"): where,
     ("", "Mod"): remainder,
-    ("", "TopK"): top_k,
     ("", "Pad"): pad,
     **{("", name): split_directions for name in ("GRU", "RNN")},
     ("", "Reshape"): reshape,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.fields import (
     Axes,
     data,
@@ -17,7 +18,7 @@ from converter.formats.mlprogram.rules.fields import (
 )
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
-from converter.mapping.rules import Custom, Rule
+from converter.mapping.rules import Custom, Rule, custom
 
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
@@ -93,6 +94,24 @@ def whole_axis(r: Reading) -> None:
     r.then(lambda results: [results[1]])
 
 
+def write_some(w: Writing) -> None:
+    """A computed number of the largest: the first of the whole axis in order."""
+    t, x, count, rank = writing(w), w.input(0), w.input(1), w.rank()
+    axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
+    rising, shape = not w.attr("largest", 1), list(x.shape or ())
+    order = t.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)
+    values = t.made("gather_along_axis", x.dtype, shape, x=x, indices=order, axis=axis)
+    front, back = (w.const(np.zeros(n, np.int32), "zeros") for n in (axis, rank - axis - 1))
+    parts = [v for v, n in ((front, axis), (count, 1), (back, rank - axis - 1)) if n]
+    end = count
+    if rank > 1:
+        end = t.made("concat", kind, [rank], values=parts, axis=0, interleave=False)
+    masks = [i != axis for i in range(rank)]
+    for value, out in zip((values, order), w.node.outputs, strict=True):
+        given = {"x": value, "begin": [0] * rank, "end": end, "end_mask": masks}
+        t.operation("slice_by_index", [out], **given)
+
+
 AXIS = Attr("axis", kind=int, default=-1)
 RULES: list[Rule | Custom] = [
     *mils(
@@ -136,5 +155,6 @@ RULES: list[Rule | Custom] = [
         before_lift=lambda r: setattr(r, "outputs", 2),
         given="2,3,4 =[2] -> 2",
     ),
+    custom("TopK", "argsort", None, write_some),
     mil("TopK", "argsort", "x", AXIS, Falling(), before_lift=whole_axis, lift_only=True),
 ]
