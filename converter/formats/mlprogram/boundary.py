@@ -42,11 +42,13 @@ class Boundary:
         for feature in description.input:
             self.features.setdefault(feature.name, feature)
 
-    def input(self, name: str, dtype: ir.DataType, dims: list[int | None] | None) -> ir.Value:
+    def input(
+        self, name: str, dtype: ir.DataType, dims: list[int | None] | None, public: str = ""
+    ) -> ir.Value:
         """A new input of the network, of this type; its open dimensions are those of the
-        description.
+        description. `public`: its name in the network, where it is another.
         """
-        feature = self.features.get(name)
+        feature, name = self.features.get(name), public or name
         shape: list[int | str | None] | None = None if dims is None else list(dims)
         if feature is not None and dims is not None:
             sizes = sizes_of(feature)

@@ -6,11 +6,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.mlprogram.names import NAMES, SCALARS
+from converter.formats.mlprogram.collector import MilLowering
+from converter.formats.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.mlprogram.program import ProgramWriter
+from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.mapping.node import Layer
@@ -18,6 +21,7 @@ from converter.mapping.node import Layer
 D = ir.DataType
 ARRAYS = {D.FLOAT: 65568, D.INT32: 131104, D.FLOAT16: 65552}
 WORDS = {D.FLOAT: "fp32", D.INT32: "int32", D.FLOAT16: "fp16", D.BOOL: "bool"}
+STATES_SINCE = 9  # the specification version
 HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go in and out
 
 
@@ -26,6 +30,7 @@ class Boundary:
     """Inputs by name, type and value, and the operations behind them and in front of outputs."""
 
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
+    states: list[tuple[str, ir.Value]] = field(default_factory=list)
     before: list[Layer] = field(default_factory=list)
     behind: list[Layer] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
@@ -41,9 +46,16 @@ def describe(
     """Fills in the description; values of the graph get the names of the program."""
     boundary, renamed = Boundary(), {}
     scalars = []
+    defaults = network.interface.get("defaults", {})
+    pairs = pairs_of(network, graph)
+    kept = {k: v for k, v in pairs.items() if is_state(network, k, writer.low)}
+    states = {}
     for value in graph.inputs:
         name = writer.names.fresh(public_name(value))
         renamed[name] = public_name(value)
+        if value in kept:
+            states[kept[value]] = _state(boundary, writer, description, name, value)
+            continue
         own = writer.low.carried(value)
         dtype = interface_type(value, own, writer.low.version, notes)
         steps: list[tuple[str, dict[str, Any]]] = []
@@ -61,8 +73,13 @@ def describe(
         boundary.inputs.append((name, dtype, outer))
         feature = description.input.add(name=name)
         _declare(feature, value, dtype, [1])
+        _default(feature, defaults.get(public_name(value)))
     made = {out for layer in writer.low.layers for out in layer.outputs}
     for value in graph.outputs:
+        if value in states:
+            given: dict[str, Any] = {"input": states[value], "data": value}
+            boundary.behind.append(Layer("write_state", "write_state", given))
+            continue
         name = writer.names.fresh(public_name(value))
         renamed[name] = public_name(value)
         own = writer.low.carried(value)
@@ -78,12 +95,66 @@ def describe(
             boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
             boundary.outputs.append(outer)
         _declare(description.output.add(name=name), value, dtype, [])
+    left = {public_name(k): public_name(v) for k, v in pairs.items() if k not in kept}
+    if left:
+        description.metadata.userDefined[STATES] = json.dumps(left, sort_keys=True)
+        notes += [_as_input(name) for name in left]
     if scalars:
         description.metadata.userDefined[SCALARS] = json.dumps(scalars)
     changed = {k: v for k, v in renamed.items() if k != v}
     if changed:
         description.metadata.userDefined[NAMES] = json.dumps(changed, sort_keys=True)
     return boundary
+
+
+def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
+    """Inputs that are states, with the outputs that are their next values."""
+    inputs = {public_name(v): v for v in graph.inputs}
+    outputs = {public_name(v): v for v in graph.outputs}
+    told = network.interface.get("states", {})
+    return {inputs[k]: outputs[v] for k, v in told.items() if k in inputs and v in outputs}
+
+
+def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
+    """Whether an input is written as a state, which since iOS18 are of half precision, of a size
+    that is known and of zeros at the start.
+    """
+    start = network.interface.get("defaults", {}).get(public_name(value))
+    zeros = start is not None and not np.any(start)
+    half = low.carried(value) == D.FLOAT16
+    return low.version >= STATES_SINCE and zeros and half and bool(shape_of(value))
+
+
+def _state(
+    boundary: Boundary, writer: ProgramWriter, description: Any, name: str, value: ir.Value
+) -> ir.Value:
+    """Declares a state that is read at the start; what stands for it."""
+    state = ir.Value(name=name, type=value.type, shape=value.shape)
+    writer.named[state] = name
+    boundary.states.append((name, state))
+    boundary.before.append(Layer("read_state", name, {"input": state}, outputs=[value]))
+    array = description.state.add(name=name).type.stateType.arrayType
+    array.dataType = ARRAYS[D.FLOAT16]
+    array.shape.extend(shape_of(value) or ())
+    return state
+
+
+def _as_input(name: str) -> Diagnostic:
+    text = f"the state {name} is written as an input and an output"
+    help = "states of a program are of half precision and begin with zeros: ios=18"
+    return Diagnostic("X205", text, level="warning", where=Where(layer=name), help=help)
+
+
+def _default(feature: Any, start: Any) -> None:
+    """What an input is that is left out, where all its numbers are one."""
+    if start is None or not start.size or (start != start.flat[0]).any():
+        return
+    feature.type.isOptional = True
+    array = feature.type.multiArrayType
+    if array.dataType == ARRAYS[D.INT32]:
+        array.intDefaultValue = int(start.flat[0])
+    else:
+        array.floatDefaultValue = float(start.flat[0])
 
 
 def _chain(

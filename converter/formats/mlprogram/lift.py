@@ -17,7 +17,7 @@ from converter.formats.mlpackage import parts_of
 from converter.formats.mlprogram.blobs import Blobs
 from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
-from converter.formats.mlprogram.names import NAMES, SCALARS
+from converter.formats.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.mlprogram.rules.context import SMALL, MilReading
 from converter.formats.mlprogram.values import constant, dims_of, dtype_of
 from converter.graph.build import Builder, new_model
@@ -57,6 +57,7 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     remove_dead_code(b_model)
     fold(b_model, limit=0)
     defaults = {**reading.boundary.defaults, **reading.variables.defaults()}
+    states = {**remembered(model.description, STATES), **states}
     interface = {"defaults": defaults, "states": states}
     interface |= reading.boundary.interface(model.description)
     remember(b_model, interface)
@@ -146,7 +147,8 @@ class ProgramLifting:
     def run(self, description: Any, env: dict[str, ir.Value]) -> dict[str, ir.Value]:
         """The outputs by name; inputs are features of `env`, or inputs of the network."""
         function = self.function
-        self.names, self.scalars = names_of(description), scalars_of(description)
+        self.names = remembered(description, NAMES)
+        self.scalars = scalars_of(description)
         block = function.block_specializations.get(function.opset)
         if block is None:
             message = f"the function has no block for {function.opset!r}"
@@ -176,8 +178,8 @@ class ProgramLifting:
         if given.name not in env:
             scalar = given.name in self.scalars
             dims = [] if scalar else dims_of(tensor)
-            value = self.model.boundary.input(given.name, dtype_of(tensor), dims)
-            set_public_name(value, self.names.get(given.name, given.name))
+            public = self.names.get(given.name, given.name)
+            value = self.model.boundary.input(given.name, dtype_of(tensor), dims, public)
             return self.b.Reshape(value, [1]) if scalar else value
         value, wanted = env[given.name], dtype_of(tensor)
         return value if value.dtype == wanted else self.b.Cast(value, to=int(wanted))
@@ -190,11 +192,11 @@ def scalars_of(description: Any) -> list[str]:
     return note(description.metadata.userDefined.get(SCALARS, ""), [str]) or []
 
 
-def names_of(description: Any) -> dict[str, str]:
-    """Names of the program -> those that a writer remembered."""
+def remembered(description: Any, key: str) -> dict[str, str]:
+    """Names that a writer noted beside other names."""
     if not hasattr(description, "metadata"):
         return {}
-    found = note(description.metadata.userDefined.get(NAMES, ""), {})
+    found = note(description.metadata.userDefined.get(key, ""), {})
     return {k: v for k, v in (found or {}).items() if isinstance(v, str)}
 
 

@@ -13,7 +13,7 @@ from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
 from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, operands_of
-from converter.formats.mlprogram.describe import describe
+from converter.formats.mlprogram.describe import STATES_SINCE, describe, is_state, pairs_of
 from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
@@ -48,12 +48,17 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone)
     asked = flavour.options.get("ios", "")
+    half = "fp16" in flavour.options
     version = VERSIONS[asked] if asked else lowest(clone)
+    newest = MilLowering(MAPPING, STATES_SINCE, half)
+    pairs = pairs_of(network, clone.graph)
+    if not asked and any(is_state(network, v, newest) for v in pairs):
+        version = max(version, STATES_SINCE)
     collapse_dims(clone, MOST_AXES)
     legalise(clone, _refused(version), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)
     fold(clone, limit=4096, keep=holds_numbers)
-    low = MilLowering(MAPPING, version, "fp16" in flavour.options)
+    low = MilLowering(MAPPING, version, half)
     for node in clone.graph:
         low.node(node)
     refuse(low.problems)
@@ -115,6 +120,9 @@ def _program(
         for name, dtype, value in boundary.inputs:
             given = function.inputs.add(name=name)
             writer.value_type(given.type, value, dtype)
+        for name, value in boundary.states:
+            wrapped = function.inputs.add(name=name).type.stateType.wrappedType
+            writer.value_type(wrapped, value)
         layers = [*boundary.before, *low.layers, *boundary.behind]
         writer.block(block, layers, boundary.outputs)
     except MappingError as e:

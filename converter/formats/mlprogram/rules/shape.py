@@ -317,8 +317,14 @@ def _slice_at_places(w: Writing, rank: int) -> None:
     steps = [1] * len(axes) if w.optional(4) is None else w.ints(4, "the steps")
     if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
         raise MappingError("computed bounds of some axes")
-    t, x = writing(w), w.input(0)
-    t.operation("slice_by_index", x=x, begin=w.input(1), end=w.input(2), stride=steps)
+    t, x, out = writing(w), w.input(0), w.node.outputs[0]
+    sizes = [n if isinstance(n, int) else -1 for n in out.shape or ()]
+    given = {"x": x, "begin": w.input(1), "end": w.input(2), "stride": steps}
+    if not sizes or sizes.count(-1) > 1 or sizes.count(-1) == rank:
+        t.operation("slice_by_index", **given)
+        return
+    part = t.made("slice_by_index", x.dtype, [None] * rank, **given)
+    t.operation("reshape", x=part, shape=sizes)  # which says the sizes that are known
 
 
 def updated(r: Reading) -> Value:
