@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,69 +43,116 @@ def describe(
     writer: ProgramWriter,
     description: Any,
     notes: list[Diagnostic],
+    hidden: Sequence[ir.Value] = (),
 ) -> Boundary:
-    """Fills in the description; values of the graph get the names of the program."""
-    boundary, renamed = Boundary(), {}
-    scalars = []
-    defaults = network.interface.get("defaults", {})
+    """Fills in the description; values of the graph get the names of the program. `hidden` are
+    outputs of the graph that the program does not have.
+    """
+    side = Describing(network, writer, description, notes)
     pairs = pairs_of(network, graph)
     kept = {k: v for k, v in pairs.items() if is_state(network, k, writer.low)}
     states = {}
     for value in graph.inputs:
-        name = writer.names.fresh(public_name(value))
-        renamed[name] = public_name(value)
         if value in kept:
-            states[kept[value]] = _state(boundary, writer, description, name, value)
-            continue
-        own = writer.low.carried(value)
-        dtype = interface_type(value, own, writer.low.version, notes)
-        steps: list[tuple[str, dict[str, Any]]] = []
-        if value.shape is not None and not len(value.shape):  # inputs have an axis
-            steps.append(("squeeze", {}))
-            scalars.append(name)
-        if dtype != own:
-            steps.append(("cast", {"dtype": WORDS[own]}))
-        outer = value
-        if steps:
-            shape = list(value.shape or ()) or [1]
-            outer = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
-        writer.named[outer] = name
-        boundary.before += _chain(name, outer, value, steps)
-        boundary.inputs.append((name, dtype, outer))
-        feature = description.input.add(name=name)
-        _declare(feature, value, dtype, [1])
-        _default(feature, defaults.get(public_name(value)))
+            states[kept[value]] = side.state(value)
+        else:
+            side.input(value)
     made = {out for layer in writer.low.layers for out in layer.outputs}
     for value in graph.outputs:
         if value in states:
             given: dict[str, Any] = {"input": states[value], "data": value}
-            boundary.behind.append(Layer("write_state", "write_state", given))
-            continue
-        name = writer.names.fresh(public_name(value))
-        renamed[name] = public_name(value)
-        own = writer.low.carried(value)
-        dtype = interface_type(value, own, writer.low.version, notes)
-        if dtype == own and value in made and value not in writer.named:
-            writer.named[value] = name
-            boundary.outputs.append(value)
-        else:
-            outer = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape)
-            writer.named[outer] = name
-            given = {"x": value} if dtype == own else {"x": value, "dtype": WORDS[dtype]}
-            kind = "identity" if dtype == own else "cast"
-            boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
-            boundary.outputs.append(outer)
-        _declare(description.output.add(name=name), value, dtype, [])
+            side.boundary.behind.append(Layer("write_state", "write_state", given))
+        elif value not in hidden:
+            side.output(value, made)
     left = {public_name(k): public_name(v) for k, v in pairs.items() if k not in kept}
-    if left:
-        description.metadata.userDefined[STATES] = json.dumps(left, sort_keys=True)
-        notes += [_as_input(name) for name in left]
-    if scalars:
-        description.metadata.userDefined[SCALARS] = json.dumps(scalars)
-    changed = {k: v for k, v in renamed.items() if k != v}
-    if changed:
-        description.metadata.userDefined[NAMES] = json.dumps(changed, sort_keys=True)
-    return boundary
+    notes += [_as_input(name) for name in left]
+    changed = {k: v for k, v in side.renamed.items() if k != v}
+    for key, found in ((STATES, left), (SCALARS, side.scalars), (NAMES, changed)):
+        if found:
+            description.metadata.userDefined[key] = json.dumps(found, sort_keys=True)
+    return side.boundary
+
+
+class Describing:
+    """The description while it is filled in.
+
+    `renamed`  names of the program -> those of the source
+    `scalars`  inputs that have an axis only in the program
+    """
+
+    def __init__(
+        self, network: Network, writer: ProgramWriter, description: Any, notes: list[Diagnostic]
+    ) -> None:
+        self.network, self.writer, self.description, self.notes = (
+            network,
+            writer,
+            description,
+            notes,
+        )
+        self.boundary = Boundary()
+        self.renamed: dict[str, str] = {}
+        self.scalars: list[str] = []
+
+    def _name(self, value: ir.Value) -> str:
+        name = self.writer.names.fresh(public_name(value))
+        self.renamed[name] = public_name(value)
+        return name
+
+    def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
+        """A value of the interface, in another type or shape than that of the graph."""
+        found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
+        self.writer.named[found] = name
+        return found
+
+    def input(self, value: ir.Value) -> None:
+        name, own = self._name(value), self.writer.low.carried(value)
+        dtype = interface_type(value, own, self.writer.low.version, self.notes)
+        steps: list[tuple[str, dict[str, Any]]] = []
+        shape = list(value.shape or ())
+        if value.shape is not None and not shape:  # inputs have an axis
+            steps.append(("squeeze", {}))
+            self.scalars.append(name)
+        if dtype != own:
+            steps.append(("cast", {"dtype": WORDS[own]}))
+        self.writer.named[value] = name
+        outer = value
+        if steps:
+            del self.writer.named[value]
+            outer = self._outer(value, name, dtype, ir.Shape(shape or [1]))
+        self.boundary.before += _chain(name, outer, value, steps)
+        self.boundary.inputs.append((name, dtype, outer))
+        feature = self.description.input.add(name=name)
+        if not _image(feature, value, self.network.interface.get("images", {}), self.notes):
+            _declare(feature, value, dtype, [1])
+            _default(feature, self.network.interface.get("defaults", {}).get(public_name(value)))
+
+    def state(self, value: ir.Value) -> ir.Value:
+        """Declares a state that is read at the start; what stands for it."""
+        name = self._name(value)
+        state = self._outer(value, name, D.FLOAT16, value.shape)
+        self.boundary.states.append((name, state))
+        read = Layer("read_state", name, {"input": state}, outputs=[value])
+        self.boundary.before.append(read)
+        array = self.description.state.add(name=name).type.stateType.arrayType
+        array.dataType = ARRAYS[D.FLOAT16]
+        array.shape.extend(shape_of(value) or ())
+        return state
+
+    def output(self, value: ir.Value, made: set[ir.Value]) -> None:
+        """The value itself where an operation makes it under no other name, else a copy."""
+        name, own = self._name(value), self.writer.low.carried(value)
+        dtype = interface_type(value, own, self.writer.low.version, self.notes)
+        outer = value
+        if dtype == own and value in made and value not in self.writer.named:
+            self.writer.named[value] = name
+        else:
+            outer = self._outer(value, name, dtype, value.shape)
+            kind = "identity" if dtype == own else "cast"
+            given: dict[str, Any] = {"x": value}
+            given |= {} if dtype == own else {"dtype": WORDS[dtype]}
+            self.boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
+        self.boundary.outputs.append(outer)
+        _declare(self.description.output.add(name=name), value, dtype, [])
 
 
 def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
@@ -123,20 +171,6 @@ def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
     zeros = start is not None and not np.any(start)
     half = low.carried(value) == D.FLOAT16
     return low.version >= STATES_SINCE and zeros and half and bool(shape_of(value))
-
-
-def _state(
-    boundary: Boundary, writer: ProgramWriter, description: Any, name: str, value: ir.Value
-) -> ir.Value:
-    """Declares a state that is read at the start; what stands for it."""
-    state = ir.Value(name=name, type=value.type, shape=value.shape)
-    writer.named[state] = name
-    boundary.states.append((name, state))
-    boundary.before.append(Layer("read_state", name, {"input": state}, outputs=[value]))
-    array = description.state.add(name=name).type.stateType.arrayType
-    array.dataType = ARRAYS[D.FLOAT16]
-    array.shape.extend(shape_of(value) or ())
-    return state
 
 
 def _as_input(name: str) -> Diagnostic:
@@ -182,6 +216,25 @@ def interface_type(
         text = f"{name} is {value.dtype.name}, written as {dtype.name}"
         notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     return dtype
+
+
+def _image(feature: Any, value: ir.Value, images: dict[str, Any], notes: list[Diagnostic]) -> bool:
+    """Declares an input that is an image in the source; False, and a warning, where it has another
+    shape than one image.
+    """
+    said = images.get(public_name(value))
+    if said is None:
+        return False
+    shape, colour = shape_of(value) or (), str(said.get("colour", "RGB")).upper()
+    spaces = {1: 10, 3: 30 if colour == "BGR" else 20}
+    if len(shape) != 4 or shape[0] != 1 or shape[1] not in spaces or value.dtype != D.FLOAT:
+        name = public_name(value)
+        text = f"{name} is an image in the source: it is written as numbers"
+        notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
+        return False
+    image = feature.type.imageType
+    image.height, image.width, image.colorSpace = shape[2], shape[3], spaces[shape[1]]
+    return True
 
 
 def _declare(feature: Any, value: ir.Value, dtype: ir.DataType, scalar: list[int]) -> None:

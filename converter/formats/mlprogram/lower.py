@@ -12,17 +12,20 @@ from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
+from converter.formats.mlprogram.classifier import Classifier, names_of, take_out, write
 from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, operands_of
 from converter.formats.mlprogram.describe import STATES_SINCE, describe, is_state, pairs_of
 from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
+from converter.graph.build import builder_before
+from converter.graph.names import Names
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
-from converter.passes.constants import holds_numbers
+from converter.passes.constants import evaluate_constant, holds_numbers
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
@@ -45,6 +48,8 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     """A model of the graph; UnsupportedError with everything that has no counterpart."""
     refuse(MAPPING.target.refusals(network.ir))
     clone = network.ir.clone()
+    classifier = take_out(network, clone)
+    unpack_bits(clone)
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone)
     asked = flavour.options.get("ios", "")
@@ -63,7 +68,20 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
         low.node(node)
     refuse(low.problems)
     low.layers = needed(low.layers, clone.graph.outputs)
-    return _program(network, clone, low, notes)
+    return _program(network, clone, low, classifier, notes)
+
+
+def unpack_bits(model: ir.Model) -> None:
+    """Constants that are stored as numbers of a few bits as such of eight, in place: a program
+    stores them in its own way.
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in [n for n in graph if n.op_type == "UnpackBits"]:
+            array = evaluate_constant(node.outputs[0])
+            if array is not None:
+                value = builder_before(node, names).const(array, str(node.outputs[0].name))
+                node.outputs[0].replace_all_uses_with(value)
 
 
 def lowest(model: ir.Model) -> int:
@@ -105,7 +123,11 @@ def reached(layers: list[Layer]) -> set[ir.Value]:
 
 
 def _program(
-    network: Network, model: ir.Model, low: MilLowering, notes: list[Diagnostic]
+    network: Network,
+    model: ir.Model,
+    low: MilLowering,
+    classifier: Classifier | None,
+    notes: list[Diagnostic],
 ) -> Written:
     written, graph = Written(), model.graph
     writer = ProgramWriter(low, written.blobs)
@@ -116,7 +138,9 @@ def _program(
     function.opset = OPSETS[low.version]
     block = function.block_specializations[function.opset]
     try:
-        boundary = describe(network, graph, writer, written.model.description, notes)
+        hidden = [] if classifier is None else [classifier.scores]
+        description = written.model.description
+        boundary = describe(network, graph, writer, description, notes, hidden)
         for name, dtype, value in boundary.inputs:
             given = function.inputs.add(name=name)
             writer.value_type(given.type, value, dtype)
@@ -124,7 +148,10 @@ def _program(
             wrapped = function.inputs.add(name=name).type.stateType.wrappedType
             writer.value_type(wrapped, value)
         layers = [*boundary.before, *low.layers, *boundary.behind]
+        names = () if classifier is None else names_of(classifier, writer)
         writer.block(block, layers, boundary.outputs)
+        if classifier is not None:
+            write(classifier, names, writer, block, description)
     except MappingError as e:
         raise UnsupportedError(Diagnostic(e.code, str(e), help=e.help)) from None
     return written
