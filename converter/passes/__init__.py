@@ -17,6 +17,7 @@ equal_shapes.py            operands that broadcast in the shape of the result
 images.py                  windows over one axis on images of height 1
 indices.py                 indices that count from the front only
 split_directions.py        recurrent operators of two directions as two operators
+suppression.py             suppression of overlapping boxes in the manner of Core ML
 legalise.py                what a target cannot express is rewritten until it can, or left to be
                            refused
 decompositions/            operators written as simpler ones, by theme

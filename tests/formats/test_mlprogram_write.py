@@ -143,3 +143,221 @@ def test_a_whole_number_of_more_than_32_bits_is_refused(tmp_path: Path) -> None:
     source = network(tmp_path / "m.onnx", nodes, {"x": [1]}, {"y": [1]}, T.INT64, c=large)
     with pytest.raises(UnsupportedError, match=r"X204.*1099511627776"):
         converter.convert(source, tmp_path / "m.mlpackage")
+
+
+def single(path: Path, op: str, shape: list[int], out: list[int], **attrs: Any) -> Path:
+    """One operator of an input x; the result is y."""
+    constants = {k: v for k, v in attrs.items() if isinstance(v, np.ndarray)}
+    rest = {k: v for k, v in attrs.items() if k not in constants}
+    nodes = [h.make_node(op, ["x", *constants], ["y"], **rest)]
+    return network(path, nodes, {"x": shape}, {"y": out}, **constants)
+
+
+def test_slopes_of_many_channels_are_a_constant_of_their_own(tmp_path: Path) -> None:
+    x, slopes = floats(1, 12, 2, 3), np.arange(12, dtype=F).reshape(12, 1, 1)
+    source = single(tmp_path / "m.onnx", "PRelu", [1, 12, 2, 3], [1, 12, 2, 3], s=slopes)
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    (prelu,) = (o for o in operations(package) if o.type == "prelu")
+    assert prelu.inputs["alpha"].arguments[0].WhichOneof("binding") == "name"
+    np.testing.assert_allclose(run(package, x=x), np.where(x < 0, x * slopes, x), rtol=1e-6)
+
+
+def test_a_choice_of_one_number_is_spread(tmp_path: Path) -> None:
+    x = floats(3, 4)
+    nodes = [
+        h.make_node("Greater", ["x", "zero"], ["c"]),
+        h.make_node("Where", ["c", "x", "low"], ["y"]),
+    ]
+    shapes = {"x": [3, 4]}
+    constants = {"zero": F(0), "low": F(-5)}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": [3, 4]}, **constants)
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    (select,) = (o for o in operations(package) if o.type == "select")
+    (dims,) = (o.type.tensorType.dimensions for o in select.outputs)
+    assert [d.constant.size for d in dims] == [3, 4]
+    np.testing.assert_array_equal(run(package, x=x), np.where(x > 0, x, F(-5)))
+
+
+def test_inputs_without_axes_get_one(tmp_path: Path) -> None:
+    source = single(tmp_path / "m.onnx", "Exp", [], [])
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    (given,) = model_of(package).mlProgram.functions["main"].inputs
+    assert given.type.tensorType.rank == 1
+    (own,) = converter.load(package).inputs
+    assert own.shape == ()
+    np.testing.assert_allclose(run(package, x=np.array(1, F)), np.e, rtol=1e-6)
+
+
+def test_words_of_the_language_are_no_names(tmp_path: Path) -> None:
+    nodes = [h.make_node("Relu", ["tensor"], ["true"])]
+    source = network(tmp_path / "m.onnx", nodes, {"tensor": [2]}, {"true": [2]})
+    converter.convert(source, tmp_path / "m.mlpackage")
+    description = model_of(tmp_path / "m.mlpackage").description
+    assert [description.input[0].name, description.output[0].name] == ["tensor_", "true_"]
+    found = converter.load(tmp_path / "m.mlpackage")
+    assert [found.inputs[0].name, found.outputs[0].name] == ["tensor", "true"]
+
+
+def test_sizes_that_are_open_stay_open(tmp_path: Path) -> None:
+    nodes = [h.make_node("Softmax", ["x"], ["y"], axis=-1)]
+    source = network(tmp_path / "m.onnx", nodes, {"x": ["n", 3]}, {"y": ["n", 3]})
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    (feature,) = model_of(package).description.input
+    ranges = feature.type.multiArrayType.shapeRange.sizeRanges
+    assert [(r.lowerBound, r.upperBound) for r in ranges] == [(1, -1), (3, 3)]
+    x = floats(5, 3)
+    wanted = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    np.testing.assert_allclose(run(package, x=x), wanted, rtol=1e-5)
+
+
+def quantised(path: Path, dtype: Any) -> Path:
+    """A product with weights of eight bits, with a factor for each column."""
+    weights = RNG.integers(-8, 8, (16, 8)).astype(dtype)
+    nodes = [
+        h.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=1),
+        h.make_node("MatMul", ["x", "f"], ["y"]),
+    ]
+    scales = np.linspace(0.5, 1, 8).astype(F)
+    return network(path, nodes, {"x": [2, 16]}, {"y": [2, 8]}, w=weights, s=scales)
+
+
+@pytest.mark.parametrize(
+    ("ios", "kind"),
+    [
+        ("", "constexpr_affine_dequantize"),
+        ("+ios=18", "constexpr_blockwise_shift_scale"),
+        ("+ios=15", "mul"),
+    ],
+)
+def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, kind: str) -> None:
+    source, package = quantised(tmp_path / "m.onnx", np.int8), tmp_path / "m.mlpackage"
+    converter.convert(source, package, target=f"mlprogram{ios}")
+    assert kind in kinds(package)
+    x = floats(2, 16)
+    np.testing.assert_allclose(run(package, x=x), run(source, x=x), rtol=1e-5, atol=1e-5)
+    version = {"": 7, "+ios=18": 9, "+ios=15": 6}[ios]
+    assert model_of(package).specificationVersion == version
+
+
+def test_half_precision_is_inside_and_not_at_the_boundary(tmp_path: Path) -> None:
+    weights, x = floats(3, 7), floats(2, 3)
+    package = tmp_path / "m.mlpackage"
+    converter.convert(linear(tmp_path / "m.onnx", weights), package, target="mlprogram+fp16")
+    assert kinds(package) == ["cast", "linear", "add", "cast"]
+    types = {o.outputs[0].type.tensorType.dataType for o in operations(package) if o.type == "add"}
+    assert types == {10}  # FLOAT16
+    np.testing.assert_allclose(run(package, x=x), x @ weights + 2, rtol=1e-2, atol=1e-2)
+
+
+def test_a_classifier(tmp_path: Path) -> None:
+    nodes = [
+        h.make_node("Softmax", ["x"], ["p"], axis=-1),
+        h.make_node("ArgMax", ["p"], ["i"], axis=1, keepdims=0),
+        h.make_node("Gather", ["words", "i"], ["label"]),
+    ]
+    words = h.make_tensor("words", T.STRING, [3], [b"cat", b"dog", b"cow"])
+    outputs = [
+        h.make_tensor_value_info("label", T.STRING, [1]),
+        h.make_tensor_value_info("p", T.FLOAT, [1, 3]),
+    ]
+    inputs = [h.make_tensor_value_info("x", T.FLOAT, [1, 3])]
+    graph = h.make_graph(nodes, "g", inputs, outputs, [words])
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    package = tmp_path / "m.mlpackage"
+    converter.convert(tmp_path / "m.onnx", package)
+    description = model_of(package).description
+    assert description.predictedFeatureName == "label"
+    assert description.predictedProbabilitiesName == "p"
+    assert description.output[1].type.dictionaryType.WhichOneof("KeyType") == "stringKeyType"
+    found = converter.load(package).run({"x": np.array([[1, 3, 2]], F)})
+    assert str(found["label"]) == "dog"
+    np.testing.assert_allclose(found["p"].sum(), 1, rtol=1e-6)
+
+
+def test_a_loop_that_collects(tmp_path: Path) -> None:
+    """x + 0, x + 1, ... as many times as n says."""
+    body = h.make_graph(
+        [
+            h.make_node("Identity", ["go"], ["again"]),
+            h.make_node("Add", ["s", "one"], ["s2"]),
+            h.make_node("Identity", ["s"], ["row"]),
+        ],
+        "b",
+        [
+            h.make_tensor_value_info("i", T.INT64, []),
+            h.make_tensor_value_info("go", T.BOOL, []),
+            h.make_tensor_value_info("s", T.FLOAT, [2]),
+        ],
+        [
+            h.make_tensor_value_info("again", T.BOOL, []),
+            h.make_tensor_value_info("s2", T.FLOAT, [2]),
+            h.make_tensor_value_info("row", T.FLOAT, [2]),
+        ],
+    )
+    nodes = [h.make_node("Loop", ["n", "", "x"], ["last", "rows"], body=body)]
+    inputs = [
+        h.make_tensor_value_info("n", T.INT64, []),
+        h.make_tensor_value_info("x", T.FLOAT, [2]),
+    ]
+    outputs = [
+        h.make_tensor_value_info("last", T.FLOAT, [2]),
+        h.make_tensor_value_info("rows", T.FLOAT, [None, 2]),
+    ]
+    one = numpy_helper.from_array(F(1), "one")
+    graph = h.make_graph(nodes, "g", inputs, outputs, [one])
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    package = tmp_path / "m.mlpackage"
+    converter.convert(tmp_path / "m.onnx", package)
+    assert "while_loop" in kinds(package)
+    x = floats(2)
+    found = converter.load(package).run({"n": np.array(3, np.int32), "x": x})
+    np.testing.assert_allclose(found["last"], x + 3, rtol=1e-6)
+    np.testing.assert_allclose(found["rows"], x + np.arange(3, dtype=F)[:, None], rtol=1e-6)
+
+
+def test_states_are_states_again(tmp_path: Path) -> None:
+    from mil_files import Block, Op
+    from mil_files import package as made
+
+    half, shape = "float16", [2, 3]
+    ops = [
+        Op("read_state", {"input": "$s"}, {"a": (half, shape)}),
+        Op("add", {"x": "$a", "y": "$x"}, {"y": (half, shape)}),
+        Op("write_state", {"input": "$s", "data": "$y"}, {}),
+    ]
+    block = Block({"x": (half, shape), "s": (half, shape)}, ops, ["y"])
+    source = made(tmp_path / "a.mlpackage", block, states=["s"], opset="CoreML8")
+    package = tmp_path / "b.mlpackage"
+    converter.convert(source, package)
+    assert {"read_state", "write_state"} < set(kinds(package))
+    model = model_of(package)
+    assert [f.name for f in model.description.state] == ["s"]
+    assert [f.name for f in model.description.output] == ["y"]
+    again = converter.load(package)
+    assert again.interface["states"] == {"s": "s_out"}
+    x = np.ones(shape, np.float16)
+    first = again.run({"x": x})
+    second = again.run({"x": x, "s": first["s_out"]})
+    np.testing.assert_array_equal(second["y"], np.full(shape, 2, np.float16))
+
+
+def test_the_newest_operation_of_a_flavour_that_lacks_it_is_refused_or_taken_apart(
+    tmp_path: Path,
+) -> None:
+    nodes = [h.make_node("GRU", ["x", "w", "r"], ["", "y"], hidden_size=2, linear_before_reset=1)]
+    shapes, out = {"x": [3, 1, 4]}, {"y": [1, 1, 2]}
+    weights = {"w": floats(1, 6, 4), "r": floats(1, 6, 2)}
+    source = network(tmp_path / "m.onnx", nodes, shapes, out, **weights)
+    x, found = floats(3, 1, 4), {}
+    for ios in ("15", "18"):
+        package = tmp_path / f"{ios}.mlpackage"
+        converter.convert(source, package, target=f"mlprogram+ios={ios}")
+        assert ("gru" in kinds(package)) == (ios == "18")
+        found[ios] = run(package, x=x)
+        np.testing.assert_allclose(found[ios], run(source, x=x), rtol=1e-4, atol=1e-5)

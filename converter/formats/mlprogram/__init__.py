@@ -1,11 +1,19 @@
-"""Core ML ML Programs, in an .mlpackage or a bare .mlmodel: read.
+"""Core ML ML Programs, in an .mlpackage or a bare .mlmodel: read, and written as packages.
 
-format.py    ML Programs as a format
-blobs.py     the storage of weights beside a model
-values.py    constants of a program, immediate or in the storage
-mapping.py   the table of operations, and what the format holds of a graph
-rules/       rows and custom converters, by family
-boundary.py  inputs and outputs as a description declares them
-lift.py      a program, or a pipeline of such -> the shared graph
-validate.py  what a program contradicts itself in
+format.py      ML Programs as a format
+blobs.py       the storage of weights beside a model
+values.py      constants of a program that is read, immediate or in the storage
+names.py       names that a program may have, and what is remembered of those of the source
+operations.py  what types operations take
+mapping.py     the table of operations, and what the format holds of a graph
+rules/         rows and custom converters, by family
+boundary.py    inputs and outputs as a description declares them
+lift.py        a program, or a pipeline of such -> the shared graph
+lower.py       the shared graph -> a program
+legalise.py    operators that programs lack
+collector.py   the operations that are written, and what is refused of them
+describe.py    inputs, outputs and states of a written program
+classifier.py  the last operation of a classifier
+program.py     operations -> protobuf messages
+validate.py    what a program contradicts itself in
 """

@@ -14,7 +14,13 @@ from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
 from converter.formats.mlprogram.classifier import Classifier, names_of, take_out, write
 from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, operands_of
-from converter.formats.mlprogram.describe import STATES_SINCE, describe, is_state, pairs_of
+from converter.formats.mlprogram.describe import (
+    HALF_INTERFACE,
+    STATES_SINCE,
+    describe,
+    is_state,
+    pairs_of,
+)
 from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
@@ -56,9 +62,12 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     half = "fp16" in flavour.options
     version = VERSIONS[asked] if asked else lowest(clone)
     newest = MilLowering(MAPPING, STATES_SINCE, half)
-    pairs = pairs_of(network, clone.graph)
+    graph = clone.graph
+    pairs = pairs_of(network, graph)
     if not asked and any(is_state(network, v, newest) for v in pairs):
         version = max(version, STATES_SINCE)
+    if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
+        version = max(version, HALF_INTERFACE)
     collapse_dims(clone, MOST_AXES)
     legalise(clone, _refused(version), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)

@@ -96,7 +96,7 @@ class Channels(Field):
             raise MappingError("slopes other than one for each channel")
         if axis != (slopes.size,):
             raise MappingError("slopes of another number than the channels")
-        w.layer.attrs["alpha"] = slopes.reshape(-1).astype(writing(w).real)
+        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(writing(w).real), "alpha")
 
     def lift(self, r: Reading) -> None:
         slopes, rank = reading(r).value("alpha"), r.rank(data(r))
