@@ -89,7 +89,7 @@ def restore_boundary(
             value = _like(stored, perm)
             graph.inputs[i] = value
             b = Builder(graph, names, before=next(iter(graph), None))
-            turned = b.op("Transpose", value, perm=list(perm))
+            turned = b.Transpose(value, perm=list(perm))
             for j, output in enumerate(list(graph.outputs)):
                 if output is stored:
                     graph.outputs[j] = value

@@ -78,7 +78,7 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
         None
         if results is None
         else [
-            b.op("Reshape", y, list(shape_of(o) or ()))
+            b.Reshape(y, list(shape_of(o) or ()))
             for y, o in zip(results, node.outputs, strict=False)
         ]
     )
@@ -103,8 +103,8 @@ def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
     merged = [
         -1 if any(sizes[i] < 0 for i in run) else math.prod(sizes[i] for i in run) for run in order
     ]
-    y = b.op("Transpose", b.op("Reshape", x, merged), perm=[order.index(run) for run in target])
-    return [b.op("Reshape", y, [sizes[i] for i in perm])]
+    y = b.Transpose(b.Reshape(x, merged), perm=[order.index(run) for run in target])
+    return [b.Reshape(y, [sizes[i] for i in perm])]
 
 
 def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
@@ -145,5 +145,5 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
             if source is not None:
                 b = builder_before(node, names)
                 same = shape_of(source) == tuple(shape) and not node.outputs[0].is_graph_output()
-                replace(node, [source if same else b.op("Reshape", source, shape)], b)
+                replace(node, [source if same else b.Reshape(source, shape)], b)
     remove_dead_code(model)

@@ -54,7 +54,7 @@ def reshaped(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
     array = constant(value)
     if array is not None:
         return b.const(array.reshape(shape), str(value.name))
-    return value if shape_of(value) == tuple(shape) else b.op("Reshape", value, list(shape))
+    return value if shape_of(value) == tuple(shape) else b.Reshape(value, list(shape))
 
 
 def _shape(value: ir.Value | None) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
         whole = [
             v
             if _shape(v) in ((), _shape(node.outputs[0]))
-            else b.op("Expand", v, list(_shape(node.outputs[0])))
+            else b.Expand(v, list(_shape(node.outputs[0])))
             for v in values
         ]
         return [b.op(node.op_type, *whole, **same_attrs(node))] if whole != values else None
@@ -233,7 +233,7 @@ def _slice(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 
 def _cut(b: Builder, x: ir.Value, start: int, end: int, stride: int) -> ir.Value:
-    return b.op("Slice", x, [start], [end], [1], [stride])
+    return b.Slice(x, [start], [end], [1], [stride])
 
 
 def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -267,9 +267,9 @@ def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
         three = _three([*after[:axis], *full[axis:]], axis)
         x = reshaped(b, x, three)
         x = (
-            b.op("Expand", x, [three[0], m, three[2]])
+            b.Expand(x, [three[0], m, three[2]])
             if node.op_type == "Expand"
-            else b.op("Tile", x, [1, m // n, 1])
+            else b.Tile(x, [1, m // n, 1])
         )
     return [x]
 
@@ -300,8 +300,7 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
     order = sorted(target)
     if len(order) <= most:
         return [
-            b.op(
-                "Transpose",
+            b.Transpose(
                 reshaped(b, x, _merged(shape, order)),
                 perm=[order.index(run) for run in target] or [0],
             )
@@ -312,7 +311,7 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
             continue
         parts = (order[:done], order[done:at], [run], order[at + 1 :])
         sizes = [math.prod(shape[i] for group in part for i in group) for part in parts]
-        x = b.op("Transpose", reshaped(b, x, sizes), perm=[0, 2, 1, 3])
+        x = b.Transpose(reshaped(b, x, sizes), perm=[0, 2, 1, 3])
         order = [*parts[0], run, *parts[1], *parts[3]]
     return [x]
 
@@ -326,15 +325,15 @@ def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
     for v, is_vector, place in zip(node.inputs, vectors, (0, 1), strict=True):
         if v is None:
             return None
-        v = b.op("Unsqueeze", v, [place]) if is_vector else v
+        v = b.Unsqueeze(v, [place]) if is_vector else v
         shape = _shape(v)
         own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
         if own != batch and math.prod(own) != 1:
-            v, own = b.op("Expand", v, [*batch, *shape[-2:]]), batch
+            v, own = b.Expand(v, [*batch, *shape[-2:]]), batch
         operands.append(
             reshaped(b, v, [*([math.prod(batch)] if own == batch else [1]), *shape[-2:]])
         )
-    return [b.op("MatMul", *operands)]
+    return [b.MatMul(*operands)]
 
 
 def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:

@@ -76,7 +76,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     return [
         b.op(
             node.op_type,
-            b.op("Reshape", node.inputs[0], [x[0], read, *x[3:]]),
+            b.Reshape(node.inputs[0], [x[0], read, *x[3:]]),
             kernel,
             bias,
             **plane,
@@ -114,14 +114,14 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
     common = {k: a[k] for k in ("ceil_mode", "count_include_pad") if k in a}
     planes = b.op(
         node.op_type,
-        b.op("Reshape", node.inputs[0], [x[0], x[1] * x[2], *x[3:]]),
+        b.Reshape(node.inputs[0], [x[0], x[1] * x[2], *x[3:]]),
         **_of_plane(a),
         **common,
     )
     size = shape_of(planes)
     if size is None:
         return None
-    depths = b.op("Reshape", planes, [x[0], x[1], x[2], size[2] * size[3]])
+    depths = b.Reshape(planes, [x[0], x[1], x[2], size[2] * size[3]])
     window: dict[str, Any] = {
         name: [int((a.get(name) or [1])[0]), 1] for name in ("kernel_shape", "strides", "dilations")
     }

@@ -108,7 +108,7 @@ def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
                 and node.inputs[0].const_value is not None
             ):
                 continue
-            value, name = b.op("Identity", b.const(array, str(out.name))), out.name
+            value, name = b.Identity(b.const(array, str(out.name))), out.name
             value.metadata_props.update(out.metadata_props)
             out.name = names.fresh(f"{name}_folded")
             value.name = name

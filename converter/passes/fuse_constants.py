@@ -174,8 +174,7 @@ def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
     ):
         return None
     one, nought = (b.const(np.full(shape[-1:], v, scale.dtype)) for v in (1, 0))
-    return b.op(
-        "LayerNormalization",
+    return b.LayerNormalization(
         node.inputs[0],
         one,
         nought,
@@ -199,16 +198,14 @@ def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
     axes, rank = sorted({int(v) % len(shape) for v in a["axes"]}), len(shape)
     dtype = x.dtype.numpy()
     if axes == [rank - 1]:
-        return b.op(
-            "LayerNormalization",
+        return b.LayerNormalization(
             x,
             *(b.const(np.full(shape[-1:], v, dtype)) for v in (1, 0)),
             axis=-1,
             epsilon=a["eps"],
         )
     if rank >= 4 and axes == list(range(2, rank)):
-        return b.op(
-            "InstanceNormalization",
+        return b.InstanceNormalization(
             x,
             *(b.const(np.full(shape[1], v, dtype)) for v in (1, 0)),
             epsilon=a["eps"],
@@ -251,7 +248,7 @@ def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
         or list(attrs_of(turn)["perm"]) != [0, 2, 1, *range(3, len(apart))]
     ):
         return None
-    return b.ext("ShuffleChannels", split.inputs[0], group=apart[1])
+    return b.ShuffleChannels(split.inputs[0], group=apart[1])
 
 
 def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:

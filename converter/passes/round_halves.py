@@ -68,24 +68,16 @@ def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
     the largest, signed zeros, NaN where it was.
     """
     dropped, least, limit = _HALVES[to]
-    x = (
-        value
-        if value is not None and value.dtype == _T.FLOAT
-        else b.op("Cast", value, to=int(_T.FLOAT))
-    )
-    size = b.op("Abs", x)
+    x = value if value is not None and value.dtype == _T.FLOAT else b.Cast(value, to=int(_T.FLOAT))
+    size = b.Abs(x)
     spacing = 2.0 ** (least - 23 + dropped)  # of the numbers below the least normal one
-    far = b.op("Greater", size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite
-    z = x if far is None else b.op("Where", far, b.op("Mul", x, 2.0**-64), x)
-    t = b.op(
-        "Where", b.op("Less", size, 2.0**least), 1.5 * 2**23 * spacing, b.op("Mul", z, 2.0**dropped)
-    )
-    y = b.op("Sub", t, b.op("Sub", t, z))
-    y = y if far is None else b.op("Where", far, b.op("Mul", y, 2.0**64), y)
-    y = b.op(
-        "Where", b.op("Greater", size, spacing / 2), y, b.op("Mul", x, y)
+    far = b.Greater(size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite
+    z = x if far is None else b.Where(far, b.Mul(x, 2.0**-64), x)
+    t = b.Where(b.Less(size, 2.0**least), 1.5 * 2**23 * spacing, b.Mul(z, 2.0**dropped))
+    y = b.Sub(t, b.Sub(t, z))
+    y = y if far is None else b.Where(far, b.Mul(y, 2.0**64), y)
+    y = b.Where(
+        b.Greater(size, spacing / 2), y, b.Mul(x, y)
     )  # where y is 0; the product has the sign of x
-    result: ir.Value = b.op(
-        "Where", b.op("Less", size, limit), y, b.op("Mul", x, 2.0**127)
-    )  # NaN is not less either
+    result: ir.Value = b.Where(b.Less(size, limit), y, b.Mul(x, 2.0**127))  # NaN is not less either
     return result

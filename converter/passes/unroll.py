@@ -92,13 +92,13 @@ def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
         found = copy_body(body, env, b)
         go, states = known(found[0]), found[1 : 1 + len(states)]
         for values, v in zip(scanned, found[1 + len(states) :], strict=True):
-            values.append(b.op("Unsqueeze", v, [0]))
+            values.append(b.Unsqueeze(v, [0]))
         turn += 1
     if (go is None and turn < most) or any(not values for values in scanned):
         return None
     return [
         *states,
-        *(b.op("Concat", *values, axis=0) if len(values) > 1 else values[0] for values in scanned),
+        *(b.Concat(*values, axis=0) if len(values) > 1 else values[0] for values in scanned),
     ]
 
 

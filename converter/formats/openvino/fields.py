@@ -62,8 +62,8 @@ def rearranged(
     r: Reading, x: ir.Value, split: list[int], perm: list[int], joined: list[int]
 ) -> ir.Value:
     """Axes split, permuted and joined."""
-    y = r.b.op("Transpose", r.b.op("Reshape", x, split), perm=perm)
-    return r.b.op("Reshape", y, joined)
+    y = r.b.Transpose(r.b.Reshape(x, split), perm=perm)
+    return r.b.Reshape(y, joined)
 
 
 def depth_to_space(r: Reading) -> None:
@@ -97,9 +97,9 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
     wide = T.FLOAT if any(floats) else T.INT64
     wide = T.DOUBLE if T.DOUBLE in (x.dtype, bounds.dtype) else wide
-    points, edges = r.b.op("Unsqueeze", r.cast(x, wide), [-1]), r.cast(bounds, wide)
+    points, edges = r.b.Unsqueeze(r.cast(x, wide), [-1]), r.cast(bounds, wide)
     if r.rank(bounds) > 1:
-        edges = r.b.op("Unsqueeze", edges, [-2])
+        edges = r.b.Unsqueeze(edges, [-2])
     below = r.b.op("LessOrEqual" if equal else "Less", edges, points)
     r.node.inputs = [r.cast(below, T.INT64), r.b.const([-1])]
 

@@ -73,8 +73,8 @@ def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
 
 
 def scalar(b: Builder, v: ir.Value, dtype: ir.DataType) -> ir.Value:
-    v = b.op("Reshape", v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v
-    return b.op("Cast", v, to=int(dtype)) if v.dtype != dtype else v
+    v = b.Reshape(v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v
+    return b.Cast(v, to=int(dtype)) if v.dtype != dtype else v
 
 
 class Iteration:
@@ -126,23 +126,23 @@ class Iteration:
         if cut is None:
             return self._slice(x, m)
         if cut.part == 1 and abs(cut.step) == 1 and cut.count == dim(x, cut.axis):
-            i = self.number if cut.step == 1 else b.op("Sub", cut.count - 1, self.number)
-            return b.op("Unsqueeze", b.op("Gather", x, i, axis=cut.axis), [cut.axis])
-        parts = self.r.b.op("Gather", x, cut.index, axis=cut.axis)
-        return b.op("Gather", parts, self.number, axis=cut.axis)
+            i = self.number if cut.step == 1 else b.Sub(cut.count - 1, self.number)
+            return b.Unsqueeze(b.Gather(x, i, axis=cut.axis), [cut.axis])
+        parts = self.r.b.Gather(x, cut.index, axis=cut.axis)
+        return b.Gather(parts, self.number, axis=cut.axis)
 
     def _slice(self, x: ir.Value, m: PortMap) -> ir.Value:
         """The part along an axis of unknown size."""
         b, axis, (start, _, stride, part) = self.inner, m.axis or 0, span(m)
-        begin = b.op("Mul", b.op("Reshape", self.number, [1]), [stride])
+        begin = b.Mul(b.Reshape(self.number, [1]), [stride])
         if start < 0:  # -1 is one behind the last
-            size = b.op("Shape", x, start=axis, end=axis + 1)
-            begin = b.op("Add", begin, b.op("Add", size, [start + 1]))
+            size = b.Shape(x, start=axis, end=axis + 1)
+            begin = b.Add(begin, b.Add(size, [start + 1]))
         elif start:
-            begin = b.op("Add", begin, [start])
+            begin = b.Add(begin, [start])
         if stride < 0:  # from the end: the part lies in front
-            return b.op("Slice", x, b.op("Sub", begin, [part]), begin, [axis])
-        return b.op("Slice", x, begin, b.op("Add", begin, [part]), [axis])
+            return b.Slice(x, b.Sub(begin, [part]), begin, [axis])
+        return b.Slice(x, begin, b.Add(begin, [part]), [axis])
 
     def finish(
         self, made: dict[Place, ir.Value], trips: ir.Value | None, condition: ir.Value
@@ -164,7 +164,7 @@ class Iteration:
         inner.output(*(made[place] for place in (*states, *map(inside, collected))))
         initial = [self.whole[p] for p in self.states]
         count = len(initial) + len(collected)
-        results = b.ops("Loop", trips, condition, *initial, body=inner.graph, outputs=count)
+        results = b.Loop(trips, condition, *initial, body=inner.graph, outputs=count)
         sizes = [dim(made[inside(m)], m.axis or 0) for m in collected]
         parts = zip(results[len(initial) :], collected, sizes, strict=True)
         joined = {m.external_port_id: _collected(b, v, m, size) for v, m, size in parts}
@@ -190,21 +190,21 @@ def along_axis(m: PortMap) -> bool:
 def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> ir.Value:
     """[T, ...] -> the parts side by side along the axis; or, without an axis, the last one."""
     if m.axis is None or not along_axis(m):
-        return b.op("Gather", stacked, b.const(np.int64(-1)), axis=0)
+        return b.Gather(stacked, b.const(np.int64(-1)), axis=0)
     if span(m)[2] < 0:
-        stacked = b.op("Slice", stacked, [-1], [LAST], [0], [-1])
+        stacked = b.Slice(stacked, [-1], [LAST], [0], [-1])
     axis = m.axis + (rank(stacked) - 1 if m.axis < 0 else 0)
     moved = stacked
     if axis:
         perm = [*range(1, axis + 1), 0, *range(axis + 1, rank(stacked))]
-        moved = b.op("Transpose", stacked, perm=perm)
+        moved = b.Transpose(stacked, perm=perm)
     shape = shape_of(stacked)
     if shape is not None:
         rest = list(shape[1:])
         rest[axis] *= shape[0]
-        return b.op("Reshape", moved, rest)
+        return b.Reshape(moved, rest)
     if part == 1:
-        return b.op("Squeeze", moved, [axis + 1])
-    sizes = b.op("Shape", moved)
-    lead, tail = b.op("Slice", sizes, [0], [axis]), b.op("Slice", sizes, [axis + 2], [ROWS])
-    return b.op("Reshape", moved, b.op("Concat", lead, [-1], tail, axis=0))
+        return b.Squeeze(moved, [axis + 1])
+    sizes = b.Shape(moved)
+    lead, tail = b.Slice(sizes, [0], [axis]), b.Slice(sizes, [axis + 2], [ROWS])
+    return b.Reshape(moved, b.Concat(lead, [-1], tail, axis=0))

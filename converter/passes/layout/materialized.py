@@ -113,9 +113,9 @@ class Stored:
             )
         target = _target(dims, perm)
         if axes.moves_nothing(axes.identity(len(perm)), perm, dims) and target is not None:
-            return b.op("Reshape", narrow, b.const(target, "shape"))
-        lifted = b.op("Unsqueeze", narrow, list(range(len(perm) - (rank_of(narrow) or 0))))
-        return b.op("Transpose", lifted, perm=perm)
+            return b.Reshape(narrow, b.const(target, "shape"))
+        lifted = b.Unsqueeze(narrow, list(range(len(perm) - (rank_of(narrow) or 0))))
+        return b.Transpose(lifted, perm=perm)
 
 
 def convert(forms: Forms, perm: Perm, b: Builder) -> ir.Value:
@@ -134,8 +134,8 @@ def convert(forms: Forms, perm: Perm, b: Builder) -> ir.Value:
         if axes.moves_nothing(order, perm, dims) and target is not None:
             if [dims[a] for a in order] == [dims[a] for a in perm]:
                 return value
-            return b.op("Reshape", value, b.const(target, "shape"), name=str(source.name))
-    return b.op("Transpose", source, perm=axes.between(stored, perm), name=str(source.name))
+            return b.Reshape(value, b.const(target, "shape"), name=str(source.name))
+    return b.Transpose(source, perm=axes.between(stored, perm), name=str(source.name))
 
 
 def canonical_dims(stored: Perm, value: ir.Value) -> list[Dim]:

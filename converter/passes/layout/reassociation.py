@@ -53,8 +53,7 @@ def _reshape(before: list[Dim], after: list[Dim]) -> RankChange | None:
         return None
 
     def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        return b.op(
-            "Reshape",
+        return b.Reshape(
             x,
             b.const([d if isinstance(d := after[a], int) else -1 for a in result], "shape"),
         )

@@ -158,7 +158,7 @@ class Rewriting:
             start = node.attributes["start"].as_int() if "start" in node.attributes else 0
             end = node.attributes["end"].as_int() if "end" in node.attributes else None
             b = self._builder(node)
-            chosen = b.op("Gather", b.op("Shape", value), list(axes.inverse(perm)[start:end]))
+            chosen = b.Gather(b.Shape(value), list(axes.inverse(perm)[start:end]))
             self._replace(node, (0,), chosen)
         else:
             self._read(node, 0, value)
@@ -296,7 +296,7 @@ class Rewriting:
                     or found.graph is not self.graph
                     or found.is_graph_output()
                 )
-                found = b.op("Identity", found) if foreign else found
+                found = b.Identity(found) if foreign else found
                 self.graph.outputs[i] = found
                 take_name(found, v, self.names)
                 self.stored.names.pop(v, None)

@@ -52,7 +52,7 @@ def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     array = constant(value)
     if array is not None and value.producer() is None and dtype != BOOL:
         return b.const(array.astype(dtype.numpy()), str(value.name))
-    return b.op("Cast", value, to=int(dtype))
+    return b.Cast(value, to=int(dtype))
 
 
 def fit(b: Builder, value: ir.Value, wanted: Sequence[int]) -> ir.Value:
@@ -66,4 +66,4 @@ def fit(b: Builder, value: ir.Value, wanted: Sequence[int]) -> ir.Value:
             f"{'x'.join(map(str, found))}",
             "R105",
         )
-    return b.op("Reshape", value, list(wanted))
+    return b.Reshape(value, list(wanted))

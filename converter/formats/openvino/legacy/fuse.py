@@ -65,8 +65,7 @@ def _scale_shift(add: ir.Node, mul: ir.Node, shift: ir.Value, names: Names) -> b
         replace(
             add,
             [
-                b.op(
-                    "BatchNormalization",
+                b.BatchNormalization(
                     x,
                     scales,
                     biases,
@@ -108,5 +107,5 @@ def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | No
 
 def _with(node: ir.Node, b: Builder, bias: Array) -> ir.Value:
     if node.op_type == "MatMul":
-        return b.op("Gemm", *node.inputs, b.const(bias, "bias"))
+        return b.Gemm(*node.inputs, b.const(bias, "bias"))
     return b.op(node.op_type, *node.inputs[:2], b.const(bias, "bias"), **attrs_of(node))

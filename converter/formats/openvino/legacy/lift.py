@@ -190,8 +190,8 @@ class BodyLift(BodyReader):
                 f"{len(arrays)} channels of pre-processing for {port.dims[1]} channels", "R105"
             )
         size = np.broadcast_shapes(*(a.shape for a in arrays))
-        return self.builder.op(
-            "Sub", value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32)
+        return self.builder.Sub(
+            value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32)
         )
 
     def _parameter(self, name: str, dtype: ir.DataType, dims: tuple[int, ...]) -> ir.Value:
@@ -229,7 +229,7 @@ class BodyLift(BodyReader):
                     shown = (
                         value
                         if value.dtype in (FLOAT, ir.DataType.INT32)
-                        else self.builder.op("Cast", value, to=int(FLOAT))
+                        else self.builder.Cast(value, to=int(FLOAT))
                     )
                     self._output(
                         shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}"

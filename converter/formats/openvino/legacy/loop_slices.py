@@ -69,13 +69,11 @@ def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Na
         return False
     inner = builder_before(node, names)
     if part == 1 and trips == shape[axis] and abs(stride) == 1:
-        place = step if stride == 1 else inner.op("Sub", trips - 1, step)
-        replace(
-            node, [inner.op("Unsqueeze", inner.op("Gather", x, place, axis=axis), [axis])], inner
-        )
+        place = step if stride == 1 else inner.Sub(trips - 1, step)
+        replace(node, [inner.Unsqueeze(inner.Gather(x, place, axis=axis), [axis])], inner)
     else:
         table = builder_before(loop, names).op("Gather", x, index, axis=axis)
-        replace(node, [inner.op("Gather", table, step, axis=axis)], inner)
+        replace(node, [inner.Gather(table, step, axis=axis)], inner)
     return True
 
 

@@ -71,7 +71,7 @@ def wrap_small_integers(model: ir.Model) -> None:
                 continue
             b = builder_before(node, names)
             operands = [
-                b.op("Cast", v, to=int(D.INT32)) if v is not None and v.dtype != D.INT32 else v
+                b.Cast(v, to=int(D.INT32)) if v is not None and v.dtype != D.INT32 else v
                 for v in node.inputs
             ]
             wide = (
@@ -80,7 +80,7 @@ def wrap_small_integers(model: ir.Model) -> None:
                 else b.op(node.op_type, *operands, **attrs_of(node))
             )
             assert wide is not None
-            replace(node, [b.op("Cast", _wrapped(b, wide, out.dtype), to=int(out.dtype))], b)
+            replace(node, [b.Cast(_wrapped(b, wide, out.dtype), to=int(out.dtype))], b)
 
 
 def _may_overflow(node: ir.Node) -> bool:
@@ -107,9 +107,9 @@ def _wrapped(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     engine's remainder has the sign of the number.
     """
     size, lowest = np.int32(1 << SMALL[dtype]), np.int32(np.iinfo(dtype.numpy()).min)
-    shifted = b.op("Sub", value, lowest) if lowest else value
-    rest = b.op("Mod", b.op("Add", b.op("Mod", shifted, size, fmod=1), size), size, fmod=1)
-    return b.op("Add", rest, lowest) if lowest else rest
+    shifted = b.Sub(value, lowest) if lowest else value
+    rest = b.Mod(b.Add(b.Mod(shifted, size, fmod=1), size), size, fmod=1)
+    return b.Add(rest, lowest) if lowest else rest
 
 
 def widen_inputs(model: ir.Model) -> None:
@@ -231,7 +231,7 @@ class _Truth:
         if key not in self.converted:
             array, b = constant(value), builder_before(node, self.names)
             self.converted[key] = (
-                b.op("Cast", value, to=int(kind))
+                b.Cast(value, to=int(kind))
                 if array is None
                 else b.const(array.astype(kind.numpy()), value.name or "const")
             )

@@ -93,8 +93,8 @@ def narrowed(b: Builder, kind: str, results: list[ir.Value], own: ir.DataType) -
 
 
 def _back(b: Builder, kind: str, value: ir.Value, own: ir.DataType) -> ir.Value:
-    return _cast(b, b.op("Round", value) if kind in ROUNDED else value, own)
+    return _cast(b, b.Round(value) if kind in ROUNDED else value, own)
 
 
 def _cast(b: Builder, value: ir.Value, to: ir.DataType) -> ir.Value:
-    return value if value.dtype == to else b.op("Cast", value, to=int(to))
+    return value if value.dtype == to else b.Cast(value, to=int(to))

@@ -55,7 +55,7 @@ class Kernel(Field):
         if given is None:
             r.node.set_input(self.index, legacy(r).blob("weights", self.wanted(r)))
         elif not self.transposed:
-            r.node.inputs[1] = r.b.op("Reshape", given, self.wanted(r))
+            r.node.inputs[1] = r.b.Reshape(given, self.wanted(r))
         if not self.shape:
             del r.node.attrs["kernel_shape"]
 
@@ -99,7 +99,7 @@ class BiasBehind(Field):
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
             bias = legacy(r).blob("biases", [legacy(r).dims()[1], 1, 1])
-            r.then(lambda results: [r.b.op("Add", results[0], bias)])
+            r.then(lambda results: [r.b.Add(results[0], bias)])
 
 
 class Transposed(Window):

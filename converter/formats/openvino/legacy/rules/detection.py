@@ -61,7 +61,7 @@ class PortShape(Field):
 
     def lift(self, r: Reading) -> None:
         out = legacy(r).dims()
-        r.then(lambda y: [v if shape_of(v) == out else r.b.op("Reshape", v, list(out)) for v in y])
+        r.then(lambda y: [v if shape_of(v) == out else r.b.Reshape(v, list(out)) for v in y])
 
 
 class Read(Field):
@@ -142,7 +142,7 @@ class Boxes(Field):
         inputs = [legacy(r).floats(r.input(i)) for i in range(len(r.layer.inputs))]
         for i, v in enumerate(inputs[:2]):
             if len(r.static(v)) != 2:
-                inputs[i] = r.b.op("Reshape", v, [r.static(v)[0], -1])
+                inputs[i] = r.b.Reshape(v, [r.static(v)[0], -1])
         r.node.inputs = list(inputs)
         r.then(lambda found: [self._as_many(r, found[0])])
 
@@ -150,10 +150,10 @@ class Boxes(Field):
         out, found = legacy(r).dims(), r.static(rows)
         room = out[-2]
         if room < found[2]:
-            rows = r.b.op("Slice", rows, [0], [room], [2])
+            rows = r.b.Slice(rows, [0], [room], [2])
         elif room > found[2]:
-            rows = r.b.op("Pad", rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
-        return rows if r.static(rows) == out else r.b.op("Reshape", rows, list(out))
+            rows = r.b.Pad(rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
+        return rows if r.static(rows) == out else r.b.Reshape(rows, list(out))
 
     def lower(self, w: Writing) -> None:
         """What the engine does not find out for itself."""
@@ -228,7 +228,7 @@ class RegionsAgain(Field):
 
     def lift(self, r: Reading) -> None:
         ports, r.outputs = len(r.layer.outputs), 1
-        r.then(lambda found: [*found, r.b.op("Identity", r.input(0))][:ports])
+        r.then(lambda found: [*found, r.b.Identity(r.input(0))][:ports])
 
 
 def lists(names: str, omit: str = "") -> list[Attr]:

@@ -65,7 +65,7 @@ class Operands(Field):
             raise MappingError(f"{len(factors)} factors of {count} operands", "R110")
         for i, f in enumerate(factors):
             if f != 1:
-                operands[i] = r.b.op("Mul", operands[i], r.b.like(operands[i], f))
+                operands[i] = r.b.Mul(operands[i], r.b.like(operands[i], f))
         first = operands[0]
         for v in operands[1:-1]:
             first = r.b.op(name, first, v, **r.node.attrs)
@@ -144,14 +144,14 @@ ELTWISE = [
     eltwise("Greater", "greater"),
     eltwise("GreaterOrEqual", "greater_equal"),
     eltwise("Equal", "equal"),
-    eltwise("Equal", "not_equal", after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    eltwise("Equal", "not_equal", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     eltwise("And", "logical_and"),
     eltwise("Or", "logical_or"),
     eltwise("Xor", "logical_xor"),
     # of integers, with the sign of the first operand
     eltwise("Mod", "floor_mod", INTEGERS, Only("fmod", 1), given="i32:2,3 i32:2,3"),
     *(
-        eltwise("Sub", word, after_lift=lambda r, d: r.b.op("Mul", d, d), lift_only=True)
+        eltwise("Sub", word, after_lift=lambda r, d: r.b.Mul(d, d), lift_only=True)
         for word in ("squared_diff", "sqdiff")
     ),
     eltwise("Add", "mean", after_lift=lambda r, y: mean(r, y), lift_only=True),
@@ -159,7 +159,7 @@ ELTWISE = [
 
 
 def mean(r: Reading, total: ir.Value) -> ir.Value:
-    return r.b.op("Div", total, r.b.like(total, len(r.layer.inputs)))
+    return r.b.Div(total, r.b.like(total, len(r.layer.inputs)))
 
 
 # Power: (shift + scale * x) ^ power --------------------------------------------------------------
@@ -276,7 +276,7 @@ class Channels(Field):
     def lift(self, r: Reading) -> None:
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
-            x = r.b.op("Mul", x, scales)
+            x = r.b.Mul(x, scales)
         r.node.inputs = [x, factor(r, self.blob, self.place)]
 
     def lower(self, w: Writing) -> None:
@@ -357,8 +357,7 @@ class Slopes(Field):
     def lift(self, r: Reading) -> None:
         slope = r.optional(1)
         rest = [1] * max(0, len(legacy(r).shape()) - 2)
-        r.node.set_input(1, channels(r, "weights") if slope is None else r.b.op("Reshape",
-        slope, [-1, *rest]))  # fmt: skip
+        r.node.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
 
     def lower(self, w: Writing) -> None:
         shape, slope = writing(w).shape(), w.constant(1, "the slopes")
@@ -454,7 +453,7 @@ class Chosen(Field):
         condition = r.cast(condition, D.BOOL)
         missing = len(r.static(x)) - len(r.static(condition))
         if missing > 0:
-            condition = r.b.op("Reshape", condition, [*r.static(condition), *[1] * missing])
+            condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
         r.node.inputs = [condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT)]
 
     def lower(self, w: Writing) -> None:

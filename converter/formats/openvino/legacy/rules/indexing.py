@@ -110,7 +110,7 @@ class Scalars(Field):
         values = [r.input(i) for i in range(3)]
         if len({v.dtype for v in values}) > 1:
             values = [r.cast(v, legacy(r).declared()) for v in values]
-        r.node.inputs = [v if not r.static(v) else r.b.op("Reshape", v, []) for v in values]
+        r.node.inputs = [v if not r.static(v) else r.b.Reshape(v, []) for v in values]
 
         def sized(results: Results) -> Results:
             set_type(results[0], None, legacy(r).dims())
@@ -127,10 +127,10 @@ def rows_in_place(r: Reading) -> None:
     """ScatterUpdate: rows of `updates` take the places that `indices` name along the axis."""
     b, x, size = r.b, r.input(0), legacy(r).shape()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
-    flat = b.op("Reshape", index, [-1, *[1] * (len(size) - axis - 1)])
+    flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
     rows = [*size[:axis], math.prod(r.static(r.input(1))), *size[axis + 1 :]]
-    updates = b.op("Reshape", r.cast(r.input(2), x.dtype or D.FLOAT), rows)
-    r.node.inputs = [x, b.op("Expand", flat, rows), updates]
+    updates = b.Reshape(r.cast(r.input(2), x.dtype or D.FLOAT), rows)
+    r.node.inputs = [x, b.Expand(flat, rows), updates]
     r.node.attrs["axis"] = axis
 
 
@@ -142,12 +142,12 @@ class Sparse(Field):
     def lift(self, r: Reading) -> None:
         b, values, dims = r.b, r.input(2), list(legacy(r).dims())
         default = r.optional(3) or b.like(values, 0)
-        number = b.op("Reshape", r.cast(default, values.dtype or D.FLOAT), [1])
+        number = b.Reshape(r.cast(default, values.dtype or D.FLOAT), [1])
         index = r.cast(r.input(0), D.INT64)
         count = r.static(index)[0]
         if r.static(values) != (count,):
-            values = b.op("Expand", b.op("Reshape", values, [1]), [count])
-        r.node.inputs = [b.op("Expand", number, dims), index, values]
+            values = b.Expand(b.Reshape(values, [1]), [count])
+        r.node.inputs = [b.Expand(number, dims), index, values]
 
     def lower(self, w: Writing) -> None:
         lw, number, shape = writing(w), self._number(w), writing(w).shape(writing(w).out)
@@ -199,8 +199,8 @@ class Best(Field):
         r.node.inputs = [r.input(0), r.b.const(k)]
 
         def by_index(found: Results) -> Results:
-            index, place = r.b.ops("TopK", found[1], k, outputs=2, axis=axis, largest=0)
-            return [r.b.op("GatherElements", found[0], place, axis=axis), index]
+            index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
+            return [r.b.GatherElements(found[0], place, axis=axis), index]
 
         if order == "index" and k[0] > 1:
             r.then(by_index)
@@ -227,7 +227,7 @@ class BestAlone(Field):
     def lift(self, r: Reading) -> None:
         x, k = r.input(0), r.attr("top_k", int, 1)
         pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
-        x = r.b.op("Reshape", x, [r.static(x)[0], 1, -1]) if whole else x
+        x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
         r.node.attrs["axis"] = 2 if whole else legacy(r).axis()
         r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 
@@ -235,7 +235,7 @@ class BestAlone(Field):
             if pairs and not whole:
                 return found[:1]
             places = legacy(r).floats(found[1])
-            return [r.b.op("Concat", places, found[0], axis=1) if pairs else places]
+            return [r.b.Concat(places, found[0], axis=1) if pairs else places]
 
         r.then(chosen)
 

@@ -33,14 +33,14 @@ class Connected(Field):
         out, size, x = legacy(r).dims(), legacy(r).shape(), r.input(0)
         rows = math.prod(out[:-1])
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
-        flat = x if len(size) == 2 else r.b.op("Reshape", x, [rows, wanted[1]])
+        flat = x if len(size) == 2 else r.b.Reshape(x, [rows, wanted[1]])
         given, bias = r.optional(1), r.optional(2)
-        weights = r.b.op("Reshape", given, wanted) if given is not None else legacy(r).blob("weights", wanted)  # fmt: skip
+        weights = r.b.Reshape(given, wanted) if given is not None else legacy(r).blob("weights", wanted)  # fmt: skip
         bias = legacy(r).blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
         r.node.inputs = [flat, weights, bias]
         r.node.attrs["transB"] = 1
         if len(out) != 2:
-            r.then(lambda results: [r.b.op("Reshape", results[0], list(out))])
+            r.then(lambda results: [r.b.Reshape(results[0], list(out))])
 
     def lower(self, w: Writing) -> None:
         if w.attr("transA", 0):
@@ -102,14 +102,14 @@ class Matrices(Field):
             rank = len(legacy(r).shape(i))
             if r.attr(key, bool, 0) and rank > 1:
                 perm = [*range(rank - 2), rank - 1, rank - 2]
-                operands[i] = b.op("Transpose", operands[i], perm=perm)
+                operands[i] = b.Transpose(operands[i], perm=perm)
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
         r.node.inputs = list(operands)
         if alpha != 1:
-            r.then(lambda y: [b.op("Mul", y[0], b.like(y[0], alpha))])
+            r.then(lambda y: [b.Mul(y[0], b.like(y[0], alpha))])
         if c is not None:
-            added = c if beta == 1 else b.op("Mul", c, b.like(c, beta))
-            r.then(lambda y: [b.op("Add", y[0], added)])
+            added = c if beta == 1 else b.Mul(c, b.like(c, beta))
+            r.then(lambda y: [b.Add(y[0], added)])
 
     def lower(self, w: Writing) -> None:
         """Operands of equal rank, with two axes in front of the matrices; integers as floats."""

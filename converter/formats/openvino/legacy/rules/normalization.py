@@ -109,10 +109,10 @@ def over_pixels(r: Reading) -> None:
     n, size = len(legacy(r).shape()) - 2, a.pop("size")
     pads = [(size - 1) // 2] * n + [size // 2] * n
     window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n, "pads": pads}
-    mean = b.op("AveragePool", b.op("Mul", x, x), **window, count_include_pad=1)
-    base = b.op("Mul", mean, b.like(x, a.pop("alpha")))
-    base = b.op("Add", base, b.like(x, a.pop("bias")))
-    r.node.inputs = [x, b.op("Pow", base, b.like(x, a.pop("beta")))]
+    mean = b.op("AveragePool", b.Mul(x, x), **window, count_include_pad=1)
+    base = b.Mul(mean, b.like(x, a.pop("alpha")))
+    base = b.Add(base, b.like(x, a.pop("bias")))
+    r.node.inputs = [x, b.Pow(base, b.like(x, a.pop("beta")))]
 
 
 # over axes ---------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Scale(Field):
     def lift(self, r: Reading) -> None:
         if "weights" in r.layer.blobs:
             scale = channels(r, "weights")
-            r.then(lambda results: [r.b.op("Mul", results[0], scale)])
+            r.then(lambda results: [r.b.Mul(results[0], scale)])
 
     def lower(self, w: Writing) -> None:
         w.set(channel_shared=0)

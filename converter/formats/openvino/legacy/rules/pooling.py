@@ -50,7 +50,7 @@ class PoolWindow(Window):
         if self.wide(a):
             n = len(size)
             pads = [0, 0, *a["pads"][:n], 0, 0, *a["pads"][n:]]
-            r.node.inputs[0] = r.b.op("Pad", x, pads, r.b.like(x, -np.inf))
+            r.node.inputs[0] = r.b.Pad(x, pads, r.b.like(x, -np.inf))
             a["pads"] = [0] * (2 * n)
 
     def wide(self, a: dict[str, list[int]]) -> bool:
@@ -106,7 +106,7 @@ class AverageWindow(PoolWindow):
         x, pads = cropped(r, r.input(0), [*w.begin, *declared])
         if any(extra):
             if any(pads):
-                x = r.b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], r.b.like(x, 0))
+                x = r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], r.b.like(x, 0))
             pads, a["count_include_pad"] = [0] * n + extra, 0
         a["pads"], r.node.inputs[0] = pads, x
         if not any(extra) and self.wide(a):

@@ -151,13 +151,13 @@ class OneStep(Field):
 
     def lift(self, r: Reading) -> None:
         count, (rows, width), hidden = state_count(r.node.op), r.static(r.input(0)), hidden_size(r)
-        states = [r.b.op("Reshape", r.input(1 + i), [1, rows, hidden]) for i in range(count)]
-        steps = r.b.op("Reshape", r.input(0), [1, rows, width])
+        states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
+        steps = r.b.Reshape(r.input(0), [1, rows, width])
         r.node.inputs = [steps, None, None, None, None, *states]
         ports, r.outputs = len(r.layer.outputs), 1 + count
 
         def last(found: Results) -> Results:
-            return [r.b.op("Reshape", v, [rows, hidden]) for v in found[1 : 1 + ports]]
+            return [r.b.Reshape(v, [rows, hidden]) for v in found[1 : 1 + ports]]
 
         r.then(last)
 
@@ -203,21 +203,21 @@ def along_steps(r: Reading) -> None:
     direction = DIRECTIONS.get(r.attr("direction", str, "forward"))
     if direction is None or axis not in (0, 1):
         raise MappingError("only one direction along axis 0 or 1 is known", "R110")
-    steps = b.op("Transpose", r.input(0), perm=[1, 0, 2]) if axis == 1 else r.input(0)
+    steps = b.Transpose(r.input(0), perm=[1, 0, 2]) if axis == 1 else r.input(0)
     lengths, parameters = r.optional(1 + count), r.node.inputs[1:4]
     length = None if lengths is None else r.cast(r.cast(lengths, D.INT64), D.INT32)
     rows = r.static(steps)[1]
-    states = [b.op("Reshape", r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
+    states = [b.Reshape(r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
     r.node.inputs = [steps, *parameters, length, *states]
     r.node.attrs["direction"], r.outputs = direction, 1 + count
     r.then(lambda found: ports_of(r, found, axis))
 
 
 def ports_of(r: Reading, found: Results, axis: int) -> Results:
-    every = r.b.op("Squeeze", found[0], [1])
-    results = [r.b.op("Transpose", every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
+    every = r.b.Squeeze(found[0], [1])
+    results = [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
     ports = range(len(r.layer.outputs))
-    return [r.b.op("Reshape", results[i], list(legacy(r).dims(i))) for i in ports]
+    return [r.b.Reshape(results[i], list(legacy(r).dims(i))) for i in ports]
 
 
 CELL = ignore("input_size", "linear_before_reset")

@@ -137,7 +137,7 @@ class Corners(ToSize):
         if before or after:
             n, x = len(legacy(r).dims()) - 2, r.input(0)
             pads = [0, 0, *[before] * n, 0, 0, *[after] * n]
-            r.layer.inputs[0] = r.b.op("Pad", x, pads, r.b.like(x, 0))
+            r.layer.inputs[0] = r.b.Pad(x, pads, r.b.like(x, 0))
         super().lift(r)
 
     def sampling(self, r: Reading) -> dict[str, object]:

@@ -406,7 +406,7 @@ class Spread(ToPort):
 def filling(r: Reading) -> None:
     """Input 1 is the number, input 0 the shape."""
     value = r.input(1)
-    value = value if not r.static(value) else r.b.op("Reshape", value, [])
+    value = value if not r.static(value) else r.b.Reshape(value, [])
     r.node.inputs = [value, r.b.const(list(legacy(r).dims()))]
 
 
@@ -453,7 +453,7 @@ def mirrored(r: Reading) -> None:
     for axis, pair in enumerate(zip(*amounts, strict=True)):
         if any(pair):
             index = np.pad(arange(r.static(x)[axis]), pair, "symmetric")
-            x = r.b.op("Gather", x, index, axis=axis)
+            x = r.b.Gather(x, index, axis=axis)
     r.node.inputs = [x]
 
 
@@ -464,11 +464,9 @@ def shuffled(r: Reading) -> None:
     """Channels along another axis than 1; the operator is the Reshape at the end."""
     size, group = list(legacy(r).shape()), r.attr("group", int, 1)
     axis, rank = legacy(r).axis(1), len(size)
-    split = r.b.op(
-        "Reshape", r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]]
-    )
+    split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
-    r.node.inputs[0] = r.b.op("Transpose", split, perm=order)
+    r.node.inputs[0] = r.b.Transpose(split, perm=order)
 
 
 IMAGES = Guard("of images", lift_if=lambda r: len(legacy(r).shape()) == 4)

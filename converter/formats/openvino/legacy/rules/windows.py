@@ -124,7 +124,7 @@ def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[in
     starts = [max(0, -p) for p in pads[:rank]]
     ends = [n - max(0, -p) for n, p in zip(size, pads[rank:], strict=True)]
     axes = list(range(2, rank + 2))
-    return r.b.op("Slice", x, starts, ends, axes), [max(0, p) for p in pads]
+    return r.b.Slice(x, starts, ends, axes), [max(0, p) for p in pads]
 
 
 @record

@@ -60,7 +60,7 @@ def lift_if(r: Reading) -> list[ir.Value]:
     condition = to_scalar(r.b, r.input(0), T.BOOL)
     then, other = branches
     count = len(source.outputs)
-    return list(r.b.ops("If", condition, outputs=count, then_branch=then, else_branch=other))
+    return list(r.b.If(condition, outputs=count, then_branch=then, else_branch=other))
 
 
 def lift_loop(r: Reading) -> list[ir.Value]:
@@ -91,7 +91,7 @@ def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
     m = it.sliced[0]
     if span(m) not in ((0, -1, 1, 1), (-1, 0, -1, 1)):
         raise MappingError("the number of iterations depends on a dynamic dimension", "X203")
-    length = b.op("Shape", it.value(m), start=m.axis, end=(m.axis or 0) + 1)
+    length = b.Shape(it.value(m), start=m.axis, end=(m.axis or 0) + 1)
     return to_scalar(b, length, T.INT64), b.const(True)
 
 
@@ -106,9 +106,9 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
     """The number of the iteration in the type and rank of a Parameter."""
     declared = sub.by_id()[parameter]
     dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
-    value = inner.op("Cast", number, to=int(dtype)) if dtype != T.INT64 else number
+    value = inner.Cast(number, to=int(dtype)) if dtype != T.INT64 else number
     shape = parse_shape(declared.data.get("shape", ""))
-    return inner.op("Reshape", value, [1] * len(shape)) if shape else value
+    return inner.Reshape(value, [1] * len(shape)) if shape else value
 
 
 # states ------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class TransposedWindow(Window):
         a["output_padding"] = (extra - spare).tolist()
         if any(zeros := (spare - less).tolist()):
             amounts = [0] * (n + 4) + zeros
-            r.then(lambda results: [r.b.op("Pad", results[0], amounts)])
+            r.then(lambda results: [r.b.Pad(results[0], amounts)])
 
     def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
         a, n = r.node.attrs, len(begin)
@@ -94,7 +94,7 @@ class BitWeights(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.input(0)
-        r.node.inputs[1] = r.b.op("Cast", r.input(1), to=int(x.dtype or 1))
+        r.node.inputs[1] = r.b.Cast(r.input(1), to=int(x.dtype or 1))
 
     def lower(self, w: Writing) -> None:
         array = constant(w.optional(1))
@@ -108,8 +108,8 @@ class BitWeights(Field):
 def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
     if r.rank(r.input(0)) == 2:
-        r.node.inputs[0] = r.b.op("Unsqueeze", r.input(0), [0])
-        r.then(lambda results: [r.b.op("Squeeze", results[0], [0])])
+        r.node.inputs[0] = r.b.Unsqueeze(r.input(0), [0])
+        r.then(lambda results: [r.b.Squeeze(results[0], [0])])
 
 
 NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too

@@ -90,7 +90,7 @@ class FlatInput(Field):
 
     def lift(self, r: Reading) -> None:
         if rank_of(r.input(self.index)) == 2:
-            r.node.inputs[self.index] = r.b.op("Reshape", r.input(self.index), [-1])
+            r.node.inputs[self.index] = r.b.Reshape(r.input(self.index), [-1])
 
     def lower(self, w: Writing) -> None:
         if w.rank(self.index) != 1:
@@ -171,7 +171,7 @@ class Alignment(Field):
         r.node.attrs[self.name] = self.plain if mode == "asymmetric" else self.half
         if mode == "half_pixel":
             rois = r.input(1)
-            r.node.inputs[1] = r.b.op("Add", rois, r.b.like(rois, 0.5))
+            r.node.inputs[1] = r.b.Add(rois, r.b.like(rois, 0.5))
 
     def lower(self, w: Writing) -> None:
         half = w.attr(self.name) == self.half
@@ -198,7 +198,7 @@ def _limit(r: Reading, index: int) -> ir.Value:
         return r.b.const(np.zeros(1, dtype.numpy()))
     value = r.cast(value, dtype)
     array = known(value)
-    return r.b.op("Reshape", value, [1]) if array is None else r.b.const(np.reshape(array, [1]))
+    return r.b.Reshape(value, [1]) if array is None else r.b.const(np.reshape(array, [1]))
 
 
 @record
@@ -227,13 +227,13 @@ class StrictLimits(Limits):
         assert most is not None and overlap is not None
         b, value, room = r.b, known(overlap), known(most)
         if value is None:
-            below = b.op("Max", b.op("Mul", overlap, b.const(BELOW)), 0.0)
-            some = b.op("Greater", overlap, 0.0)
-            most = b.op("Where", some, most, b.op("Min", most, [1]))
+            below = b.Max(b.Mul(overlap, b.const(BELOW)), 0.0)
+            some = b.Greater(overlap, 0.0)
+            most = b.Where(some, most, b.Min(most, [1]))
         else:
             below = b.const(np.maximum(np.nextafter(value, np.float32(-np.inf)), np.float32(0)))
             if value[0] <= 0:
-                one = b.op("Min", most, [1]) if room is None else b.const(np.minimum(room, 1))
+                one = b.Min(most, [1]) if room is None else b.const(np.minimum(room, 1))
                 most = one
         r.node.inputs[2:4] = [most, below]
 
@@ -290,15 +290,15 @@ class Found(Field):
 
         def behind(results: Results) -> Results:
             picked, *best_ = results
-            best = best_[0] if best_ else b.op("GatherND", r.node.input(1), picked)
+            best = best_[0] if best_ else b.GatherND(r.node.input(1), picked)
             if descending:
-                best, order = b.ops("TopK", best, b.op("Shape", best), axis=0, outputs=2)
-                picked = b.op("Gather", picked, order, axis=0)
+                best, order = b.TopK(best, b.Shape(best), axis=0, outputs=2)
+                picked = b.Gather(picked, order, axis=0)
             if r.version < 5:
                 return [r.cast(picked, to)]
-            places = b.op("Cast", b.op("Slice", picked, [0], [2], [1]), to=int(T.FLOAT))
-            rows = b.op("Concat", places, b.op("Unsqueeze", best, [1]), axis=1)
-            return [r.cast(picked, to), rows, r.cast(b.op("Shape", picked, start=0, end=1), to)]
+            places = b.Cast(b.Slice(picked, [0], [2], [1]), to=int(T.FLOAT))
+            rows = b.Concat(places, b.Unsqueeze(best, [1]), axis=1)
+            return [r.cast(picked, to), rows, r.cast(b.Shape(picked, start=0, end=1), to)]
 
         r.then(behind)
 

@@ -55,9 +55,9 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 def floor_rest(r: Reading, rest: ir.Value) -> ir.Value:
     """The remainder with the sign of the divisor, of that with the sign of the dividend."""
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
-    other_sign = b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero))
-    inexact = b.op("Not", b.op("Equal", rest, zero))
-    return b.op("Where", b.op("And", inexact, other_sign), b.op("Add", rest, y), rest)
+    other_sign = b.Xor(b.Less(rest, zero), b.Less(y, zero))
+    inexact = b.Not(b.Equal(rest, zero))
+    return b.Where(b.And(inexact, other_sign), b.Add(rest, y), rest)
 
 
 # operands ----------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class Slope(Field):
         if count != 1 and r.rank(x) > 2:
             slope = self._of_channels(r, x, slope, count if isinstance(count, int) else None)
         elif rank_of(x) == 0 and rank_of(slope) != 0:
-            slope = r.b.op("Reshape", slope, np.zeros(0, np.int64))
+            slope = r.b.Reshape(slope, np.zeros(0, np.int64))
         r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
 
     def _of_channels(self, r: Reading, x: ir.Value, slope: ir.Value, count: int | None) -> ir.Value:
@@ -155,7 +155,7 @@ class Slope(Field):
             message = "whether the slope belongs to the channels depends on a dynamic dimension"
             raise MappingError(message, "X203")
         same = count == channels
-        return r.b.op("Reshape", slope, [-1, *[1] * (r.rank(x) - 2)]) if same else slope
+        return r.b.Reshape(slope, [-1, *[1] * (r.rank(x) - 2)]) if same else slope
 
     def lower(self, w: Writing) -> None:
         slope, rank = w.input(1), w.rank()
@@ -170,8 +170,8 @@ class Slope(Field):
 def with_beta(r: Reading) -> None:
     """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
-    r.node.inputs = [x if beta is None else r.b.op("Mul", x, beta)]
-    r.then(lambda results: [r.b.op("Mul", x, results[0])])
+    r.node.inputs = [x if beta is None else r.b.Mul(x, beta)]
+    r.then(lambda results: [r.b.Mul(x, results[0])])
 
 
 def selu_of_values(r: Reading) -> None:
@@ -180,9 +180,9 @@ def selu_of_values(r: Reading) -> None:
     r.node.inputs = [x]
 
     def behind(results: list[ir.Value]) -> list[ir.Value]:
-        negative = b.op("Mul", alpha, b.op("Sub", results[0], b.like(x, 1)))
-        chosen = b.op("Where", b.op("Greater", x, b.like(x, 0)), x, negative)
-        return [b.op("Mul", scale, chosen)]
+        negative = b.Mul(alpha, b.Sub(results[0], b.like(x, 1)))
+        chosen = b.Where(b.Greater(x, b.like(x, 0)), x, negative)
+        return [b.Mul(scale, chosen)]
 
     r.then(behind)
 
@@ -190,18 +190,18 @@ def selu_of_values(r: Reading) -> None:
 def hard_sigmoid_of_values(r: Reading) -> None:
     """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
     b, x = r.b, r.input(0)
-    line = b.op("Add", b.op("Mul", r.input(1), x), r.input(2))
+    line = b.Add(b.Mul(r.input(1), x), r.input(2))
     r.node.inputs = [line, b.like(x, 0), b.like(x, 1)]
 
 
 def half_away(r: Reading, sign: ir.Value) -> ir.Value:
     """Round of half_away_from_zero; the operator is the Sign."""
     b, x = r.b, r.input(0)
-    size = b.op("Abs", x)
-    floor = b.op("Floor", size)
-    up = b.op("GreaterOrEqual", b.op("Sub", size, floor), b.like(x, 0.5))
+    size = b.Abs(x)
+    floor = b.Floor(size)
+    up = b.GreaterOrEqual(b.Sub(size, floor), b.like(x, 0.5))
     assert x.dtype is not None
-    return b.op("Mul", sign, b.op("Add", floor, b.op("Cast", up, to=int(x.dtype))))
+    return b.Mul(sign, b.Add(floor, b.Cast(up, to=int(x.dtype))))
 
 
 def _all_known(r: Reading) -> bool:
@@ -247,7 +247,7 @@ UNARY = [
 
 
 def finite(r: Reading, infinite: ir.Value) -> ir.Value:
-    return r.b.op("Not", r.b.op("Or", infinite, r.b.op("IsNaN", r.input(0))))
+    return r.b.Not(r.b.Or(infinite, r.b.IsNaN(r.input(0))))
 
 
 ACTIVATIONS = [
@@ -300,7 +300,7 @@ BINARY = [
         "Add Sub=Subtract Mul=Multiply Equal And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST
     ),
     op("Xor", "Xor", BROADCAST, lift_only=True),
-    op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: r.b.op("Not", y), lift_only=True),
+    op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: r.b.Not(y), lift_only=True),
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
         BROADCAST,
@@ -341,7 +341,7 @@ BINARY = [
         "Sub",
         "SquaredDifference",
         BROADCAST,
-        after_lift=lambda r, d: r.b.op("Mul", d, d),
+        after_lift=lambda r, d: r.b.Mul(d, d),
         lift_only=True,
     ),
 ]
@@ -357,7 +357,7 @@ def converted(r: Reading, to: ir.DataType) -> None:
     """
     x, wide = r.input(0), computed(to)
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:
-        x = r.b.op("Cast", x, to=int(to))
+        x = r.b.Cast(x, to=int(to))
     r.node.inputs, r.node.attrs["to"] = [x], int(wide)
     if x.dtype == wide:
         r.ready = [x]
@@ -409,7 +409,7 @@ def to_common_type(r: Reading) -> None:
     scalars = r.attr("pytorch_scalar_promotion", bool, False)
     to = int(_common(r, x.dtype, y.dtype, scalars, computed(T(target))))
     r.node.inputs, r.node.attrs["to"], r.outputs = [x], to, 1
-    r.then(lambda results: [*results, r.b.op("Cast", y, to=to)])
+    r.then(lambda results: [*results, r.b.Cast(y, to=to)])
 
 
 def _common(
@@ -453,10 +453,10 @@ class ShiftOfBits(Field):
             return
         negative = None
         if r.node.attrs["direction"] == "RIGHT":
-            negative = r.b.op("Less", x, r.b.like(x, 0))
+            negative = r.b.Less(x, r.b.like(x, 0))
 
         def turned(v: ir.Value) -> ir.Value:
-            return v if negative is None else r.b.op("Where", negative, r.b.op("BitwiseNot", v), v)
+            return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
         r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
         r.then(lambda results: [turned(r.cast(results[0], own))])

@@ -53,7 +53,7 @@ def gather_in_batch(r: Reading) -> None:
             f"batch_dims={given} is impossible for axis {axis} and indices of rank {k}", "R110"
         )
     perm = [*range(batch), axis, *(i for i in range(batch, n) if i != axis)]
-    places = r.b.op("Unsqueeze", r.cast(indices, T.INT64), [-1])
+    places = r.b.Unsqueeze(r.cast(indices, T.INT64), [-1])
     r.node.inputs, r.node.attrs["batch_dims"] = [r.transpose(x, perm), places], batch
     # batch, indices, the axes before the gathered one and behind it
     # -> batch, before, indices, behind
@@ -67,7 +67,7 @@ def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
     batch = r.node.attrs["batch_dims"]
     if r.version >= 8 or batch < 2:
         return y
-    return r.b.op("Reshape", y, r.b.op("Concat", [-1], r.b.op("Shape", y, start=batch), axis=0))
+    return r.b.Reshape(y, r.b.Concat([-1], r.b.Shape(y, start=batch), axis=0))
 
 
 # scattering --------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def scatter_update(r: Reading) -> None:
     x, indices, updates = r.input(0), r.cast(r.input(1), T.INT64), r.input(2)
     n, k = r.rank(x), r.rank(indices)
     axis = axis_of(int(r.number(3, "the axis")), n)
-    places = r.b.op("Unsqueeze", indices, [-1])
+    places = r.b.Unsqueeze(indices, [-1])
     if axis:
         perm = [*range(axis, axis + k), *range(axis), *range(axis + k, r.rank(updates))]
         updates = r.transpose(updates, perm)
@@ -114,12 +114,12 @@ def without_initial(r: Reading) -> None:
     assert x.dtype is not None
     start = filled_with(r, neutral(reduction, x.dtype), 2)
     axis, indices = r.node.attrs["axis"], r.node.inputs[1]
-    r.node.inputs[0] = r.b.op("ScatterElements", x, indices, start, axis=axis)
+    r.node.inputs[0] = r.b.ScatterElements(x, indices, start, axis=axis)
 
 
 def filled_with(r: Reading, number: float, index: int) -> ir.Value:
     """A number in the type of the data and the shape of an operand."""
-    return r.b.op("Expand", r.b.like(r.input(0), number), r.b.op("Shape", r.input(index)))
+    return r.b.Expand(r.b.like(r.input(0), number), r.b.Shape(r.input(index)))
 
 
 def mean_of_scattered(r: Reading) -> None:
@@ -135,10 +135,10 @@ def mean_of_scattered(r: Reading) -> None:
     start, count = x, filled_with(r, 1 if initial else 0, 0)
     if not initial:
         zeros = filled_with(r, 0, 2)
-        start = b.op("ScatterElements", x, indices, zeros, axis=added["axis"])
+        start = b.ScatterElements(x, indices, zeros, axis=added["axis"])
     total = b.op("ScatterElements", start, indices, updates, **added)
     count = b.op("ScatterElements", count, indices, filled_with(r, 1, 2), **added)
-    r.node.inputs = [total, count if initial else b.op("Max", count, b.like(x, 1))]
+    r.node.inputs = [total, count if initial else b.Max(count, b.like(x, 1))]
 
 
 def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
@@ -151,7 +151,7 @@ def each_axis(r: Reading) -> None:
     """An axis that is known at run time only: one branch for each; the operator is the If."""
     count = r.rank(r.input(0))
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
-    wanted = r.b.op("Mod", wanted, r.b.const(np.int64(count)))
+    wanted = r.b.Mod(wanted, r.b.const(np.int64(count)))
 
     def chosen(b: Builder, axis: int) -> ir.Value:
         if axis == count - 1:
@@ -159,8 +159,8 @@ def each_axis(r: Reading) -> None:
         yes, no = b.body("axis"), b.body("other")
         yes.output(_along(r, yes, axis))
         no.output(chosen(no, axis + 1))
-        is_this = b.op("Equal", wanted, b.const(np.int64(axis)))
-        return b.op("If", is_this, then_branch=yes.graph, else_branch=no.graph)
+        is_this = b.Equal(wanted, b.const(np.int64(axis)))
+        return b.If(is_this, then_branch=yes.graph, else_branch=no.graph)
 
     r.ready = [chosen(r.b, 0)]
 
@@ -178,7 +178,7 @@ class InitialCounts(Fixed):
 
 def negated(r: Reading) -> None:
     updates = r.input(2)
-    r.node.inputs[2] = r.b.op("Sub", r.b.like(updates, 0), updates)
+    r.node.inputs[2] = r.b.Sub(r.b.like(updates, 0), updates)
 
 
 # slices ------------------------------------------------------------------------------------------
@@ -253,9 +253,9 @@ def strided_slice(r: Reading) -> ir.Value:
     masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
     p = plan(count, r.rank(x), masks)
     y = _sliced(b, x, p, (begin, end), steps.reshape(-1), masks) if p.sliced else x
-    y = b.op("Squeeze", y, p.shrunk) if p.shrunk else y
-    y = b.op("Unsqueeze", y, p.new) if p.new else y
-    return b.op("Identity", y) if y is x else y
+    y = b.Squeeze(y, p.shrunk) if p.shrunk else y
+    y = b.Unsqueeze(y, p.new) if p.new else y
+    return b.Identity(y) if y is x else y
 
 
 def _sliced(
@@ -277,17 +277,17 @@ def _sliced(
         begin = np.where(of["begin_mask"], np.where(shrink, 0, limits[0]), begin)
         end = np.where(of["end_mask"], limits[1], end)
         end = np.where(shrink, np.where(begin == -1, MAX, begin + 1), end)
-        return b.op("Slice", x, begin, end, axes, step)
-    first, last = (b.op("Gather", v, at, axis=0) for v in bounds)
+        return b.Slice(x, begin, end, axes, step)
+    first, last = (b.Gather(v, at, axis=0) for v in bounds)
     if of["begin_mask"].any():
-        first = b.op("Where", b.const(of["begin_mask"]), b.const(limits[0]), first)
+        first = b.Where(b.const(of["begin_mask"]), b.const(limits[0]), first)
     if of["end_mask"].any():
-        last = b.op("Where", b.const(of["end_mask"]), b.const(limits[1]), last)
+        last = b.Where(b.const(of["end_mask"]), b.const(limits[1]), last)
     if shrink.any():
-        is_channels_last, behind = b.op("Equal", first, [-1]), b.op("Add", first, [1])
-        behind = b.op("Where", is_channels_last, b.const(np.int64(MAX)), behind)
-        last = b.op("Where", b.const(shrink), behind, last)
-    return b.op("Slice", x, first, last, axes, step)
+        is_channels_last, behind = b.Equal(first, [-1]), b.Add(first, [1])
+        behind = b.Where(is_channels_last, b.const(np.int64(MAX)), behind)
+        last = b.Where(b.const(shrink), behind, last)
+    return b.Slice(x, first, last, axes, step)
 
 
 def slice_scatter(r: Reading) -> None:
@@ -299,16 +299,16 @@ def slice_scatter(r: Reading) -> None:
     b, x, shape, flat = r.b, r.input(0), r.static(r.input(0)), [-1]
     _, updates, start, stop, step, *axes = r.inputs(5, 6)
     numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
-    places = b.op("Slice", numbers, start, stop, axes[0] if axes else None, step)
-    operands = (b.op("Reshape", v, flat) for v in (x, places, updates))
-    r.node.inputs = [b.op("ScatterElements", *operands, axis=0), b.const(list(shape))]
+    places = b.Slice(numbers, start, stop, axes[0] if axes else None, step)
+    operands = (b.Reshape(v, flat) for v in (x, places, updates))
+    r.node.inputs = [b.ScatterElements(*operands, axis=0), b.const(list(shape))]
 
 
 def reversed_axes(r: Reading, axes: list[int]) -> None:
     """The operator is a Slice."""
     k = len(axes)
     if not axes:
-        r.ready = [r.b.op("Identity", r.input(0))]
+        r.ready = [r.b.Identity(r.input(0))]
     r.node.inputs = [r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k))]
 
 
@@ -326,7 +326,7 @@ class OnOff(Field):
 
     def lift(self, r: Reading) -> None:
         values = (r.reshape(r.input(i), [1]) for i in (3, 2))
-        r.node.inputs[2:] = [r.b.op("Concat", *values, axis=0)]
+        r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
     def lower(self, w: Writing) -> None:
         array, axis = known(w.input(2)), w.const(np.array(0, np.int64))
@@ -351,8 +351,8 @@ class NegativeIndices(Field):
         indices = r.node.inputs[0]
         assert indices is not None and indices.dtype is not None
         limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
-        negative = r.b.op("Less", indices, r.b.like(indices, 0))
-        r.node.inputs[0] = r.b.op("Where", negative, limit, indices)
+        negative = r.b.Less(indices, r.b.like(indices, 0))
+        r.node.inputs[0] = r.b.Where(negative, limit, indices)
 
     def lower(self, w: Writing) -> None:
         w.needs(16)
@@ -367,8 +367,8 @@ def eye(r: Reading) -> None:
     b = r.b
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
     zero, one = b.const(np.int64(0)), b.const(np.int64(1))
-    row, column = (b.op("Range", zero, v, one) for v in (rows, columns))
-    r.node.inputs = [b.op("Equal", column, b.op("Add", b.op("Unsqueeze", row, [1]), diagonal))]
+    row, column = (b.Range(zero, v, one) for v in (rows, columns))
+    r.node.inputs = [b.Equal(column, b.Add(b.Unsqueeze(row, [1]), diagonal))]
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
         batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
@@ -376,7 +376,7 @@ def eye(r: Reading) -> None:
 
 
 def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
-    return r.b.op("Expand", matrix, r.b.op("Concat", batch, r.b.op("Shape", matrix), axis=0))
+    return r.b.Expand(matrix, r.b.Concat(batch, r.b.Shape(matrix), axis=0))
 
 
 class ConstantEye(Field):

@@ -47,7 +47,7 @@ class Ellipses(Field):
         for i, start in places.items():
             if short := max(hidden.values()) - hidden[i]:
                 axes = list(range(start, start + short))
-                r.node.inputs[i] = r.b.op("Unsqueeze", r.input(i), axes)
+                r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
 
 
 def attention(r: Reading) -> None:
@@ -59,26 +59,26 @@ def attention(r: Reading) -> None:
     q, k, v = (r.input(i) for i in range(3))
     if len(r.layer.inputs) > 5:
         raise MappingError("an attention sink")
-    scores = b.op("MatMul", b.op("Mul", q, r.optional(4) or _scale(r, q)), swapped(r, k))
+    scores = b.MatMul(b.Mul(q, r.optional(4) or _scale(r, q)), swapped(r, k))
     if causal:
         mask = _causal(r, q, k)
     if mask is not None and (rank_of(mask) != 0 or causal):
         if mask.dtype == T.BOOL:
-            mask = b.op("Where", mask, b.like(q, 0), b.like(q, float("-inf")))
-        scores = b.op("Add", scores, mask)
-    r.node.inputs = [b.op("Softmax", scores, axis=-1), v]
+            mask = b.Where(mask, b.like(q, 0), b.like(q, float("-inf")))
+        scores = b.Add(scores, mask)
+    r.node.inputs = [b.Softmax(scores, axis=-1), v]
 
 
 def _scale(r: Reading, q: ir.Value) -> ir.Value:
-    size = r.b.op("Cast", r.b.op("Shape", q, start=-1), to=int(q.dtype or T.FLOAT))
-    return r.b.op("Div", r.b.like(q, 1), r.b.op("Sqrt", size))
+    size = r.b.Cast(r.b.Shape(q, start=-1), to=int(q.dtype or T.FLOAT))
+    return r.b.Div(r.b.like(q, 1), r.b.Sqrt(size))
 
 
 def _causal(r: Reading, q: ir.Value, k: ir.Value) -> ir.Value:
     """True where a query may see a key: not behind itself."""
-    sizes = (r.b.op("Shape", v, start=-2, end=-1) for v in (q, k))
-    ones = r.b.op("Expand", r.b.const(np.float32(1)), r.b.op("Concat", *sizes, axis=0))
-    return r.b.op("Cast", r.b.op("Trilu", ones, upper=0), to=int(T.BOOL))
+    sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
+    ones = r.b.Expand(r.b.const(np.float32(1)), r.b.Concat(*sizes, axis=0))
+    return r.b.Cast(r.b.Trilu(ones, upper=0), to=int(T.BOOL))
 
 
 EQUATION = Codec(lambda v: str(v).replace(" ", ""), lambda v: v.replace(" ", ""))

@@ -64,12 +64,12 @@ def over_axes(r: Reading) -> None:
     """
     b, x, axes = r.b, r.input(0), _axes(r)
     a = r.attributes(alpha=float, beta=float, bias=float, size=int)
-    total: ir.Value = b.op("Mul", x, x)
+    total: ir.Value = b.Mul(x, x)
     for axis in axes:
         total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
-    mean = b.op("Mul", total, b.like(x, a.alpha / a.size ** len(axes)))
-    base = b.op("Add", mean, b.like(x, a.bias))
-    r.node.inputs = [x, b.op("Pow", base, b.like(x, a.beta))]
+    mean = b.Mul(total, b.like(x, a.alpha / a.size ** len(axes)))
+    base = b.Add(mean, b.like(x, a.bias))
+    r.node.inputs = [x, b.Pow(base, b.like(x, a.beta))]
 
 
 def _sum_of_neighbours(r: Reading, x: ir.Value, axis: int, reach: int) -> ir.Value:
@@ -78,9 +78,9 @@ def _sum_of_neighbours(r: Reading, x: ir.Value, axis: int, reach: int) -> ir.Val
         return x
     pads = [0] * (2 * n)
     pads[axis], pads[n + axis] = reach, reach
-    padded, last = b.op("Pad", x, pads), np.iinfo(np.int64).max
+    padded, last = b.Pad(x, pads), np.iinfo(np.int64).max
     ends = [i - 2 * reach or last for i in range(2 * reach + 1)]
-    return b.op("Sum", *(b.op("Slice", padded, [i], [end], [axis]) for i, end in enumerate(ends)))
+    return b.Sum(*(b.Slice(padded, [i], [end], [axis]) for i, end in enumerate(ends)))
 
 
 # mean and variance -------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class FirstAxes(Field):
 def not_zero(r: Reading) -> None:
     """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
     x = r.input(0)
-    r.node.inputs = [r.b.op("Not", r.b.op("Equal", x, r.b.like(x, 0))), x]
+    r.node.inputs = [r.b.Not(r.b.Equal(x, r.b.like(x, 0))), x]
 
 
 # rows --------------------------------------------------------------------------------------------

@@ -120,9 +120,9 @@ class CountedPadding(Field):
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
-            r.then(lambda results: [r.b.op("Mul", results[0], factor)])
+            r.then(lambda results: [r.b.Mul(results[0], factor)])
         if any(empty) and rounding == "ceil":
-            r.then(lambda results: [r.b.op("Pad", results[0], [0] * (n + 4) + empty)])
+            r.then(lambda results: [r.b.Pad(results[0], [0] * (n + 4) + empty)])
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
@@ -166,7 +166,7 @@ class WidePadding(Field):
         n = len(kernel)
         a["pads"] = [0] * (2 * n)
         least = r.b.like(x, np.finfo(_dtype(x)).min)
-        r.node.inputs = [r.b.op("Pad", x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least)]
+        r.node.inputs = [r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least)]
 
 
 class Indices(Field):
@@ -188,8 +188,8 @@ class Indices(Field):
         def behind(results: Results) -> Results:
             for i, index in enumerate(results[1:], 1):
                 if axis:
-                    sizes = r.b.op("Shape", r.input(0), start=axis)
-                    index = r.b.op("Mod", index, r.b.op("ReduceProd", sizes, [0], keepdims=0))
+                    sizes = r.b.Shape(r.input(0), start=axis)
+                    index = r.b.Mod(index, r.b.ReduceProd(sizes, [0], keepdims=0))
                 results[i] = r.cast(index, T(to))
             return results
 

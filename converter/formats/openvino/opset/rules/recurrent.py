@@ -102,7 +102,7 @@ def _const(c: Reading | Writing, array: Array, name: str) -> ir.Value:
 def _parts(c: Reading | Writing, value: ir.Value, count: int) -> list[ir.Value]:
     """`value` in equal parts along axis 1."""
     if isinstance(c, Reading):
-        return list(c.b.ops("Split", value, axis=1, num_outputs=count, outputs=count))
+        return list(c.b.Split(value, axis=1, num_outputs=count, outputs=count))
     parts = [c.temporary("part", value.dtype) for _ in range(count)]
     c.put("Split", value, np.array(1, np.int64), outputs=parts, num_splits=count)
     return parts
@@ -110,7 +110,7 @@ def _parts(c: Reading | Writing, value: ir.Value, count: int) -> list[ir.Value]:
 
 def _joined(c: Reading | Writing, *parts: ir.Value) -> ir.Value:
     if isinstance(c, Reading):
-        return c.b.op("Concat", *parts, axis=1)
+        return c.b.Concat(*parts, axis=1)
     return c.emit("Concat", *parts, axis=1)
 
 
@@ -135,13 +135,13 @@ def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
         return None
     if r.node.attrs.get("linear_before_reset"):
         z, reset, hx, hr = _parts(r, bias, 4)
-        none = r.b.op("Mul", z, r.b.like(z, 0))
+        none = r.b.Mul(z, r.b.like(z, 0))
         return _joined(r, z, reset, hx, none, none, hr)
     bias = _ordered(r, bias, r.node.op)
     array = constant(bias)
     if array is not None:
         return r.b.const(np.concatenate([array, np.zeros_like(array)], axis=1), "bias")
-    return _joined(r, bias, r.b.op("Mul", bias, r.b.like(bias, 0)))
+    return _joined(r, bias, r.b.Mul(bias, r.b.like(bias, 0)))
 
 
 def _written_bias(w: Writing, directions: int, hidden: int) -> ir.Value:
@@ -184,7 +184,7 @@ class Sequence(Field):
         kind = r.node.op
         n = 3 if kind == "LSTM" else 2
         r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
-        x, *states = (r.b.op("Transpose", r.input(i), perm=BATCH_FIRST) for i in range(n))
+        x, *states = (r.b.Transpose(r.input(i), perm=BATCH_FIRST) for i in range(n))
         lengths: ir.Value | None = r.input(n)
         known, size = constant(lengths), dim(r.input(0), 1)
         if known is not None and size is not None and np.all(known == size):
@@ -192,7 +192,7 @@ class Sequence(Field):
         lengths = None if lengths is None else r.cast(lengths, T.INT32)
         weights = [_ordered(r, r.input(n + i), kind) for i in (1, 2)]
         r.node.inputs = [x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states]
-        r.then(lambda y: [r.b.op("Transpose", v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
+        r.then(lambda y: [r.b.Transpose(v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
 
     def lower(self, w: Writing) -> None:
         directions, _, hidden = w.static(2, "the weights")
@@ -267,13 +267,13 @@ def one_step(r: Reading) -> None:
     if len(r.layer.inputs) > n + 3:
         raise MappingError("peepholes")
     r.node.attrs["hidden_size"], r.outputs = r.attr("hidden_size", int), n
-    x, *states = (r.b.op("Unsqueeze", r.input(i), [0]) for i in range(n))
+    x, *states = (r.b.Unsqueeze(r.input(i), [0]) for i in range(n))
     weights = [_ordered(r, _unsqueezed(r, r.input(n + i)), kind) for i in (0, 1)]
     bias = None if r.optional(n + 2) is None else _unsqueezed(r, r.input(n + 2))
     r.node.inputs = [x, *weights, _read_bias(r, bias), None, *states]
 
     def behind(results: Results) -> Results:
-        return [r.b.op("Squeeze", v, [0]) for v in results[1:]]
+        return [r.b.Squeeze(v, [0]) for v in results[1:]]
 
     r.then(behind)
 
@@ -281,7 +281,7 @@ def one_step(r: Reading) -> None:
 def _unsqueezed(r: Reading, v: ir.Value) -> ir.Value:
     array = constant(v)
     if array is None:
-        return r.b.op("Unsqueeze", v, [0])
+        return r.b.Unsqueeze(v, [0])
     return r.b.const(array[None], v.name or "weights")
 
 

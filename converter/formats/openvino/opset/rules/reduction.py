@@ -113,7 +113,7 @@ class Sorted(Field):
         axis, k = r.node.attrs["axis"], r.node.inputs[1]
         order = {"axis": axis, "largest": 0, "sorted": 1}
         places = r.b.ops("TopK", results[1], k, outputs=2, **order)[0]
-        return [r.b.op("GatherElements", r.input(0), places, axis=axis), places]
+        return [r.b.GatherElements(r.input(0), places, axis=axis), places]
 
     def lower(self, w: Writing) -> None:
         w.set(sort="value")

@@ -56,9 +56,9 @@ def lift_interpolate(r: Reading) -> ir.Value:
 
 def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> ir.Value:
     """The sizes that factors give, in float32 and rounded down."""
-    sizes = r.b.op("Gather", r.cast(r.b.op("Shape", x), T.FLOAT), axes, axis=0)
-    factors = r.b.op("Reshape", r.b.op("Cast", scales, to=int(T.FLOAT)), [-1])
-    return r.b.op("Cast", r.b.op("Floor", r.b.op("Mul", sizes, factors)), to=int(T.INT64))
+    sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
+    factors = r.b.Reshape(r.b.Cast(scales, to=int(T.FLOAT)), [-1])
+    return r.b.Cast(r.b.Floor(r.b.Mul(sizes, factors)), to=int(T.INT64))
 
 
 def _padded(r: Reading, begin: list[int], end: list[int]) -> ir.Value:
@@ -66,7 +66,7 @@ def _padded(r: Reading, begin: list[int], end: list[int]) -> ir.Value:
     if not any(begin) and not any(end):
         return x
     begin, end = (v + [0] * (r.rank(x) - len(v)) for v in (begin, end))
-    return r.b.op("Pad", x, [*begin, *end])
+    return r.b.Pad(x, [*begin, *end])
 
 
 def _first(r: Reading) -> ir.Value:
@@ -116,7 +116,7 @@ def resized(
     if coordinates not in COORDINATES:
         how = f"coordinate_transformation_mode={coordinates!r} with mode={a.mode!r}"
         raise MappingError(f"{how} cannot be expressed")
-    source = x if is_float(x) or mode == "nearest" else r.b.op("Cast", x, to=1)
+    source = x if is_float(x) or mode == "nearest" else r.b.Cast(x, to=1)
     scales, sizes, chosen = _wanted(r, x, target, axes, by_scales)
     options |= {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": chosen}
     return _typed(r, x, r.b.op("Resize", source, None, scales, sizes, **options))
@@ -126,7 +126,7 @@ def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
     """y in the type of x: integers are rounded."""
     if y.dtype == x.dtype or x.dtype is None:
         return y
-    return r.b.op("Cast", r.b.op("Round", y), to=int(x.dtype))
+    return r.b.Cast(r.b.Round(y), to=int(x.dtype))
 
 
 def _wanted(
@@ -142,9 +142,9 @@ def _wanted(
         wanted = r.cast(target, T.FLOAT)
     else:
         wanted = r.cast(target, T.INT64)
-        wanted = wanted if r.rank(wanted) == 1 else b.op("Reshape", wanted, [-1])
+        wanted = wanted if r.rank(wanted) == 1 else b.Reshape(wanted, [-1])
     if order != list(range(len(axes))):
-        wanted = b.op("Gather", wanted, order, axis=0)
+        wanted = b.Gather(wanted, order, axis=0)
     chosen: list[int] | None = sorted(axes)
     shape = (1,) * r.rank(x) if by_scales else shape_of(x)
     if goal is not None and shape is not None:
@@ -175,9 +175,9 @@ def _middle(
     for rows, columns, goal in planes:
         made.append(_size_of(rows, goal, by_scales))
         wanted = np.array([goal, 1], np.float32) if by_scales else np.array([made[-1], columns])
-        plane = r.b.op("Reshape", x, [-1, 1, rows, columns])
+        plane = r.b.Reshape(x, [-1, 1, rows, columns])
         x = resized(r, plane, r.b.const(wanted), [2, 3], by_scales, a)
-    return r.b.op("Reshape", x, [-1, *made, channels])
+    return r.b.Reshape(x, [-1, *made, channels])
 
 
 def _size_of(size: int, goal: float, by_scales: bool) -> int:
@@ -227,7 +227,7 @@ def _nearest(
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
         positions = _rounded(_source_positions(a, size, out, scale), a.nearest_mode, scale)
         picked = np.clip(positions, 0, size - 1).astype(np.int64)
-        x = r.b.op("Gather", x, picked, axis=axis)
+        x = r.b.Gather(x, picked, axis=axis)
     return x
 
 
@@ -258,7 +258,7 @@ def resampled(
     for each axis.
     """
     what = f"mode={a.mode!r} with these options"
-    y = x if is_float(x) else r.b.op("Cast", x, to=int(T.FLOAT))
+    y = x if is_float(x) else r.b.Cast(x, to=int(T.FLOAT))
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
         if out != size or scale != 1:
             y = _along(r, y, axis, _weights(a, size, out, scale))
@@ -270,7 +270,7 @@ def _along(r: Reading, x: ir.Value, axis: int, matrix: Array) -> ir.Value:
     last = r.rank(x) - 1
     swap = [last if i == axis else axis if i == last else i for i in range(last + 1)]
     columns = np.ascontiguousarray(matrix.T).astype((x.dtype or T.FLOAT).numpy())
-    product = r.b.op("MatMul", r.transpose(x, swap), r.b.const(columns, "weights"))
+    product = r.b.MatMul(r.transpose(x, swap), r.b.const(columns, "weights"))
     return r.transpose(product, swap)
 
 

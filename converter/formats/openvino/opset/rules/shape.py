@@ -222,9 +222,9 @@ class Lengths(Field):
         axis, sizes = axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
         whole, b = dim(x, axis), r.b
         if sizes is None or (whole is None and np.any(sizes == -1)):
-            stated, size = b.op("Max", lengths, [0]), b.op("Shape", x, start=axis, end=axis + 1)
-            rest = b.op("Sub", size, b.op("ReduceSum", stated, [0], keepdims=1))
-            lengths = b.op("Where", b.op("Less", lengths, [0]), rest, lengths)
+            stated, size = b.Max(lengths, [0]), b.Shape(x, start=axis, end=axis + 1)
+            rest = b.Sub(size, b.ReduceSum(stated, [0], keepdims=1))
+            lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
         elif whole is not None and np.any(sizes == -1):
             lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
         r.node.inputs = [x, lengths]
@@ -280,7 +280,7 @@ def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
     if len(axes) != r.rank(x) or axes != sorted(axes):
         raise MappingError(f"the axes mapping {axes} does not fit rank {r.rank(x)}", "R105")
     missing = [i for i in range(count) if i not in axes]
-    return r.b.op("Unsqueeze", x, missing) if missing else x
+    return r.b.Unsqueeze(x, missing) if missing else x
 
 
 class Fill(Field):
@@ -312,19 +312,19 @@ class Repeats(Field):
         assert repeats is not None
         count, n = dim(repeats, 0), rank_of(x)
         if count is None or n is None:
-            own = b.op("Shape", repeats), b.op("Shape", b.op("Shape", x))
-            ones = [self._ones(r, b.op("Sub", b.op("Max", *own), v)) for v in own]
-            repeats = b.op("Concat", ones[0], repeats, axis=0)
-            sizes = b.op("Concat", ones[1], b.op("Shape", x), axis=0)
-            x = b.op("Reshape", x, sizes, allowzero=1)
+            own = b.Shape(repeats), b.Shape(b.Shape(x))
+            ones = [self._ones(r, b.Sub(b.Max(*own), v)) for v in own]
+            repeats = b.Concat(ones[0], repeats, axis=0)
+            sizes = b.Concat(ones[1], b.Shape(x), axis=0)
+            x = b.Reshape(x, sizes, allowzero=1)
         elif count < n:
-            repeats = b.op("Concat", [1] * (n - count), repeats, axis=0)
+            repeats = b.Concat([1] * (n - count), repeats, axis=0)
         elif count > n:
-            x = b.op("Unsqueeze", x, list(range(count - n)))
+            x = b.Unsqueeze(x, list(range(count - n)))
         r.node.inputs = [x, repeats]
 
     def _ones(self, r: Reading, count: ir.Value) -> ir.Value:
-        return r.b.op("ConstantOfShape", count, value=np.ones(1, np.int64))
+        return r.b.ConstantOfShape(count, value=np.ones(1, np.int64))
 
     def lower(self, w: Writing) -> None:
         x, repeats, n = w.input(0), w.input(1), rank_of(w.input(0))
@@ -359,9 +359,9 @@ def roll(r: Reading) -> ir.Value:
         size = r.static(x)[axis]
         if size and shift % size:
             cut = size - shift % size
-            parts = b.op("Slice", x, [cut], [size], [axis]), b.op("Slice", x, [0], [cut], [axis])
-            x = b.op("Concat", *parts, axis=axis)
-    return b.op("Identity", x) if x is r.input(0) else x
+            parts = b.Slice(x, [cut], [size], [axis]), b.Slice(x, [0], [cut], [axis])
+            x = b.Concat(*parts, axis=axis)
+    return b.Identity(x) if x is r.input(0) else x
 
 
 # padding -----------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class Padding(Field):
         both: Any = [known(r.input(i)) for i in (1, 2)]
         computed = any(v is None for v in both)
         if computed:
-            amounts = r.b.op("Concat", *(r.cast(r.input(i), T.INT64) for i in (1, 2)), axis=0)
+            amounts = r.b.Concat(*(r.cast(r.input(i), T.INT64) for i in (1, 2)), axis=0)
         else:
             pads = [int(v) for v in np.concatenate(both)]
             if r.node.attrs["mode"] != "constant":
@@ -434,7 +434,7 @@ def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[in
     if not axes:
         return x, pads
     ends = [min(pads[n + i], 0) or MAX for i in axes]
-    rest = r.b.op("Slice", x, [max(0, -pads[i]) for i in axes], ends, axes)
+    rest = r.b.Slice(x, [max(0, -pads[i]) for i in axes], ends, axes)
     return rest, [max(0, p) for p in pads]
 
 
@@ -447,10 +447,10 @@ def mirrored(r: Reading) -> None:
         before, after = pads[axis], pads[n + axis]
         parts = [x]
         if before:
-            parts.insert(0, b.op("Slice", x, [before - 1], [MIN], [axis], [-1]))
+            parts.insert(0, b.Slice(x, [before - 1], [MIN], [axis], [-1]))
         if after:
-            parts.append(b.op("Slice", x, [-1], [-after - 1], [axis], [-1]))
-        x = b.op("Concat", *parts, axis=axis) if len(parts) > 1 else x
+            parts.append(b.Slice(x, [-1], [-after - 1], [axis], [-1]))
+        x = b.Concat(*parts, axis=axis) if len(parts) > 1 else x
     r.ready = [x]
 
 
@@ -466,8 +466,8 @@ class OfChannels(Field):
         x, b = r.input(0), r.b
         axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
         if n == 1:
-            r.node.inputs[0] = b.op("Unsqueeze", x, [0])
-            r.then(lambda results: [b.op("Squeeze", results[0], [0])])
+            r.node.inputs[0] = b.Unsqueeze(x, [0])
+            r.then(lambda results: [b.Squeeze(results[0], [0])])
         elif axis != 1:
             perm = list(range(n))
             perm[1], perm[axis] = axis, 1
@@ -487,7 +487,7 @@ def space_to_batch(r: Reading) -> None:
         r.ints(1, "the block shape"),
         [v for i in (2, 3) for v in r.ints(i, "the padding")],
     )
-    x = r.b.op("Pad", r.input(0), pads) if any(pads) else r.input(0)
+    x = r.b.Pad(r.input(0), pads) if any(pads) else r.input(0)
     n, rest = len(block), [d // s for d, s in zip(r.static(x), block, strict=True)]
     split = [v for pair in zip(rest, block, strict=True) for v in pair]
     perm = [*(2 * i + 1 for i in range(n)), *(2 * i for i in range(n))]
@@ -507,7 +507,7 @@ def batch_to_space(r: Reading) -> None:
     y = rearranged(r, x, [*block, *rest], perm, size)
     if any(begin) or any(end):
         stop = [d - e for d, e in zip(size, end, strict=True)]
-        y = r.b.op("Slice", y, begin, stop, list(range(n)))
+        y = r.b.Slice(y, begin, stop, list(range(n)))
     r.ready = [y]
 
 
@@ -516,7 +516,7 @@ def image_patches(r: Reading) -> ir.Value:
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
     if any(pads):
-        x = b.op("Pad", x, [0, 0, *pads[:2], 0, 0, *pads[2:]])
+        x = b.Pad(x, [0, 0, *pads[:2], 0, 0, *pads[2:]])
     axes = list(zip(r.static(x)[2:], a.sizes, a.rates, a.strides, strict=True))
     out = [(f - (k - 1) * d - 1) // s + 1 for f, k, d, s in axes]
     if min(out) <= 0:
@@ -525,8 +525,8 @@ def image_patches(r: Reading) -> ir.Value:
     for place in np.ndindex(*a.sizes):
         start = [i * d for i, d in zip(place, a.rates, strict=True)]
         stop = [i + (o - 1) * s + 1 for i, o, s in zip(start, out, a.strides, strict=True)]
-        parts.append(b.op("Slice", x, start, stop, [2, 3], a.strides))
-    return b.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+        parts.append(b.Slice(x, start, stop, [2, 3], a.strides))
+    return b.Concat(*parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def _same_beside(node: Node) -> bool:

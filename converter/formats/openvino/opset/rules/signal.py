@@ -41,7 +41,7 @@ class Transform(Field):
         for i, (axis, size) in enumerate(zip(axes, _sizes(r, axes), strict=True)):
             r.node.inputs = [fitted(r.b, x, axis, size), None, r.b.const(np.int64(axis))]
             if i < len(axes) - 1:
-                x = r.b.op("DFT", *r.node.inputs, inverse=r.node.attrs["inverse"])
+                x = r.b.DFT(*r.node.inputs, inverse=r.node.attrs["inverse"])
 
     def lower(self, w: Writing) -> None:
         x, length, axis = w.input(0), known(w.optional(1)), known(w.optional(2))
