@@ -144,7 +144,7 @@ def _cast(node: ir.Node, plan: Mapping[str, ir.DataType], names: Names, schema: 
         target = plan.get(parameter(schema.inputs, i))
         if value is not None and target is not None and isinstance(value.type, ir.TensorType):
             if value not in done:
-                done[value] = b.Cast(value, to=int(target))
+                done[value] = b.Cast(value, to=target)
             node.replace_input_with(i, done[value])
     for i, out in enumerate(node.outputs):
         target = plan.get(parameter(schema.outputs, i))

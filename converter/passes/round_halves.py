@@ -68,7 +68,7 @@ def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
     the largest, signed zeros, NaN where it was.
     """
     dropped, least, limit = _HALVES[to]
-    x = value if value is not None and value.dtype == _T.FLOAT else b.Cast(value, to=int(_T.FLOAT))
+    x = value if value is not None and value.dtype == _T.FLOAT else b.Cast(value, to=_T.FLOAT)
     size = b.Abs(x)
     spacing = 2.0 ** (least - 23 + dropped)  # of the numbers below the least normal one
     far = b.Greater(size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite

@@ -105,7 +105,7 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
     rest = x - b.FloorDiv(x, count) * count
     if byte:
         bounded = b.Min(b.Max(rest, b.like(x, 0)), b.like(x, 255))
-        return b.Cast(bounded, to=int(ir.DataType.UINT8))
+        return b.Cast(bounded, to=ir.DataType.UINT8)
     if not out.dtype.is_signed():
         return rest
     return b.Where(rest > int(out.dtype.max), rest - count, rest)
@@ -186,9 +186,9 @@ def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     inputs, first = list(node.inputs), 1 if node.op_type == "Where" else 0
     for i, v in enumerate(inputs):
         if i >= first and v is not None and v.dtype == ir.DataType.BOOL:
-            inputs[i] = b.Cast(v, to=int(ir.DataType.FLOAT))
+            inputs[i] = b.Cast(v, to=ir.DataType.FLOAT)
     made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
-    return [b.Cast(y, to=int(ir.DataType.BOOL)) for y in made]
+    return [b.Cast(y, to=ir.DataType.BOOL) for y in made]
 
 
 def either(first: Rewrite, second: Rewrite) -> Rewrite:

@@ -56,9 +56,9 @@ def quantise(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
     wanted = DATA_TYPES[operand.type]
     if operand.type in QUANTISED and operand.scale and value.dtype in FLOATS:
         if value.dtype != ir.DataType.FLOAT:
-            value = b.Cast(value, to=int(ir.DataType.FLOAT))
+            value = b.Cast(value, to=ir.DataType.FLOAT)
         scale = np.array(operand.scale, np.float32)
         return b.QuantizeLinear(value, scale, zero_point(operand))
     if value.dtype == wanted or value.dtype is None:
         return value
-    return b.Cast(value, to=int(wanted))
+    return b.Cast(value, to=wanted)

@@ -139,7 +139,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
         wider = _WIDER.get(dtype)
         if wider is None or wider not in allowed:
             raise MappingError(f"{op.kind} of {dtype.name} is not in opset 21")
-        inputs[i], narrowed = b.Cast(value, to=int(wider)), dtype
+        inputs[i], narrowed = b.Cast(value, to=wider), dtype
     results = b.ops(
         op.kind,
         *inputs,
@@ -149,7 +149,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
     )
     if narrowed is None:
         return results
-    return [b.Cast(r, to=int(narrowed)) if r.dtype == _WIDER[narrowed] else r for r in results]
+    return [b.Cast(r, to=narrowed) if r.dtype == _WIDER[narrowed] else r for r in results]
 
 
 def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:

@@ -74,7 +74,7 @@ def slicing(entry: PortMap, size: int, axes: int) -> Slicing:
 
 def scalar(b: Builder, v: ir.Value, dtype: ir.DataType) -> ir.Value:
     v = b.Reshape(v, np.zeros(0, np.int64)) if rank_of(v) != 0 else v
-    return b.Cast(v, to=int(dtype)) if v.dtype != dtype else v
+    return b.Cast(v, to=dtype) if v.dtype != dtype else v
 
 
 class Iteration:

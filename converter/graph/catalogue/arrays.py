@@ -66,8 +66,8 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
         raise MappingError("the steps, batch and beams must be static", "X203")
     steps, batch, width = shape
     dtype = step_ids.dtype or ir.DataType.FLOAT
-    index = b.Cast(parents, to=int(ir.DataType.INT64))
-    last = b.Min(b.Cast(lengths, to=int(ir.DataType.INT64)), [steps])
+    index = b.Cast(parents, to=ir.DataType.INT64)
+    last = b.Min(b.Cast(lengths, to=ir.DataType.INT64), [steps])
     last = b.Sub(b.Reshape(last, [batch, 1]), [1])
     beam = b.Expand(b.const(arange(width)[None, :]), [batch, width])
     stop = b.Reshape(end, [1])
@@ -84,7 +84,7 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
         rows.append(b.Unsqueeze(ids if ended is None else b.Where(ended, stop, ids), [0]))
         here = b.Equal(ids, stop)
         ended = here if ended is None else ended | here
-    return b.Cast(b.Concat(*rows, axis=0), to=int(dtype))
+    return b.Cast(b.Concat(*rows, axis=0), to=dtype)
 
 
 @extension
@@ -93,9 +93,9 @@ def IntegerMean(b: Builder, x: Value, *, axes: list[int], keepdims: int = 0) -> 
 
     x: integers of any shape; keepdims 1 keeps the axes with size 1. Result: the type of x.
     """
-    total = b.ReduceSum(b.Cast(x, to=int(ir.DataType.INT64)), axes, keepdims=keepdims)
+    total = b.ReduceSum(b.Cast(x, to=ir.DataType.INT64), axes, keepdims=keepdims)
     count = b.ReduceProd(b.Gather(b.Shape(x), list(axes), axis=0), [0], keepdims=0)
-    return b.Cast(total / count, to=int(x.dtype or ir.DataType.INT64))
+    return b.Cast(total / count, to=x.dtype or ir.DataType.INT64)
 
 
 @extension
@@ -107,4 +107,4 @@ def FloorDiv(b: Builder, x: Value, y: Value) -> Value:
     quotient, zero = x / y, b.like(x, 0)
     inexact = ~b.Equal(quotient * y, x)
     negative = (x < zero) ^ (y < zero)
-    return quotient - b.Cast(inexact & negative, to=int(x.dtype or ir.DataType.INT32))
+    return quotient - b.Cast(inexact & negative, to=x.dtype or ir.DataType.INT32)

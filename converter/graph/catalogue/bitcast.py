@@ -72,13 +72,13 @@ def BitCast(b: Builder, x: Value, *, to: int) -> Value:
     if source in _FLOATS:
         x = _fields(b, x, _FLOATS[source])
     if target in _FLOATS:
-        return b.Cast(_number(b, x, _FLOATS[target]), to=int(target))
-    return b.Cast(x, to=int(target)) if x.dtype != target else x
+        return b.Cast(_number(b, x, _FLOATS[target]), to=target)
+    return b.Cast(x, to=target) if x.dtype != target else x
 
 
 def _fields(b: Builder, x: Value, layout: _Layout) -> Value:
     """A float -> its bits as int64, the sign bit as a sign of two's complement."""
-    x = b.Cast(x, to=int(layout.wide))
+    x = b.Cast(x, to=layout.wide)
     zero, size, powers = b.like(x, 0), b.Abs(x), b.const(layout.powers(), "powers")
     field = b.ConstantOfShape(b.Shape(x), value=np.zeros(1, np.int64))
     step = (layout.top + 1) // 2
@@ -104,7 +104,7 @@ def _assembled(
 ) -> Value:
     unit, infinite = 1 << layout.fraction, b.IsInf(size)
     rest = b.Where(infinite, zero, b.Where(normal, scaled - 1, scaled))
-    fraction = b.Cast(rest * unit, to=int(_T.INT64))
+    fraction = b.Cast(rest * unit, to=_T.INT64)
     field = b.Where(infinite, np.array(layout.top, np.int64), field)
     bits = field * np.array(unit, np.int64) + fraction
     bits = b.Where(b.IsNaN(x), np.array(layout.top * unit + unit // 2, np.int64), bits)
@@ -116,15 +116,15 @@ def _number(b: Builder, x: Value, layout: _Layout) -> Value:
     """Bits as integers -> the number in the type `wide`."""
     unit = 1 << layout.fraction
     same_width = {16: _T.UINT16, 32: _T.UINT32, 64: _T.UINT64}[layout.width]
-    word = b.Cast(b.Cast(x, to=int(same_width)), to=int(_T.UINT64))
+    word = b.Cast(b.Cast(x, to=same_width), to=_T.UINT64)
 
     def part(start: int, mask: int) -> Value:
         moved = b.BitShift(word, np.array(start, np.uint64), direction="RIGHT") if start else word
-        return b.Cast(b.BitwiseAnd(moved, np.array(mask, np.uint64)), to=int(_T.INT64))
+        return b.Cast(b.BitwiseAnd(moved, np.array(mask, np.uint64)), to=_T.INT64)
 
     field, sign = part(layout.fraction, layout.top), part(layout.width - 1, 1)
-    fraction = b.Cast(part(0, unit - 1), to=int(layout.wide))
-    leading = b.Cast(field > np.array(0, np.int64), to=int(layout.wide))
+    fraction = b.Cast(part(0, unit - 1), to=layout.wide)
+    leading = b.Cast(field > np.array(0, np.int64), to=layout.wide)
     significand = leading + fraction * (1 / unit)
     size = significand * b.Gather(b.const(layout.powers(), "powers"), field)
     odd = b.Equal(field, np.array(layout.top, np.int64)) & (fraction > 0)

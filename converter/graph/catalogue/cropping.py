@@ -31,7 +31,7 @@ def CropAndResize(
     _, _, height, width = static(x)
     rows, inside_y = _weights(b, boxes, 0, height, crop_size[0], method)
     columns, inside_x = _weights(b, boxes, 1, width, crop_size[1], method)
-    images = b.Gather(x, b.Cast(indices, to=int(ir.DataType.INT64)), axis=0)
+    images = b.Gather(x, b.Cast(indices, to=ir.DataType.INT64), axis=0)
     y = b.Unsqueeze(rows, [1]) @ images @ b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
     inside = b.Unsqueeze(inside_y, [1, 3]) & b.Unsqueeze(inside_x, [1, 2])
     return b.Where(inside, y, b.like(y, extrapolation_value))

@@ -91,9 +91,9 @@ def _averaged(
     for at, size in zip(places, (width, height), strict=True):
         valid.append((at >= -0.5) & (at <= size - 0.5))
         whole.append(b.Clip(at, b.like(at, 0), b.like(at, size - 1)))
-    inside = b.Cast(b.And(*valid), to=int(ir.DataType.FLOAT))
+    inside = b.Cast(b.And(*valid), to=ir.DataType.FLOAT)
     image = b.Reshape(
-        b.Cast(b.Slice(rois, [0], [1], [1]), to=int(ir.DataType.INT64)), [count, 1, 1, 1, 1, 1]
+        b.Cast(b.Slice(rois, [0], [1], [1]), to=ir.DataType.INT64), [count, 1, 1, 1, 1, 1]
     )
     channel = arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
     plane = b.Mul(b.Mul(image, [channels]) + b.const(channel), [height * width])
@@ -107,7 +107,7 @@ def _averaged(
                 b.Min(f + float(s), float(m - 1))
                 for f, s, m in zip(low, (dx, dy), (width, height), strict=True)
             ]
-            column, row = (b.Cast(v, to=int(ir.DataType.INT64)) for v in near)
+            column, row = (b.Cast(v, to=ir.DataType.INT64) for v in near)
             value = b.Gather(flat, plane + (b.Mul(row, [width]) + column), axis=0)
             weights = [v if s else 1.0 - v for v, s in zip(part, (dx, dy), strict=True)]
             term = b.Mul(value, b.Mul(*weights))

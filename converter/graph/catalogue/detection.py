@@ -253,12 +253,12 @@ class _Rows:
         box = b.GatherND(boxes, where)
         box = b.Clip(box, 0.0, 1.0) if self.clip else box
         named = label - 1 if self.decrease else label
-        columns = [b.Cast(v, to=int(ir.DataType.FLOAT)) for v in (b.const(image), named)]
+        columns = [b.Cast(v, to=ir.DataType.FLOAT) for v in (b.const(image), named)]
         head = [b.Unsqueeze(v, [1]) for v in (*columns, best)]
         rows = b.Where(b.Unsqueeze(valid, [1]), b.Concat(*head, box, axis=1), 0.0)
         rows = b.Gather(rows, order, axis=0)
         return self._close(
-            b, rows, b.ReduceSum(b.Cast(valid, to=int(ir.DataType.INT64)), keepdims=0), n * count
+            b, rows, b.ReduceSum(b.Cast(valid, to=ir.DataType.INT64), keepdims=0), n * count
         )
 
     def _close(self, b: Builder, rows: Value, valid: Value, count: int) -> Value:

@@ -92,7 +92,7 @@ def DetectronGenerateProposals(
     )
     boxes = b.Max(b.Min(moved, limit), 0.0)
     flat = b.Reshape(b.Transpose(scores, perm=[1, 2, 0]), [-1])
-    flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=int(ir.DataType.FLOAT))
+    flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=ir.DataType.FLOAT)
     boxes, flat = top(b, boxes, flat, pre_nms_count)
     best, places, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
     return filled(b, b.Gather(boxes, places), post_nms_count, real), filled(
@@ -160,7 +160,7 @@ def DetectronDetectionOutput(
     kind = np.repeat(arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
     there = score > float("-inf")
     crowded = b.Greater(
-        b.ReduceSum(b.Cast(there, to=int(ir.DataType.INT64)), [0]), [max_detections_per_image]
+        b.ReduceSum(b.Cast(there, to=ir.DataType.INT64), [0]), [max_detections_per_image]
     )
     in_turn = b.Where(there, arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
     key, order = b.TopK(
@@ -174,7 +174,7 @@ def DetectronDetectionOutput(
         filled(b, b.Gather(box, order), max_detections_per_image, real),
         b.Cast(
             filled(b, b.Gather(b.const(kind), order), max_detections_per_image, real),
-            to=int(ir.DataType.INT32),
+            to=ir.DataType.INT32,
         ),
         filled(b, values, max_detections_per_image, real),
     )
@@ -224,7 +224,7 @@ def DetectronROIFeatureExtractor(
     level = b.Floor(b.Log(side / 224.0 + 1e-6) / math.log(2.0) + 2.0)
     level = b.Where(area > 0.0, b.Clip(level, 0.0, float(len(pyramid) - 1)), -1.0)
     level = b.Unsqueeze(level, [1, 2, 3])
-    zero = b.Cast(b.Gather(rois, 0, axis=1), to=int(ir.DataType.INT64)) * 0
+    zero = b.Cast(b.Gather(rois, 0, axis=1), to=ir.DataType.INT64) * 0
     mode = "half_pixel" if aligned else "output_half_pixel"
     result: Value = b.const(np.float32(0))
     for i, (features, scale) in enumerate(zip(pyramid, pyramid_scales, strict=False)):

@@ -42,7 +42,7 @@ def ErfInv(b: Builder, x: Value) -> Value:
 
     x: floats; result: the shape and type of x. Source: M. Giles, Approximating the erfinv function.
     """
-    wide = b.Cast(x, to=int(ir.DataType.DOUBLE))
+    wide = b.Cast(x, to=ir.DataType.DOUBLE)
     one, zero = b.like(wide, 1), b.like(wide, 0)
     size = b.Abs(wide)
     inside = b.Where(size < one, wide, zero)
@@ -51,7 +51,7 @@ def ErfInv(b: Builder, x: Value) -> Value:
     found = b.Where(w < 5, near, far) * inside
     edge = b.Where(b.Equal(size, one), wide * np.inf, b.like(wide, np.nan))
     y = b.Where(size < one, found, edge)
-    return y if x.dtype == ir.DataType.DOUBLE else b.Cast(y, to=int(x.dtype or ir.DataType.FLOAT))
+    return y if x.dtype == ir.DataType.DOUBLE else b.Cast(y, to=x.dtype or ir.DataType.FLOAT)
 
 
 def _polynomial(b: Builder, factors: Sequence[float], s: Value) -> Value:

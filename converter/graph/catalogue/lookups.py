@@ -23,13 +23,11 @@ def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> t
     values[n, ...] -> [k, ...] and uint8[k]. Source: NNAPI, HASHTABLE_LOOKUP.
     """
     equal = b.Equal(b.Unsqueeze(lookups, [1]), b.Unsqueeze(keys, [0]))
-    found = b.Cast(equal, to=int(ir.DataType.INT32))
+    found = b.Cast(equal, to=ir.DataType.INT32)
     hits = b.ReduceMax(found, [1], keepdims=0)
     rows = b.Gather(values, b.ArgMax(found, axis=1, keepdims=0), axis=0)
-    hit = b.Reshape(
-        b.Cast(hits, to=int(ir.DataType.BOOL)), [-1, *[1] * ((rank_of(values) or 1) - 1)]
-    )
-    return b.Where(hit, rows, b.like(values, 0)), b.Cast(hits, to=int(ir.DataType.UINT8))
+    hit = b.Reshape(b.Cast(hits, to=ir.DataType.BOOL), [-1, *[1] * ((rank_of(values) or 1) - 1)])
+    return b.Where(hit, rows, b.like(values, 0)), b.Cast(hits, to=ir.DataType.UINT8)
 
 
 @extension

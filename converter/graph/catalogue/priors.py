@@ -174,7 +174,7 @@ def _sized(
 
 def _part(b: Builder, size: Value, index: int) -> Value:
     """height (0) or width (1) as a float32 scalar."""
-    return b.Cast(b.Gather(size, index), to=int(ir.DataType.FLOAT))
+    return b.Cast(b.Gather(size, index), to=ir.DataType.FLOAT)
 
 
 def _even(b: Builder, layer: Value, image: Value) -> tuple[Value, Value]:

@@ -76,7 +76,7 @@ def Proposal(
     front = b.Slice(scores, [count], [2 * count], [1])
     front = b.Reshape(b.Transpose(front, perm=[0, 2, 3, 1]), [n, -1])
     smallest = b.Concat(*(b.Unsqueeze(info[i] * float(min_size), [0]) for i in (3, 2)), axis=0)
-    front = front * b.Cast(large_enough(b, boxes, smallest, edge), to=int(ir.DataType.FLOAT))
+    front = front * b.Cast(large_enough(b, boxes, smallest, edge), to=ir.DataType.FLOAT)
     cut = _Cut(
         pre_nms_topn,
         post_nms_topn,
@@ -224,7 +224,7 @@ def large_enough(b: Builder, boxes: Value, smallest: Value | float, edge: float)
     """Whether width and height reach `smallest`: boxes[.., 4] -> [..]."""
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     fits = high - low + edge >= smallest
-    return b.Equal(b.ReduceMin(b.Cast(fits, to=int(ir.DataType.INT64)), [-1], keepdims=0), 1)
+    return b.Equal(b.ReduceMin(b.Cast(fits, to=ir.DataType.INT64), [-1], keepdims=0), 1)
 
 
 def top(b: Builder, boxes: Value, scores: Value, k: int) -> tuple[Value, Value]:
@@ -263,7 +263,7 @@ def _numbered(b: Builder, rows: Value, real: Value, image: int, count: int) -> V
     """[count, 5]: the image's number in front of each row, -1 in front of the first that is left
     over.
     """
-    found = b.ReduceSum(b.Cast(real, to=int(ir.DataType.INT64)), [0], keepdims=1)
+    found = b.ReduceSum(b.Cast(real, to=ir.DataType.INT64), [0], keepdims=1)
     place = arange(count)
     number = b.Where(b.Less(place, found), float(image), b.Where(b.Equal(place, found), -1.0, 0.0))
     return b.Concat(b.Unsqueeze(number, [1]), filled(b, rows, count, real), axis=1)

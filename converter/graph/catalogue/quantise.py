@@ -47,5 +47,5 @@ def FakeConvert(
     y = x * scale
     if shift is not None:
         y = y - shift
-    narrow = b.Cast(b.Cast(y, to=to, saturate=1), to=int(x.dtype or ir.DataType.FLOAT))
+    narrow = b.Cast(b.Cast(y, to=to, saturate=1), to=x.dtype or ir.DataType.FLOAT)
     return (narrow if shift is None else narrow + shift) / scale

@@ -121,9 +121,7 @@ def UniformNumbers(
         if result.is_floating_point()
         else ir.DataType.DOUBLE
     )
-    floor, ceiling = (
-        b.Cast(b.Reshape(v, np.zeros(0, np.int64)), to=int(work)) for v in (low, high)
-    )
+    floor, ceiling = (b.Cast(b.Reshape(v, np.zeros(0, np.int64)), to=work) for v in (low, high))
     span = ceiling - floor
     if seeded and size is not None:
         numbers = _numbers(
@@ -131,13 +129,11 @@ def UniformNumbers(
         )
         if result.is_floating_point():
             return b.const(numbers) * span + floor
-        rest = b.const(numbers) % b.Cast(span, to=int(ir.DataType.UINT64))
+        rest = b.const(numbers) % b.Cast(span, to=ir.DataType.UINT64)
         return b.Cast(rest, to=dtype) + floor
     y = _uniform(b, b.Cast(shape, to=INT64), work, op_seed or global_seed) * span + floor
     return (
-        y
-        if result == work
-        else b.Cast(y if result.is_floating_point() else b.Floor(y), to=int(result))
+        y if result == work else b.Cast(y if result.is_floating_point() else b.Floor(y), to=result)
     )
 
 
@@ -182,7 +178,7 @@ def ClassDraws(
     Without `replacement` no class comes twice. Result int64. Source: OpenVINO, Multinomial-13.
     """
     alone = rank_of(probabilities) == 1
-    given = b.Cast(probabilities, to=int(FLOAT))
+    given = b.Cast(probabilities, to=FLOAT)
     given = b.Unsqueeze(given, [0]) if alone else given
     chances = b.Exp(given) if log else given
     size = b.Reshape(b.Cast(count, to=INT64), [1])

@@ -34,7 +34,7 @@ def RegionAlign(
     C, H, W]; index [n] int32: the entry of the batch. `samples` per bin and direction (height,
     width), 0: as many as there are pixels. Result [n, C, height, width]. Source: NNAPI, ROI_ALIGN.
     """
-    entry = b.Cast(index, to=int(ir.DataType.INT64))
+    entry = b.Cast(index, to=ir.DataType.INT64)
     if samples[0] != samples[1]:  # separable: a sum of rows and columns with weights
         shape, corners = shape_of(x), _scaled(b, rois, ratio)
         if shape is None:
@@ -64,7 +64,7 @@ def _weights(b: Builder, corners: Value, first: int, length: int, bins: int, sam
     low, high = (b.Slice(corners, [i], [i + 1], [1]) for i in (first, first + 2))
     size = b.Max(high - low, b.like(corners, 1)) / bins
     count = b.Ceil(size) if samples == 0 else b.Expand(b.like(corners, samples), b.Shape(size))
-    most = b.Cast(b.ReduceMax(count, keepdims=0), to=int(ir.DataType.INT64))
+    most = b.Cast(b.ReduceMax(count, keepdims=0), to=ir.DataType.INT64)
     number = b.CastLike(b.Range(b.const(np.int64(0)), most, b.const(np.int64(1))), corners)  # [s]
     part = (number + 0.5) / count  # [n, s]
     steps = b.Unsqueeze(part, [1]) + b.CastLike(
@@ -91,7 +91,7 @@ def RegionPool(
 
     Result [n, C, height, width]. Source: NNAPI, ROI_POOLING.
     """
-    entry = b.Unsqueeze(b.Cast(index, to=int(rois.dtype or ir.DataType.FLOAT)), [1])
+    entry = b.Unsqueeze(b.Cast(index, to=rois.dtype or ir.DataType.FLOAT), [1])
     return b.MaxRoiPool(
         x,
         b.Concat(entry, _scaled(b, rois, ratio), axis=1),

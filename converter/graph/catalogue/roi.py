@@ -95,7 +95,7 @@ def PSROIPooling(
             start, end = (low * spatial_scale, (high + 1.0) * spatial_scale)
             step = b.Max(end - start, 0.1) / float(g)
             masks.append(
-                b.Cast(_covered(b, start, step, g, size, outside=True), to=int(ir.DataType.FLOAT))
+                b.Cast(_covered(b, start, step, g, size, outside=True), to=ir.DataType.FLOAT)
             )
         grouped = b.Reshape(image, [output_dim, g, g, height, width])
         total = b.Einsum(grouped, *masks, equation="cpqhw,ph,qw->cpq")
@@ -133,16 +133,14 @@ def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Va
     small.
     """
     count = b.Gather(b.Shape(rois), 0)
-    gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=int(ir.DataType.FLOAT))
+    gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=ir.DataType.FLOAT)
     alive = b.Equal(b.CumSum(gone, 0), 0.0)
     with b.body("region") as inner:
         i = inner.input("i", ir.DataType.INT64, [])
         inner.input("go", ir.DataType.BOOL, [])
         roi = inner.Gather(rois, i, axis=0)
         parts = [inner.Gather(roi, k, axis=0) for k in range(5)]
-        image = inner.Gather(
-            x, inner.Max(inner.Cast(parts[0], to=int(ir.DataType.INT64)), 0), axis=0
-        )
+        image = inner.Gather(x, inner.Max(inner.Cast(parts[0], to=ir.DataType.INT64), 0), axis=0)
         pooled = inner.Where(inner.Gather(alive, i, axis=0), pool(inner, image, parts[1:]), 0.0)
         inner.output(inner.const(True, "again"), inner.Reshape(pooled, shape))
     return b.Loop(count, True, body=inner.graph)

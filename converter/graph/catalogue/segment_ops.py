@@ -27,7 +27,7 @@ def SegmentSum(b: Builder, x: Value, ids: Value, *, rows: int) -> Value:
     shape = static(x)
     flat = b.Cast(b.Reshape(x, [shape[0], int(np.prod(shape[1:]))]), to=FLOAT)
     y = b.Reshape(_members(b, ids, rows) @ flat, [rows, *shape[1:]])
-    return y if x.dtype in (None, ir.DataType.FLOAT) else b.Cast(y, to=int(x.dtype))
+    return y if x.dtype in (None, ir.DataType.FLOAT) else b.Cast(y, to=x.dtype)
 
 
 @extension

@@ -31,14 +31,14 @@ def CTCGreedyDecoderSeqLen(
     label = b.ArgMax(logits, axis=2, keepdims=0)
     steps = b.Shape(label, start=1, end=2)
     last = b.Sub(b.Shape(logits, start=2, end=3), [1])
-    nothing = last if blank is None else b.Reshape(b.Cast(blank, to=int(INT64)), [1])
+    nothing = last if blank is None else b.Reshape(b.Cast(blank, to=INT64), [1])
     number = b.Range(b.const(np.int64(0)), b.Squeeze(steps, [0]), b.const(np.int64(1)))
-    ends = b.Unsqueeze(b.Cast(lengths, to=int(INT64)), [1])
+    ends = b.Unsqueeze(b.Cast(lengths, to=INT64), [1])
     keep = (number < ends) & ~b.Equal(label, nothing)
     if merge_repeated:
         previous = b.Slice(b.Pad(label, [0, 1, 0, 0], b.const(np.int64(-1))), [0], [-1], [1])
         keep = keep & ~b.Equal(label, previous)
-    kept = b.Cast(keep, to=int(INT64))
+    kept = b.Cast(keep, to=INT64)
     place = b.Where(
         keep, b.Sub(b.CumSum(kept, b.const(np.int64(1))), [1]), steps
     )  # what is dropped goes to column T
@@ -65,12 +65,12 @@ def EmbeddingSegments(
     without one (or when it is negative). table[E, ...], indices[K] and segments[K] int32 or int64,
     count a scalar, `reduction` "sum" or "mean". Source: OpenVINO, EmbeddingSegmentsSum-3.
     """
-    rows = b.Gather(table, b.Cast(indices, to=int(INT64)), axis=0)
+    rows = b.Gather(table, b.Cast(indices, to=INT64), axis=0)
     if weights is not None:
         tail = (rank_of(table) or 2) - 1
         rows = rows * b.Unsqueeze(weights, list(range(1, tail + 1)))
-    total = b.Reshape(b.Cast(count, to=int(INT64)), [1])
-    places = b.Unsqueeze(b.Cast(segments, to=int(INT64)), [1])
+    total = b.Reshape(b.Cast(count, to=INT64), [1])
+    places = b.Unsqueeze(b.Cast(segments, to=INT64), [1])
     zeros = b.Expand(b.like(table, 0), b.Concat(total, b.Shape(table, start=1), axis=0))
     summed = b.ScatterND(zeros, places, rows, reduction="add")
     ones = b.Expand(b.like(table, 1), b.Shape(indices))
@@ -80,7 +80,7 @@ def EmbeddingSegments(
         summed = summed / b.Max(found, b.like(table, 1))
     if default is None:
         return summed
-    row = b.Reshape(b.Cast(default, to=int(INT64)), [1])
+    row = b.Reshape(b.Cast(default, to=INT64), [1])
     usual = b.Gather(table, b.Max(row, [0]), axis=0)
     usual = b.Where(b.Squeeze(row, [0]) < 0, b.like(table, 0), usual)
     return b.Where(b.Equal(found, b.like(table, 0)), usual, summed)
@@ -104,9 +104,9 @@ def SegmentMax(
     """
     dtype = x.dtype or ir.DataType.FLOAT
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
-    places = b.Cast(segments, to=int(INT64))
+    places = b.Cast(segments, to=INT64)
     total = (
-        b.Reshape(b.Cast(count, to=int(INT64)), [1])
+        b.Reshape(b.Cast(count, to=INT64), [1])
         if count is not None
         else b.Add(b.Slice(places, [-1], [BEYOND], [0]), [1])
     )

@@ -29,7 +29,7 @@ def SuppressionMask(
         boxes, scores, b.Slice(size, [2], [3]), *bounds, center_point_box=center_point_box
     )
     ones = b.Expand(b.const([1]), b.Slice(b.Shape(chosen), [0], [1]))
-    return b.Cast(b.ScatterND(b.Expand(b.const(0), size), chosen, ones), to=int(ir.DataType.BOOL))
+    return b.Cast(b.ScatterND(b.Expand(b.const(0), size), chosen, ones), to=ir.DataType.BOOL)
 
 
 def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Value, Value]:

@@ -153,7 +153,7 @@ def _bilinear(
             wx = fx if dx else 1 - fx
             yy, xx = y0 + dy, x0 + dx
             cy, cx = (b.Clip(yy, zero, b.like(flat, h - 1)), b.Clip(xx, zero, b.like(flat, w - 1)))
-            index = b.Cast(cy * w + cx, to=int(ir.DataType.INT64))
+            index = b.Cast(cy * w + cx, to=ir.DataType.INT64)
             value = b.GatherElements(flat, b.Expand(index, [n, dg, c, count]), axis=3)
             weight = wy * wx
             if pad:

@@ -89,21 +89,19 @@ def CTCGreedyDecoder(
     if shape is None or not isinstance(shape[2], int):
         raise MappingError("CTCGreedyDecoder needs the number of classes", "X203")
     label = b.Transpose(b.ArgMax(logits, axis=2, keepdims=0), perm=[1, 0])  # [N, T]
-    ended = b.Cast(
-        b.Equal(b.Transpose(mask, perm=[1, 0]), b.like(mask, 0)), to=int(ir.DataType.FLOAT)
-    )
+    ended = b.Cast(b.Equal(b.Transpose(mask, perm=[1, 0]), b.like(mask, 0)), to=ir.DataType.FLOAT)
     keep = b.Equal(b.CumSum(ended, 1), 0.0) & (label < shape[2] - 1)
     if ctc_merge_repeated:
         previous = b.Slice(b.Pad(label, [0, 1, 0, 0], -1), [0], [-1], [1])
         keep = keep & ~b.Equal(label, previous)
-    place = b.CumSum(b.Cast(keep, to=int(ir.DataType.FLOAT)), 1) - 1.0
+    place = b.CumSum(b.Cast(keep, to=ir.DataType.FLOAT), 1) - 1.0
     length = b.Gather(b.Shape(label), 1)
     column = b.Where(
-        keep, b.Cast(place, to=int(ir.DataType.INT64)), length
+        keep, b.Cast(place, to=ir.DataType.INT64), length
     )  # what is dropped goes to column T
     room = b.Shape(label) + np.array([0, 1], np.int64)
     empty = b.Expand(b.const(np.float32(-1)), room)
-    filled = b.ScatterElements(empty, column, b.Cast(label, to=int(ir.DataType.FLOAT)), axis=1)
+    filled = b.ScatterElements(empty, column, b.Cast(label, to=ir.DataType.FLOAT), axis=1)
     kept = b.Slice(filled, [0], b.Unsqueeze(length, [0]), [1])
     result = b.Unsqueeze(kept, [2, 3])
     return result if logits.dtype in (None, ir.DataType.FLOAT) else b.CastLike(result, logits)

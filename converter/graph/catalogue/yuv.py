@@ -26,7 +26,7 @@ def _stored(b: Builder, v: Value, like: Value) -> Value:
     y = b.Clip(v, np.float32(0), np.float32(255))
     if dtype == ir.DataType.FLOAT:
         return y
-    return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=int(dtype))
+    return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=dtype)
 
 
 @extension

@@ -41,7 +41,7 @@ def wide(b: Builder, x: ir.Value) -> Value:
 
 def back(b: Builder, y: Value, x: Value) -> Value:
     """`y` in the type of `x`."""
-    return y if x.dtype in (None, y.dtype) else b.Cast(y, to=int(x.dtype))
+    return y if x.dtype in (None, y.dtype) else b.Cast(y, to=x.dtype)
 
 
 def scaled(b: Builder, x: Value, factor: float) -> Value:

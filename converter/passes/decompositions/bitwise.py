@@ -31,7 +31,7 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
         joined = b.Max(left, right)
     else:
         joined = b.Abs(left - right)
-    return b.Cast(_number(b, joined, first.dtype.bitwidth), to=int(first.dtype))
+    return b.Cast(_number(b, joined, first.dtype.bitwidth), to=first.dtype)
 
 
 def _number(b: Builder, bits: Value, width: int) -> Value:
@@ -50,9 +50,9 @@ def _number(b: Builder, bits: Value, width: int) -> Value:
 def _bits(b: Builder, x: Value) -> Value:
     assert x.dtype is not None
     word = b.Cast(b.Unsqueeze(x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
-    word = b.Cast(word, to=int(_T.UINT64))
+    word = b.Cast(word, to=_T.UINT64)
     shifted = b.BitShift(word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
-    return b.Cast(shifted % np.array(2, np.uint64), to=int(_T.INT64))
+    return b.Cast(shifted % np.array(2, np.uint64), to=_T.INT64)
 
 
 BITS: dict[str, Any] = {

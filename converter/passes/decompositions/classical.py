@@ -31,7 +31,7 @@ def _rows(node: ir.Node, b: Builder) -> Value | None:
     x = x_of(node)
     if rank_of(x) != 2 or x.dtype not in (_FLOAT, ir.DataType.INT32, ir.DataType.INT64):
         return None
-    return x if x.dtype == _FLOAT else b.Cast(x, to=int(_FLOAT))
+    return x if x.dtype == _FLOAT else b.Cast(x, to=_FLOAT)
 
 
 def _numbers(attrs: dict[str, Any], name: str) -> np.ndarray:
@@ -207,7 +207,7 @@ def _one_of_two(
     after = attrs.get("post_transform", "NONE")
     if after == "SOFTMAX":
         return None
-    second = b.Cast(votes > (0.5 if positive else 0), to=int(ir.DataType.INT64))
+    second = b.Cast(votes > (0.5 if positive else 0), to=ir.DataType.INT64)
     certain = positive and after == "NONE"
     both = b.Concat(1 - votes if certain else -votes, votes, axis=1)
     scores = both if certain else _after(b, both, attrs)
@@ -228,9 +228,9 @@ def _votes(
     holds = b.operator(_MODES[forest.mode])(chosen, forest.thresholds.reshape(-1))
     if forest.missing.any():
         holds = holds | b.IsNaN(chosen) & forest.missing.reshape(-1)
-    facts = b.Cast(holds, to=int(_FLOAT))
+    facts = b.Cast(holds, to=_FLOAT)
     facts = b.Transpose(b.Reshape(facts, [-1, trees, decisions]), perm=[1, 0, 2])
-    reached = b.Cast(b.Equal(facts @ forest.paths, forest.lengths), to=int(_FLOAT))
+    reached = b.Cast(b.Equal(facts @ forest.paths, forest.lengths), to=_FLOAT)
     return b.ReduceSum(reached @ forest.weights, [0], keepdims=0), trees
 
 

@@ -63,13 +63,9 @@ def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     if scale is None or scale.dtype is None:
         return None
     whole = whole_floats(x)
-    real = (
-        whole
-        if whole is not None and whole.dtype == scale.dtype
-        else b.Cast(x, to=int(scale.dtype))
-    )
+    real = whole if whole is not None and whole.dtype == scale.dtype else b.Cast(x, to=scale.dtype)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        zero = _along(b, node, b.Cast(node.inputs[2], to=int(scale.dtype)), x)
+        zero = _along(b, node, b.Cast(node.inputs[2], to=scale.dtype), x)
         if zero is None:
             return None
         real = real - zero
@@ -99,7 +95,7 @@ def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
             return None
         shifted = b.Round(quotient) + b.Cast(each, to=x.dtype)
         stored = b.Clip(shifted, b.like(x, low), b.like(x, high))
-    cast = b.Cast(stored, to=int(to))
+    cast = b.Cast(stored, to=to)
     cast.producer().meta[_WHOLE] = True  # type: ignore[union-attr]
     return cast
 
@@ -116,7 +112,7 @@ def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[Value]:
     steps = (high - low) / 255
     scale = b.Where(b.Equal(steps, b.like(x, 0)), b.like(x, 1), steps)
     place = b.Round(b.Clip(-low / scale, b.like(x, 0), b.like(x, 255)))
-    zero = b.Cast(place, to=int(_T.UINT8))
+    zero = b.Cast(place, to=_T.UINT8)
     return [b.QuantizeLinear(x, scale, zero), scale, zero]
 
 

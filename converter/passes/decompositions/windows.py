@@ -116,7 +116,7 @@ def max_pool(node: ir.Node, b: Builder) -> Value | Sequence[Value] | None:
     if x.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
         return _largest(node, b)
     pooled = b.MaxPool(b.Cast(x, to=ir.DataType.FLOAT), outputs=len(node.outputs), **attrs_of(node))
-    return [b.Cast(pooled[0], to=int(x.dtype)), *pooled[1:]]
+    return [b.Cast(pooled[0], to=x.dtype), *pooled[1:]]
 
 
 def _largest(node: ir.Node, b: Builder) -> Value | None:

@@ -95,7 +95,7 @@ def range_(op: Op, b: Builder) -> Results:
     if dtype not in (_T.FLOAT16, _T.BFLOAT16):
         return None
     wide = [b.Cast(op.need(i), to=stash) for i in range(3)]
-    return b.Cast(b.Range(*wide), to=int(dtype))
+    return b.Cast(b.Range(*wide), to=dtype)
 
 
 @ROWS.always("SpaceToDepth")

@@ -52,7 +52,7 @@ def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     array = constant(value)
     if array is not None and value.producer() is None and dtype != BOOL:
         return b.const(array.astype(dtype.numpy()), str(value.name))
-    return b.Cast(value, to=int(dtype))
+    return b.Cast(value, to=dtype)
 
 
 def fit(b: Builder, value: ir.Value, wanted: Sequence[int]) -> ir.Value:

@@ -229,7 +229,7 @@ class BodyLift(BodyReader):
                     shown = (
                         value
                         if value.dtype in (FLOAT, ir.DataType.INT32)
-                        else self.builder.Cast(value, to=int(FLOAT))
+                        else self.builder.Cast(value, to=FLOAT)
                     )
                     self._output(
                         shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}"

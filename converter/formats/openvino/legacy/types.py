@@ -71,7 +71,7 @@ def wrap_small_integers(model: ir.Model) -> None:
                 continue
             b = builder_before(node, names)
             operands = [
-                b.Cast(v, to=int(D.INT32)) if v is not None and v.dtype != D.INT32 else v
+                b.Cast(v, to=D.INT32) if v is not None and v.dtype != D.INT32 else v
                 for v in node.inputs
             ]
             wide = (
@@ -80,7 +80,7 @@ def wrap_small_integers(model: ir.Model) -> None:
                 else b.op(node.op_type, *operands, **attrs_of(node))
             )
             assert wide is not None
-            replace(node, [b.Cast(_wrapped(b, wide, out.dtype), to=int(out.dtype))], b)
+            replace(node, [b.Cast(_wrapped(b, wide, out.dtype), to=out.dtype)], b)
 
 
 def _may_overflow(node: ir.Node) -> bool:
@@ -231,7 +231,7 @@ class _Truth:
         if key not in self.converted:
             array, b = constant(value), builder_before(node, self.names)
             self.converted[key] = (
-                b.Cast(value, to=int(kind))
+                b.Cast(value, to=kind)
                 if array is None
                 else b.const(array.astype(kind.numpy()), value.name or "const")
             )

@@ -186,7 +186,7 @@ class BodyLift(BodyReader):
         )
         set_public_name(value, names[0] if names else layer.name)
         self.builder.graph.inputs.append(value)
-        return self.builder.Cast(value, to=int(computed(dtype))) if value.dtype in HALVES else value
+        return self.builder.Cast(value, to=computed(dtype)) if value.dtype in HALVES else value
 
     def _result(self, layer: IrLayer, value: ir.Value) -> None:
         """A graph output in the type of its port. v10 presents I64, U64 and U32 as I32, and what is
@@ -208,7 +208,7 @@ class BodyLift(BodyReader):
             else None
         )
         if shown is not None:
-            value = self.builder.Cast(value, to=int(shown))
+            value = self.builder.Cast(value, to=shown)
         self.builder.output(value)
         set_public_name(self.builder.graph.outputs[-1], name)
 

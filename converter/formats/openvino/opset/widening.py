@@ -97,4 +97,4 @@ def _back(b: Builder, kind: str, value: ir.Value, own: ir.DataType) -> ir.Value:
 
 
 def _cast(b: Builder, value: ir.Value, to: ir.DataType) -> ir.Value:
-    return value if value.dtype == to else b.Cast(value, to=int(to))
+    return value if value.dtype == to else b.Cast(value, to=to)

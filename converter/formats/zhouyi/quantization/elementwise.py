@@ -282,7 +282,7 @@ def lift_logical(r: IntegerReading) -> Value:
         values = [real(b, r.input(i)) for i in range(len(r.layer.inputs))]
         found = [~b.Equal(v, b.like(v, 0)) for v in values]
         truth = b.operator(r.attr("method", ~enum(LOGIC)))(*found)
-    return b.Cast(truth, to=int(r.tensors.types[0]))
+    return b.Cast(truth, to=r.tensors.types[0])
 
 
 def lower_comparison(w: IntegerWriting) -> Written:

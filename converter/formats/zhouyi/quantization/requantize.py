@@ -111,7 +111,7 @@ def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
     """
     wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
     floats = x.dtype in (T.FLOAT, T.DOUBLE)
-    y = with_operators(x) if floats else b.Cast(x, to=int(T.DOUBLE if wide else T.FLOAT))
+    y = with_operators(x) if floats else b.Cast(x, to=T.DOUBLE if wide else T.FLOAT)
     return y + zero if zero else y
 
 

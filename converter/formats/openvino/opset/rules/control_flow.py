@@ -106,7 +106,7 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
     """The number of the iteration in the type and rank of a Parameter."""
     declared = sub.by_id()[parameter]
     dtype = T(element_type.lift(declared.data.get("element_type", "i64")))
-    value = inner.Cast(number, to=int(dtype)) if dtype != T.INT64 else number
+    value = inner.Cast(number, to=dtype) if dtype != T.INT64 else number
     shape = parse_shape(declared.data.get("shape", ""))
     return inner.Reshape(value, [1] * len(shape)) if shape else value
 

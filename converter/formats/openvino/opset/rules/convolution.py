@@ -94,7 +94,7 @@ class BitWeights(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.input(0)
-        r.node.inputs[1] = r.b.Cast(r.input(1), to=int(x.dtype or 1))
+        r.node.inputs[1] = r.b.Cast(r.input(1), to=x.dtype or 1)
 
     def lower(self, w: Writing) -> None:
         array = constant(w.optional(1))

@@ -296,7 +296,7 @@ class Found(Field):
                 picked = b.Gather(picked, order, axis=0)
             if r.version < 5:
                 return [r.cast(picked, to)]
-            places = b.Cast(b.Slice(picked, [0], [2], [1]), to=int(T.FLOAT))
+            places = b.Cast(b.Slice(picked, [0], [2], [1]), to=T.FLOAT)
             rows = b.Concat(places, b.Unsqueeze(best, [1]), axis=1)
             return [r.cast(picked, to), rows, r.cast(b.Shape(picked, start=0, end=1), to)]
 

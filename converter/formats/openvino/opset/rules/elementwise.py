@@ -201,7 +201,7 @@ def half_away(r: Reading, sign: ir.Value) -> ir.Value:
     floor = b.Floor(size)
     up = b.GreaterOrEqual(b.Sub(size, floor), b.like(x, 0.5))
     assert x.dtype is not None
-    return b.Mul(sign, b.Add(floor, b.Cast(up, to=int(x.dtype))))
+    return b.Mul(sign, b.Add(floor, b.Cast(up, to=x.dtype)))
 
 
 def _all_known(r: Reading) -> bool:
@@ -357,7 +357,7 @@ def converted(r: Reading, to: ir.DataType) -> None:
     """
     x, wide = r.input(0), computed(to)
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:
-        x = r.b.Cast(x, to=int(to))
+        x = r.b.Cast(x, to=to)
     r.node.inputs, r.node.attrs["to"] = [x], int(wide)
     if x.dtype == wide:
         r.ready = [x]

@@ -70,7 +70,7 @@ def attention(r: Reading) -> None:
 
 
 def _scale(r: Reading, q: ir.Value) -> ir.Value:
-    size = r.b.Cast(r.b.Shape(q, start=-1), to=int(q.dtype or T.FLOAT))
+    size = r.b.Cast(r.b.Shape(q, start=-1), to=q.dtype or T.FLOAT)
     return r.b.Div(r.b.like(q, 1), r.b.Sqrt(size))
 
 
@@ -78,7 +78,7 @@ def _causal(r: Reading, q: ir.Value, k: ir.Value) -> ir.Value:
     """True where a query may see a key: not behind itself."""
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
     ones = r.b.Expand(r.b.const(np.float32(1)), r.b.Concat(*sizes, axis=0))
-    return r.b.Cast(r.b.Trilu(ones, upper=0), to=int(T.BOOL))
+    return r.b.Cast(r.b.Trilu(ones, upper=0), to=T.BOOL)
 
 
 EQUATION = Codec(lambda v: str(v).replace(" ", ""), lambda v: v.replace(" ", ""))

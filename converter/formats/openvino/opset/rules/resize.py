@@ -57,8 +57,8 @@ def lift_interpolate(r: Reading) -> ir.Value:
 def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> ir.Value:
     """The sizes that factors give, in float32 and rounded down."""
     sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
-    factors = r.b.Reshape(r.b.Cast(scales, to=int(T.FLOAT)), [-1])
-    return r.b.Cast(r.b.Floor(r.b.Mul(sizes, factors)), to=int(T.INT64))
+    factors = r.b.Reshape(r.b.Cast(scales, to=T.FLOAT), [-1])
+    return r.b.Cast(r.b.Floor(r.b.Mul(sizes, factors)), to=T.INT64)
 
 
 def _padded(r: Reading, begin: list[int], end: list[int]) -> ir.Value:
@@ -126,7 +126,7 @@ def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
     """y in the type of x: integers are rounded."""
     if y.dtype == x.dtype or x.dtype is None:
         return y
-    return r.b.Cast(r.b.Round(y), to=int(x.dtype))
+    return r.b.Cast(r.b.Round(y), to=x.dtype)
 
 
 def _wanted(
@@ -258,7 +258,7 @@ def resampled(
     for each axis.
     """
     what = f"mode={a.mode!r} with these options"
-    y = x if is_float(x) else r.b.Cast(x, to=int(T.FLOAT))
+    y = x if is_float(x) else r.b.Cast(x, to=T.FLOAT)
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
         if out != size or scale != 1:
             y = _along(r, y, axis, _weights(a, size, out, scale))
