@@ -167,7 +167,7 @@ def _stack_results(model: ir.Model, names: Names) -> None:
                 continue
             if value.shape.rank():
                 b = Builder(body, names)
-                body.outputs[i + 1] = b.op("Unsqueeze", value, [0])
+                body.outputs[i + 1] = b.Unsqueeze(value, [0])
                 continue
             column = ir.Node(
                 "", "Squeeze", [out, Builder(node.graph, names).const(np.array([1]))], num_outputs=1

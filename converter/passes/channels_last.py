@@ -98,8 +98,8 @@ def restore_boundary(
     for i, stored in enumerate(list(graph.outputs)):
         perm = of_outputs.get(public_name(stored))
         if perm is not None:
-            graph.outputs[i] = value = Builder(graph, names).op(
-                "Transpose", stored, perm=axes.inverse(perm)
+            graph.outputs[i] = value = Builder(graph, names).Transpose(
+                stored, perm=axes.inverse(perm)
             )
             take_name(value, stored, names)
 

@@ -198,7 +198,7 @@ def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
     if axis is None or node.inputs[0] is None:
         return None
     flat = reshaped(b, node.inputs[0], _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
-    return [b.op("CumSum", flat, np.array(1), **same_attrs(node))]
+    return [b.CumSum(flat, np.array(1), **same_attrs(node))]
 
 
 def _each(
@@ -345,8 +345,7 @@ def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:
     inner = math.prod(shape[axis:])
     flat = [reshaped(b, v, [inner]) for v in others]
     return [
-        b.op(
-            "LayerNormalization",
+        b.LayerNormalization(
             reshaped(b, x, [math.prod(shape[:axis]), inner]),
             *flat,
             axis=-1,

@@ -133,7 +133,7 @@ def widen_inputs(model: ir.Model) -> None:
         ]
         if first is None or not keeps_type(value) or not users:
             continue
-        wide = Builder(model.graph, names, before=first).op("Cast", value, to=int(D.INT32))
+        wide = Builder(model.graph, names, before=first).Cast(value, to=int(D.INT32))
         for user, place in users:
             user.replace_input_with(place, wide)
 
@@ -242,7 +242,7 @@ class _Truth:
         for i, value in enumerate(graph.outputs):
             if value.dtype != D.BOOL or self.kind(value) == D.FLOAT:
                 continue
-            shown = Builder(graph, self.names).op("Cast", value, to=int(D.FLOAT))
+            shown = Builder(graph, self.names).Cast(value, to=int(D.FLOAT))
             shown.name, value.name = value.name, shown.name
             shown.metadata_props.update(value.metadata_props)
             value.metadata_props.clear()

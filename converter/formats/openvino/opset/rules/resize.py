@@ -119,7 +119,7 @@ def resized(
     source = x if is_float(x) or mode == "nearest" else r.b.Cast(x, to=1)
     scales, sizes, chosen = _wanted(r, x, target, axes, by_scales)
     options |= {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": chosen}
-    return _typed(r, x, r.b.op("Resize", source, None, scales, sizes, **options))
+    return _typed(r, x, r.b.Resize(source, None, scales, sizes, **options))
 
 
 def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
