@@ -52,9 +52,9 @@ class InferenceError(Exception):
     """A node whose inputs contradict its operator; the message is onnx's."""
 
 
-def shape_of(value: ir.Value) -> tuple[int, ...] | None:
-    """The static shape, or None when rank or a dimension is unknown."""
-    if value.shape is None:
+def shape_of(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The static shape, or None when rank or a dimension is unknown, or there is no value."""
+    if value is None or value.shape is None:
         return None
     dims = value.shape.dims
     for d in dims:  # a loop: this is asked more often than anything else
@@ -63,8 +63,8 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
     return dims  # type: ignore[return-value]
 
 
-def rank_of(value: ir.Value) -> int | None:
-    return None if value.shape is None else value.shape.rank()
+def rank_of(value: ir.Value | None) -> int | None:
+    return None if value is None or value.shape is None else value.shape.rank()
 
 
 def known(value: ir.Value | None) -> Array | None:
@@ -325,7 +325,7 @@ def sizes_in(value: ir.Value | None, depth: int = 8) -> list[int | None] | None:
     array = known(value)
     if array is not None:
         return [int(n) for n in array.reshape(-1)] if array.dtype.kind in "iu" else None
-    shape = shape_of(value) if value is not None else None
+    shape = shape_of(value)
     if value is None or shape is None or len(shape) > 1:
         return None
     count = shape[0] if shape else 1
@@ -358,7 +358,7 @@ def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
 def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[int] | None:
     """What a Gather or Slice takes of sizes, of which some are not known (_UNKNOWN_SIZE)."""
     sizes = sizes_in(node.inputs[0], depth)
-    if sizes is None or rank_of(node.inputs[0]) != 1:  # type: ignore[arg-type]
+    if sizes is None or rank_of(node.inputs[0]) != 1:
         return None
     whole = np.array([_UNKNOWN_SIZE if n is None else n for n in sizes], np.int64)
     given = zip(node.inputs[1:], values[1:], strict=True)
@@ -370,7 +370,7 @@ def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[i
 
 def _evaluate_shape(node: ir.Node) -> None:
     value = node.inputs[0]
-    shape = shape_of(value) if value is not None else None
+    shape = shape_of(value)
     if shape is None:
         if node.op_type == "Shape" and value is not None and value.shape is not None:
             dims = list(value.shape)[_int(node, "start", 0) : _int(node, "end", None)]

@@ -53,7 +53,7 @@ def sizes_of_parts(split: ir.Node) -> list[int] | None:
 def _infer_part(node: ir.Node) -> None:
     """onnx knows the sizes of parts only where all are alike."""
     split, place = (
-        node.inputs[0].producer() if node.inputs[0] is not None else None,
+        producer_of(node.inputs[0]),
         known(node.inputs[1]),
     )
     if (
@@ -73,7 +73,7 @@ def _infer_part(node: ir.Node) -> None:
 
 def _infer_scalar(node: ir.Node) -> None:
     """onnx gives a GatherND that finds one element no shape; it is ()."""
-    data, index = (shape_of(v) if v is not None else None for v in node.inputs)
+    data, index = (shape_of(v) for v in node.inputs)
     if (
         node.outputs[0].shape is None
         and data
@@ -87,13 +87,13 @@ def _infer_resized(node: ir.Node) -> None:
     """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5;
     onnx rounds the exact product down to 4.
     """
-    x, factors = node.inputs[0], known(node.inputs[2]) if len(node.inputs) > 2 else None
+    x, factors = node.inputs[0], known(input_of(node, 2))
     if (
         x is None
         or x.shape is None
         or factors is None
         or not factors.size
-        or (len(node.inputs) > 3 and node.inputs[3] is not None)
+        or input_of(node, 3) is not None
     ):
         return
     axes = attribute(node, "axes", range(len(x.shape)))

@@ -27,7 +27,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     """
     a, weights = attrs_of(node), constant(node.inputs[1])
     x, y = (
-        shape_of(node.inputs[0]) if node.inputs[0] is not None else None,
+        shape_of(node.inputs[0]),
         shape_of(node.outputs[0]),
     )
     if (
@@ -102,7 +102,7 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
     each plane of it.
     """
     a = attrs_of(node)
-    x = shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    x = shape_of(node.inputs[0])
     if (
         most != 4
         or x is None

@@ -67,7 +67,7 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
 def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
     """An Add or Mul of a constant behind an operator of these kinds that nobody else reads."""
     for x, other in (node.inputs, node.inputs[::-1]):
-        c, before = constant(other), x.producer() if x is not None else None
+        c, before = constant(other), producer_of(x)
         if (
             c is None
             or x is None
@@ -130,13 +130,9 @@ def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
     shape, scale, shift = (
         shape_of(before.outputs[0]),
         constant(before.inputs[1]),
-        constant(before.inputs[2]) if len(before.inputs) > 2 else None,
+        constant(input_of(before, 2)),
     )
-    if (
-        shape is None
-        or scale is None
-        or (shift is None and len(before.inputs) > 2 and before.inputs[2] is not None)
-    ):
+    if shape is None or scale is None or (shift is None and input_of(before, 2) is not None):
         return None
     axis = 1 if before.op_type == "InstanceNormalization" else len(shape) - 1
     if (
@@ -186,7 +182,7 @@ def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
 def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
     """Mean and variance over the last axis, or over all axes behind the channels."""
     x, a = node.inputs[0], attrs_of(node)
-    shape = shape_of(x) if x is not None else None
+    shape = shape_of(x)
     if (
         shape is None
         or x is None
@@ -215,7 +211,7 @@ def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
     """Channels split into groups, the two axes swapped, and joined again."""
-    turn = node.inputs[0].producer() if node.inputs[0] is not None else None
+    turn = producer_of(node.inputs[0])
     split = (
         turn.inputs[0].producer()
         if turn is not None and turn.op_type == "Transpose" and turn.inputs[0] is not None
@@ -255,7 +251,7 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
     """Reshapes around a normalisation of the last axis that only put axes of 1 in front of it and
     take them away again.
     """
-    inner = node.inputs[0].producer() if node.inputs[0] is not None else None
+    inner = producer_of(node.inputs[0])
     if (
         inner is None
         or inner.op_type != "LayerNormalization"
@@ -264,12 +260,12 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
         or not _only(inner.outputs[0])
     ):
         return None
-    outer = inner.inputs[0].producer() if inner.inputs[0] is not None else None
+    outer = producer_of(inner.inputs[0])
     source = (
         outer.inputs[0] if outer is not None and outer.op_type in ("Reshape", "Unsqueeze") else None
     )
     axis, shape = int(attrs_of(inner).get("axis", -1)), shape_of(inner.outputs[0])
-    own = shape_of(source) if source is not None else None
+    own = shape_of(source)
     if (
         source is None
         or shape is None

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known
+from converter.graph.value import producer_of
 
 _DEPTH = 24  # operators that are looked at behind an index
 _ALWAYS = frozenset(
@@ -119,7 +120,7 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
 
 def _wraps(node: ir.Node) -> bool:
     """Where(i < 0, .., i): what is made of the negative ones is meant to have none."""
-    test = node.inputs[0].producer() if node.inputs[0] is not None else None
+    test = producer_of(node.inputs[0])
     if (
         test is None
         or test.domain

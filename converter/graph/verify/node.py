@@ -248,7 +248,7 @@ def _depth(node: ir.Node) -> str | None:
 def _constant(node: ir.Node, index: int) -> list[int] | None:
     from converter.graph.infer import known  # which asks these laws
 
-    found = known(node.inputs[index] if index < len(node.inputs) else None)
+    found = known(input_of(node, index))
     return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from converter.graph.value import input_of
 from converter.graph.verify.shapes_of import Dims, attribute, differ, dims_of, in_body, sizes_of
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,7 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
     """
     from converter.graph.infer import constant  # which asks these laws
 
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = input_of(node, index)
     found = None if value is None or in_body(node) else constant(value)
     return (
         found

@@ -6,12 +6,14 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.graph.value import input_of
+
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 Dims = list[int | None]
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = input_of(node, index)
     return (
         None
         if value is None or value.shape is None

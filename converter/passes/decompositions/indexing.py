@@ -53,7 +53,7 @@ def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Arra
 
 def gather_nd(node: ir.Node, b: Builder) -> Value | None:
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
-    places = None if index is None else shape_of(index)
+    places = shape_of(index)
     if shape is None or index is None or out is None or not places:
         return None
     batch, depth = int(attrs_of(node).get("batch_dims", 0)), places[-1]

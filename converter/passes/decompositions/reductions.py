@@ -94,7 +94,7 @@ def reduce_mean(node: ir.Node, b: Builder) -> Value | None:
     if reduces_nothing(node):
         return each_alone(node, b)
     x, (axes, attrs), shape = x_of(node), _over(node), shape_of(x_of(node))
-    chosen = known(axes) if axes is not None else None
+    chosen = known(axes)
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
     count = (

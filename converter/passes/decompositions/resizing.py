@@ -58,7 +58,7 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
         or any(v is not None and constant(v) is None and shape_of(v) != (0,) for v in operands[1:3])
     ):
         return None
-    roi, factors = (None if v is None else constant(v) for v in operands[1:3])
+    roi, factors = (constant(v) for v in operands[1:3])
     crop = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     if (
         0 in size

@@ -28,7 +28,7 @@ def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
     x, index, updates = x_of(node), node.inputs[1], node.inputs[2]
     shape, places, reduction = (
         shape_of(x),
-        None if index is None else shape_of(index),
+        shape_of(index),
         attrs_of(node).get("reduction", "none"),
     )
     if (
@@ -59,7 +59,7 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
         node.inputs[2],
         attrs_of(node).get("reduction", "none"),
     )
-    shape, places = shape_of(x), None if index is None else shape_of(index)
+    shape, places = shape_of(x), shape_of(index)
     if (
         not shape
         or not places

@@ -16,7 +16,7 @@ MOST = 1024
 
 def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
     """The tensors of a sequence, as values of the graph; None where only run time knows them."""
-    node = None if value is None else value.producer()
+    node = producer_of(value)
     if node is None or node.domain:
         return None
     if node.op_type == "SequenceConstruct":
@@ -32,8 +32,8 @@ def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
 
 def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     members, insert = _members(node.inputs[0], b), node.op_type == "SequenceInsert"
-    at = node.inputs[2 if insert else 1] if len(node.inputs) > (2 if insert else 1) else None
-    number = None if at is None else known(at)
+    at = input_of(node, 2 if insert else 1)
+    number = known(at)
     if members is None or (at is not None and number is None):
         return None
     place = int(number.reshape(())) if number is not None else len(members) - (0 if insert else 1)

@@ -69,7 +69,7 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
     if found is not None:
         return found
     x = node.inputs[0] if node.inputs else None
-    rank = rank_of(x) if x is not None else None
+    rank = rank_of(x)
     if node.domain == "" and node.op_type == "Transpose" and rank is not None:
         perm = (
             tuple(node.attributes["perm"].as_ints())

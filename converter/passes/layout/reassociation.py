@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
+from converter.graph.value import input_of
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
 from converter.passes.layout.rules import dims_of, input_of

@@ -19,6 +19,7 @@ from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
+from converter.graph.value import input_of
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
 
@@ -70,7 +71,7 @@ def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
     operators that were looked at.
     """
     out = node.outputs[0] if node.outputs else None
-    rank = None if out is None else rank_of(out)
+    rank = rank_of(out)
     if rank is None or node.inputs[:1] == (None,) or not node.inputs:
         return None
     found = _free_ports(node, rank, memo)
@@ -125,7 +126,7 @@ def _elementwise_extension(node: ir.Node, memo: dict[Any, bool]) -> bool:
     key = (
         node.op_type,
         repr(sorted(attrs_of(node).items(), key=lambda a: a[0])),
-        tuple(rank_of(v) if v is not None else None for v in node.inputs),
+        tuple(rank_of(v) for v in node.inputs),
     )
     if key not in memo:
         try:
@@ -155,14 +156,10 @@ def _axis(default: int | None, attribute: str = "axis") -> Remap:
     return remap
 
 
-def setinput_of(node: ir.Node, index: int, value: ir.Value) -> None:
+def set_input(node: ir.Node, index: int, value: ir.Value) -> None:
     if index >= len(node.inputs):
         node.resize_inputs(index + 1)
     node.replace_input_with(index, value)
-
-
-def input_of(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
 
 
 def dims_of(value: ir.Value) -> list[Dim]:
@@ -175,7 +172,7 @@ def _axes_input(index: int) -> Remap:
         given = known(input_of(node, index))
         if given is not None:
             where = axes.inverse(perm)
-            setinput_of(
+            set_input(
                 node,
                 index,
                 b.const(
@@ -244,7 +241,7 @@ def _slice(node: ir.Node, rank: int) -> Ports | None:
     count = starts.shape[0]
 
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
-        setinput_of(node, 3, b.const([axes.inverse(perm)[a] for a in range(count)], "axes"))
+        set_input(node, 3, b.const([axes.inverse(perm)[a] for a in range(count)], "axes"))
 
     return (0,), (0,), remap
 
@@ -258,7 +255,7 @@ def _pad(node: ir.Node, rank: int) -> Ports | None:
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
         amounts = known(node.inputs[1])
         assert amounts is not None
-        setinput_of(
+        set_input(
             node,
             1,
             b.const(
@@ -279,7 +276,7 @@ def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
 
         def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
             entries = [1] * (rank - len(given)) + given.tolist()
-            setinput_of(node, index, b.const([entries[a] for a in perm], "shape"))
+            set_input(node, index, b.const([entries[a] for a in perm], "shape"))
 
         return (0,), (0,), remap
 
@@ -289,7 +286,7 @@ def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
 def _quantize(node: ir.Node, rank: int) -> Ports | None:
     """Scales are a scalar, a vector along `axis`, or (blocked) a tensor like the data."""
     scale = node.inputs[1]
-    scale_rank = None if scale is None else rank_of(scale)
+    scale_rank = rank_of(scale)
     if scale_rank is None:
         return None
     if scale_rank == rank and rank > 1:

@@ -15,6 +15,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, rank_of, shape_of
 from converter.graph.names import Names
+from converter.graph.value import input_of, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -33,7 +34,7 @@ def _bias(add: ir.Node, names: Names) -> None:
     else reads it.
     """
     for data, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-        before = data.producer() if data is not None else None
+        before = producer_of(data)
         if (
             data is None
             or other is None
@@ -86,7 +87,7 @@ def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | No
         return None
     if (
         shape is None
-        or (len(node.inputs) > 2 and node.inputs[2] is not None)
+        or input_of(node, 2) is not None
         or node.inputs[1] is None
         or node.inputs[1].const_value is None
     ):

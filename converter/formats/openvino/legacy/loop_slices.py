@@ -16,6 +16,7 @@ from converter.graph.infer import Array, evaluate, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_graph
 from converter.graph.sizes import arange
+from converter.graph.value import input_of, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -42,8 +43,8 @@ def slices_by_step(model: ir.Model) -> None:
 
 
 def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Names) -> bool:
-    x, axes = node.inputs[0], known(node.inputs[3]) if len(node.inputs) > 3 else None
-    shape = shape_of(x) if x is not None else None
+    x, axes = node.inputs[0], known(input_of(node, 3))
+    shape = shape_of(x)
     inside = x is not None and (
         x.graph is body or (x.producer() is not None and x.producer().graph is body)  # type: ignore[union-attr]
     )
@@ -83,7 +84,7 @@ def _at(value: ir.Value | None, step: ir.Value, number: int) -> Array | None:
     """
     if value is step:
         return np.array(number, np.int64)
-    array, producer = known(value), value.producer() if value is not None else None
+    array, producer = known(value), producer_of(value)
     if array is not None or producer is None or producer.op_type not in AFFINE:
         return array
     inputs = [_at(v, step, number) for v in producer.inputs]

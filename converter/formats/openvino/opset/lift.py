@@ -277,7 +277,7 @@ def aligned(
     second), and end before its last.
     """
     lead = operands[1 if kind == "Select" else 0]
-    n = rank_of(lead) if lead is not None else None
+    n = rank_of(lead)
     given = data.get("auto_broadcast.auto_broadcast_axis", "-1")
     if n is None:
         raise MappingError("pdpd broadcasting needs a known rank", "X203")

@@ -25,6 +25,7 @@ from converter.formats.openvino.legacy.context import (
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known
+from converter.graph.value import producer_of
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
@@ -167,7 +168,7 @@ def _find_slices(plan: LoopPlan) -> None:
 
 def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
     """Whether `index` is count - 1 - step."""
-    producer = index.producer() if index is not None else None
+    producer = producer_of(index)
     if producer is None or producer.op_type != "Sub" or producer.inputs[1] is not step:
         return False
     return scalar_of(producer.inputs[0]) == count - 1

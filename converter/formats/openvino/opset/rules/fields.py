@@ -119,7 +119,7 @@ class Window(Field):
 
     def kernel(self, node: Node) -> list[int]:
         weights = node.input(self.weights)
-        shape = shape_of(weights) if weights is not None else None
+        shape = shape_of(weights)
         if shape is None:
             message = "the kernel size is unknown: the weights have no static shape"
             raise MappingError(message)

@@ -15,6 +15,7 @@ from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import producer_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied
 from converter.mapping.rules import op
@@ -60,7 +61,7 @@ def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
         return None
     minus = _source(x, "Sub")
     weights = _stored(minus.inputs[0] if minus is not None else x)
-    shape, steps = shape_of(weights) if weights is not None else None, shape_of(scale)
+    shape, steps = shape_of(weights), shape_of(scale)
     if weights is None or shape is None or steps is None or len(steps) not in (0, len(shape)):
         return None
     zero = _stored(minus.inputs[1]) if minus is not None else None
@@ -80,7 +81,7 @@ def _chain(x: ir.Value, scale: ir.Value) -> Chain | None:
 
 
 def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
-    node = value.producer() if value is not None else None
+    node = producer_of(value)
     return node if node is not None and node.op_type == kind else None
 
 
