@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings
+from converter.cli.shapes import Shapes
 from converter.errors import Diagnostic, ExitCode, UsageError
 
 Body = Callable[..., ExitCode | None]
@@ -249,9 +250,19 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
     ]
 
 
-def dequantize_option(body: Body) -> Body:
-    """--dequantize: exact integer arithmetic as quantised numbers."""
-    add = option(
+def options(*added: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order in which the help lists them."""
+
+    def add(body: Any) -> Any:
+        for each in reversed(added):
+            body = each(body)
+        return body
+
+    return add
+
+
+source_options = options(
+    option(
         "--dequantize",
         is_flag=True,
         help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
@@ -270,34 +281,69 @@ def signature_option(body: Body) -> Body:
         default="",
         help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
         "and outputs get, or a function of an ML Program.",
-    )
-    wrapped: Body = add(body)
-    return wrapped
-
-
-def native_option(body: Body) -> Body:
-    """--native: whether files run in their own engines."""
-    text = "Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite): where installed, always, never."
-    add = option(
-        "--native", type=Choice(["auto", "on", "off"]), default="auto", show_default=True, help=text
-    )
-    wrapped: Body = add(body)
-    return wrapped
-
-
-def source_options(body: Body) -> Body:
-    """-f and --weights: how to read the input."""
-    add_weights = option(
-        "--weights",
-        type=FilePath(),
-        help="The file with the weights, where it is not beside the model.",
-    )
-    add_format = option(
+    ),
+    option(
         "-f",
         "--from",
         "source",
         type=FormatName(),
         help="The input's format (otherwise told from its content).",
+    ),
+    option(
+        "--weights",
+        type=FilePath(),
+        help="The file with the weights, where it is not beside the model.",
+    ),
+)
+inputs_option = option(
+    "--inputs",
+    metavar="NAME:SHAPE",
+    type=Shapes(),
+    multiple=True,
+    help="Fix an input's shape: x:1,3,224,224.",
+)
+layout_option = option(
+    "--io-layout",
+    type=Choice(["keep", "native"]),
+    help="keep: inputs and outputs as in the source; native: images channels-last (default "
+    "of nnapi).",
+)
+native_option = option(
+    "--native",
+    type=Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), "
+    "LiteRT (.tflite): where installed, always, never.",
+)
+
+# of commands that compare two models
+data_option = option(
+    "--data",
+    metavar="DATA",
+    multiple=True,
+    help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
+)
+tolerance_options = options(
+    *(
+        option(
+            name,
+            metavar="[GLOB:]V",
+            multiple=True,
+            help=f"{kind} tolerance, instead of the measured noise.",
+        )
+        for name, kind in (("--rtol", "Relative"), ("--atol", "Absolute"))
     )
-    wrapped: Body = add_format(add_weights(body))
-    return wrapped
+)
+seed_option = option("--seed", type=int, default=0, help="Seed of the random inputs.")
+map_option = option(
+    "--map",
+    "map_file",
+    metavar="FILE",
+    type=FilePath(),
+    help="Which tensor is which, as convert --map writes it.",
+)
+formats_options = options(
+    option("--from-ref", "ref_format", type=FormatName(), help="REF's format."),
+    option("--from-cand", "cand_format", type=FormatName(), help="CAND's format."),
+)

@@ -8,17 +8,15 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    Choice,
     FilePath,
     FormatName,
-    dequantize_option,
+    inputs_option,
+    layout_option,
     option,
-    signature_option,
     source_options,
     subcommand,
 )
 from converter.cli.console import Console
-from converter.cli.shapes import Shapes
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv check net.xml
@@ -35,21 +33,8 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
     type=FormatName(flavours=True),
     help="Say what would not convert to this format.",
 )
-@option(
-    "--inputs",
-    metavar="NAME:SHAPE",
-    type=Shapes(),
-    multiple=True,
-    help="Fix an input's shape: x:1,3,224,224.",
-)
-@option(
-    "--io-layout",
-    type=Choice(["keep", "native"]),
-    help="keep: inputs and outputs as in the source; native: images channels-last (default "
-    "of nnapi).",
-)
-@dequantize_option
-@signature_option
+@inputs_option
+@layout_option
 @source_options
 def command(
     console: Console,

@@ -9,18 +9,16 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    Choice,
     FilePath,
     FormatName,
-    dequantize_option,
+    inputs_option,
+    layout_option,
     native_option,
     option,
-    signature_option,
     source_options,
     subcommand,
 )
 from converter.cli.console import Console
-from converter.cli.shapes import Shapes
 from converter.cli.streams import DASH, named_input, named_output
 from converter.errors import ExitCode
 
@@ -46,25 +44,14 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
     type=FormatName(flavours=True),
     help="The format to write, with flavours: openvino+ir=7.",
 )
-@option(
-    "--inputs",
-    metavar="NAME:SHAPE",
-    type=Shapes(),
-    multiple=True,
-    help="Fix an input's shape: x:1,3,224,224.",
-)
+@inputs_option
 @option(
     "--outputs",
     metavar="NAME",
     multiple=True,
     help="Keep only what this tensor or layer needs; repeatable.",
 )
-@option(
-    "--io-layout",
-    type=Choice(["keep", "native"]),
-    help="keep: inputs and outputs as in the source; native: images channels-last (default "
-    "of nnapi).",
-)
+@layout_option
 @option(
     "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
 )
@@ -76,8 +63,6 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 )
 @native_option
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
-@dequantize_option
-@signature_option
 @source_options
 def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.

@@ -9,9 +9,7 @@ import click
 from converter.cli.common import (
     Choice,
     FilePath,
-    dequantize_option,
     option,
-    signature_option,
     source_options,
     subcommand,
 )
@@ -31,8 +29,6 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
     default="table",
     help="A table, JSON, ONNX's text syntax, or Graphviz.",
 )
-@dequantize_option
-@signature_option
 @source_options
 def command(
     console: Console,

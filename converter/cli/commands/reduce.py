@@ -7,7 +7,16 @@ from typing import Any
 
 import click
 
-from converter.cli.common import FilePath, FormatName, option, subcommand
+from converter.cli.common import (
+    FilePath,
+    data_option,
+    formats_options,
+    map_option,
+    option,
+    seed_option,
+    subcommand,
+    tolerance_options,
+)
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -26,35 +35,12 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
     required=True,
     help="Folder for both models, inputs and a README.md.",
 )
-@option(
-    "--data",
-    metavar="DATA",
-    multiple=True,
-    help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
-)
-@option(
-    "--rtol",
-    metavar="[GLOB:]V",
-    multiple=True,
-    help="Relative tolerance, instead of the measured noise.",
-)
-@option(
-    "--atol",
-    metavar="[GLOB:]V",
-    multiple=True,
-    help="Absolute tolerance, instead of the measured noise.",
-)
-@option("--seed", type=int, default=0, help="Seed of the random inputs.")
-@option(
-    "--map",
-    "map_file",
-    metavar="FILE",
-    type=FilePath(),
-    help="Which tensor is which, as convert --map writes it.",
-)
+@data_option
+@tolerance_options
+@seed_option
+@map_option
 @option("--force", is_flag=True, help="Write into a folder that is not empty.")
-@option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
-@option("--from-cand", "cand_format", type=FormatName(), help="CAND's format.")
+@formats_options
 def command(
     console: Console, reference: Path, candidate: Path, output: Path, **options: Any
 ) -> ExitCode:

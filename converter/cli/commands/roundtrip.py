@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import REPORTS, FilePath, FormatName, option, subcommand
+from converter.cli.common import (
+    REPORTS,
+    FilePath,
+    FormatName,
+    option,
+    seed_option,
+    subcommand,
+)
 from converter.cli.console import Console
 from converter.errors import ConverterError, ExitCode
 
@@ -24,7 +31,7 @@ netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
     type=FormatName(flavours=True),
     help="The format to go through; repeatable.",
 )
-@option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@seed_option
 def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], seed: int) -> None:
     """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the
     same.

@@ -9,9 +9,8 @@ import click
 
 from converter.cli.common import (
     FilePath,
-    dequantize_option,
     option,
-    signature_option,
+    seed_option,
     source_options,
     subcommand,
 )
@@ -42,10 +41,8 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
     show_default=True,
     help="What executes it: onnxruntime, openvino, litert, coreml, reference.",
 )
-@option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@seed_option
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
-@dequantize_option
-@signature_option
 @source_options
 def command(
     console: Console,

@@ -12,10 +12,14 @@ from converter.cli.common import (
     REPORTS,
     Choice,
     FilePath,
-    FormatName,
+    data_option,
+    formats_options,
+    map_option,
     native_option,
     option,
+    seed_option,
     subcommand,
+    tolerance_options,
 )
 from converter.cli.console import Console
 from converter.errors import ExitCode
@@ -28,30 +32,14 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @subcommand("verify", REPORTS, EXAMPLES)
 @click.argument("reference", metavar="REF", type=FilePath())
 @click.argument("candidate", metavar="CAND", type=FilePath())
-@option(
-    "--data",
-    metavar="DATA",
-    multiple=True,
-    help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
-)
+@data_option
 @option(
     "--tensors",
     metavar="outputs|all|GLOB",
     multiple=True,
     help="What the verdict is about. Default: outputs.",
 )
-@option(
-    "--rtol",
-    metavar="[GLOB:]V",
-    multiple=True,
-    help="Relative tolerance, instead of the measured noise.",
-)
-@option(
-    "--atol",
-    metavar="[GLOB:]V",
-    multiple=True,
-    help="Absolute tolerance, instead of the measured noise.",
-)
+@tolerance_options
 @option(
     "--metric",
     metavar="NAME[=LIMIT]",
@@ -71,7 +59,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     "reference.",
 )
 @native_option
-@option("--seed", type=int, default=0, help="Seed of the random inputs.")
+@seed_option
 @option(
     "--seeds",
     type=click.IntRange(1),
@@ -79,13 +67,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     metavar="N",
     help="Random inputs for N seeds, from --seed on.",
 )
-@option(
-    "--map",
-    "map_file",
-    metavar="FILE",
-    type=FilePath(),
-    help="Which tensor is which, as convert --map writes it.",
-)
+@map_option
 @option(
     "--max-memory",
     metavar="SIZE",
@@ -99,8 +81,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     type=FilePath(),
     help="Write inputs and expected results of wrong layers.",
 )
-@option("--from-ref", "ref_format", type=FormatName(), help="REF's format.")
-@option("--from-cand", "cand_format", type=FormatName(), help="CAND's format.")
+@formats_options
 def command(
     console: Console,
     reference: Path,
