@@ -70,6 +70,17 @@ class Side:
             noise=noise,
         )
 
+    def found(
+        self,
+        status: str,
+        code: str = "",
+        message: str = "",
+        help: str = "",
+        outputs: tuple[Output, ...] = (),
+    ) -> Native:
+        """What came of running the file."""
+        return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
+
     def expected(self) -> list[list[Array]]:
         """What was computed, where all of it can be said in arrays."""
         return (
@@ -116,10 +127,7 @@ def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, .
 
 
 def _absent(s: Side) -> Native:
-    return Native(
-        s.role,
-        s.name,
-        s.engine,
+    return s.found(
         ABSENT,
         "U502",
         f"{s.engine} is not installed: the file did not run there",
@@ -149,12 +157,12 @@ def _examined(s: Side, judge: Judge) -> Native:
         message = (
             "litert runs the file; Python cannot set its variables to what netconv starts from"
         )
-        return Native(s.role, s.name, s.engine, SKIPPED, "N406", message)
+        return s.found(SKIPPED, "N406", message)
     wanted = [public_name(v) for v in graph.outputs]
     places = _places(wanted, found.outputs)
     if places is None:
         message = f"the file has {len(found.outputs)} outputs, netconv reads {len(wanted)}"
-        return Native(s.role, s.name, s.engine, DIFFERS, "N404", message)
+        return s.found(DIFFERS, "N404", message)
     results = [[r.get(p) for p in places] for r in found.results]
     return _compared(s, judge, [[_plain(a) for a in r] for r in results])
 
@@ -168,49 +176,34 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
     """It did not come to numbers."""
     match found.stage:
         case "boundary":
-            return Native(s.role, s.name, s.engine, DIFFERS, "N404", found.error)
+            return s.found(DIFFERS, "N404", found.error)
         case "feed" if found.error:
-            return Native(
-                s.role,
-                s.name,
-                s.engine,
+            return s.found(
                 DIFFERS,
                 "N404",
                 f"the inputs that netconv reads do not fit those of the file: {found.error}",
             )
         case "feed":
-            return Native(
-                s.role,
-                s.name,
-                s.engine,
+            return s.found(
                 SKIPPED,
                 "N406",
                 f"{s.engine} takes the file; Python has no arrays of the types of its inputs",
             )
         case "absent":
-            return Native(
-                s.role,
-                s.name,
-                s.engine,
+            return s.found(
                 ABSENT,
                 "U502",
                 f"{s.engine} cannot be imported: {found.error}",
                 INSTALL.format(s.engine),
             )
         case "memory":
-            return Native(
-                s.role,
-                s.name,
-                s.engine,
+            return s.found(
                 SKIPPED,
                 "U503",
                 f"there is not enough memory for {s.engine}: {found.error}",
             )
     when = f" when it runs on the input {judge.feeds[found.feed]}" if found.stage == "run" else ""
-    return Native(
-        s.role,
-        s.name,
-        s.engine,
+    return s.found(
         REFUSED,
         "N405",
         f"{s.engine} refuses the file{when}: {found.error}",
@@ -244,10 +237,7 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         if isinstance(v.type, ir.TensorType) and all(r[i] is not None for r in results)
     ]
     if not comparable:
-        return Native(
-            s.role,
-            s.name,
-            s.engine,
+        return s.found(
             SKIPPED,
             "N406",
             f"{s.engine} takes the file; Python has no arrays of the types of its outputs",
@@ -272,15 +262,15 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     for floors in _known(noise):
         outputs = judged(s.computed, floors)
         if all(o.passed for o in outputs):
-            return Native(s.role, s.name, s.engine, SAME, outputs=outputs)
+            return s.found(SAME, outputs=outputs)
     exact = noise.in_floats()
     if exact is not None and all(o.passed for o in judged(exact, floors)):
         message = f"{s.engine} computes in floats what the file says in half precision: the rounding is left out there"
-        return Native(s.role, s.name, s.engine, NOTED, "N406", message, outputs=outputs)
+        return s.found(NOTED, "N406", message, outputs=outputs)
     for floors in _special(noise):
         again = judged(s.computed, floors)
         if all(o.passed for o in again):
-            return Native(s.role, s.name, s.engine, SAME, outputs=again)
+            return s.found(SAME, outputs=again)
     worst = max(
         (o for o in outputs if not o.passed),
         key=lambda o: (o.difference.excess, o.difference.max_abs),
@@ -288,7 +278,7 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     message = (
         f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
     )
-    return Native(s.role, s.name, s.engine, DIFFERS, "N404", message, _DIFFERS, outputs)
+    return s.found(DIFFERS, "N404", message, _DIFFERS, outputs)
 
 
 _DIFFERS = "one of the two is wrong about the file: please report it with the file; --native off leaves this out"

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.verify.shapes_of import attribute, differ, dims_of, in_body, sizes_of
+from converter.graph.value import input_of
+from converter.graph.verify.shapes_of import attribute, differ, dims_of, in_body, sizes_of, unlike
 
 MOST_INDICES = 1 << 20  # of constant indices that are looked into
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
@@ -112,9 +113,10 @@ def _one_hot(node: ir.Node) -> str | None:
 
 
 def _clip(node: ir.Node) -> str | None:
-    sizes = [s for v in node.inputs[1:] if (s := sizes_of(v)) is not None]
-    if any(math.prod(s) != 1 for s in sizes):
-        return f"a bound is one number, not an array of the shape {next(s for s in sizes if math.prod(s) != 1)}"
+    sizes = (sizes_of(v) for v in node.inputs[1:])
+    arrays = [s for s in sizes if s is not None and math.prod(s) != 1]
+    if arrays:
+        return f"a bound is one number, not an array of the shape {arrays[0]}"
     bounds = [
         v.const_value.numpy()
         for v in node.inputs[1:]
@@ -170,42 +172,30 @@ def _layers(node: ir.Node) -> str | None:
 def _suppression(node: ir.Node) -> str | None:
     """Boxes [images, n, 4], scores [images, classes, n], limits of one number each."""
     boxes, scores = dims_of(node, 0), dims_of(node, 1)
-    if boxes is not None and (len(boxes) != 3 or differ(boxes[2], 4)):
+    if unlike(boxes, [None, None, 4]):
         return f"boxes of the shape {boxes}"
-    if scores is not None and (
-        len(scores) != 3
-        or (boxes is not None and (differ(scores[0], boxes[0]) or differ(scores[2], boxes[1])))
-    ):
+    images, places = (None, None) if boxes is None else boxes[:2]
+    if unlike(scores, [images, None, places]):
         return f"scores of the shape {scores} for boxes of the shape {boxes}"
-    limits = [
-        s
-        for i in (2, 3, 4)
-        if i < len(node.inputs)
-        and (s := sizes_of(node.inputs[i])) is not None
-        and math.prod(s) != 1
-    ]
+    sizes = (sizes_of(input_of(node, i)) for i in (2, 3, 4))
+    limits = [s for s in sizes if s is not None and math.prod(s) != 1]
     return f"a limit of the shape {limits[0]}" if limits else None
 
 
 CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
-    **{
-        "Gather": _gathered,
-        "GatherElements": _elements,
-        "ScatterElements": _elements,
-        "GatherND": nested,
-        "ScatterND": nested,
-    },
-    **{
-        "Compress": _compress,
-        "OneHot": _one_hot,
-        "Clip": _clip,
-        "Celu": _celu,
-        "Einsum": _einsum,
-        "NonMaxSuppression": _suppression,
-        "LayerNormalization": _layers,
-    },
-    **{
-        op: axis_exists
-        for op in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "ArgMax", "ArgMin")
-    },
+    "Gather": _gathered,
+    "GatherElements": _elements,
+    "ScatterElements": _elements,
+    "GatherND": nested,
+    "ScatterND": nested,
+    "Compress": _compress,
+    "OneHot": _one_hot,
+    "Clip": _clip,
+    "Celu": _celu,
+    "Einsum": _einsum,
+    "NonMaxSuppression": _suppression,
+    "LayerNormalization": _layers,
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "ArgMax", "ArgMin"), axis_exists
+    ),
 }

@@ -16,7 +16,17 @@ from converter.graph import REDUCTIONS
 from converter.graph.verify import operands as operand_checks
 from converter.graph.verify.enumerations import unknown_word
 from converter.graph.verify.indexing import CHECKS, nested
-from converter.graph.verify.shapes_of import Dims, attribute, differ, dims_of, in_body, sizes_of
+from converter.graph.verify.shapes_of import (
+    Dims,
+    attribute,
+    broadcasts,
+    differ,
+    dims_of,
+    in_body,
+    sizes_of,
+    unlike,
+    window_of,
+)
 from converter.graph.windows import LARGEST, window_fault
 
 MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
@@ -97,10 +107,7 @@ def _window(
     input.
     """
     n = len(kernel)
-    strides, dilations, pads = (
-        list(attribute(node, name, [d] * m))
-        for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n))
-    )
+    strides, dilations, pads = window_of(node, n)
     if reason := window_fault(kernel, strides, dilations, pads):
         return reason
     if size is not None and len(size) != n:
@@ -111,23 +118,17 @@ def _window(
         attribute(node, "ceil_mode", 0)
     )  # then a window may reach over the end by less than a stride
     for i, (s, k) in enumerate(zip(size, kernel, strict=True)):
-        if (
-            s
-            and k is not None
-            and s + pads[i] + pads[n + i] + (strides[i] - 1 if rounded_up else 0)
-            < (k - 1) * dilations[i] + 1
-        ):
-            return f"the window {(k - 1) * dilations[i] + 1} is larger than the padded input {s + pads[i] + pads[n + i]}"
+        if not s or k is None:
+            continue
+        padded, window = s + pads[i] + pads[n + i], (k - 1) * dilations[i] + 1
+        if padded + (strides[i] - 1 if rounded_up else 0) < window:
+            return f"the window {window} is larger than the padded input {padded}"
     return None
 
 
 def _convolution(node: ir.Node) -> str | None:
-    x, w, bias, group = (
-        dims_of(node, 0),
-        dims_of(node, 1),
-        dims_of(node, 2),
-        int(attribute(node, "group", 1)),
-    )
+    x, w, bias = (dims_of(node, i) for i in range(3))
+    group = int(attribute(node, "group", 1))
     if w is None or len(w) < 2:
         return "the weights have no channels" if w is not None else None
     kernel: Dims = list(attribute(node, "kernel_shape", w[2:]))
@@ -143,10 +144,7 @@ def _convolution(node: ir.Node) -> str | None:
         and differ(x[1], inside if transposed or inside is None else inside * group)
     ):
         return f"the weights {w} in {group} groups do not fit the {x[1]} channels of the input"
-    if bias is not None and (
-        len(bias) != 1
-        or differ(bias[0], outside * group if transposed and outside is not None else outside)
-    ):
+    if unlike(bias, [outside * group if transposed and outside is not None else outside]):
         return f"the bias {bias} does not fit the weights {w}"
     return _window(node, kernel, None if x is None else x[2:], not transposed)
 
@@ -171,8 +169,7 @@ def _channels(node: ir.Node) -> str | None:
         else None
     )
     for i in range(1, len(node.inputs)):
-        given = dims_of(node, i)
-        if given is not None and (len(given) != 1 or differ(given[0], channels)):
+        if unlike(given := dims_of(node, i), [channels]):
             return f"input {i} has the shape {given}, the data has {channels} channels"
     return None
 
@@ -182,26 +179,11 @@ def _recurrent(node: ir.Node) -> str | None:
     ways = 2 if attribute(node, "direction", "forward") == "bidirectional" else 1
     x, hidden = dims_of(node, 0), attribute(node, "hidden_size", None)
     features = x[2] if x is not None and len(x) == 3 else None
-    for i, wanted in (
-        (1, (ways, gates, features)),
-        (2, (ways, gates, hidden)),
-        (3, (ways, 2 * gates)),
-    ):
-        given = dims_of(node, i)
-        exact = (
-            None
-            if given is None
-            else [wanted[0], None if hidden is None else wanted[1] * int(hidden), *wanted[2:]]
-        )
-        if (
-            given is not None
-            and exact is not None
-            and (
-                len(given) != len(exact)
-                or any(differ(a, b) for a, b in zip(given, exact, strict=True))
-            )
-        ):
-            return f"input {i} has the shape {given} instead of {exact}"
+    rows, biases = (None if hidden is None else n * int(hidden) for n in (gates, 2 * gates))
+    operands: tuple[Dims, ...] = ([ways, rows, features], [ways, rows, hidden], [ways, biases])
+    for i, wanted in enumerate(operands, 1):
+        if unlike(given := dims_of(node, i), wanted):
+            return f"input {i} has the shape {given} instead of {wanted}"
     return _states(node, ways, hidden, x) if not attribute(node, "layout", 0) else None
 
 
@@ -209,8 +191,7 @@ def _states(node: ir.Node, ways: int, hidden: int | None, x: Dims | None) -> str
     """The states at the beginning, [ways, batch, hidden]."""
     wanted: Dims = [ways, x[1] if x is not None and len(x) == 3 else None, hidden]
     for i in (5, 6) if node.op_type == "LSTM" else (5,):
-        given = dims_of(node, i)
-        if given is not None and (len(given) != 3 or any(map(differ, given, wanted))):
+        if unlike(given := dims_of(node, i), wanted):
             return f"the state at the beginning has the shape {given} instead of {wanted}"
     return None
 
@@ -234,10 +215,7 @@ def _slope(node: ir.Node) -> str | None:
     x, slope = dims_of(node, 0), dims_of(node, 1)
     if x is None or slope is None:
         return None
-    fits = len(slope) <= len(x) and not any(
-        s not in (1, None) and differ(s, d) for s, d in zip(slope[::-1], x[::-1], strict=False)
-    )
-    return None if fits else f"the slope {slope} does not fit the shape {x}"
+    return None if broadcasts(slope, x) else f"the slope {slope} does not fit the shape {x}"
 
 
 def _depth(node: ir.Node) -> str | None:
@@ -309,30 +287,17 @@ def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str |
     wanted = [
         -(-d // block) if d is not None and i == axis % len(x) else d for i, d in enumerate(x)
     ]
-    return (
-        f"scales of the shape {scale} instead of {wanted}"
-        if len(scale) != len(x) or any(map(differ, scale, wanted))
-        else None
-    )
+    return f"scales of the shape {scale} instead of {wanted}" if unlike(scale, wanted) else None
 
 
 def _quantised(node: ir.Node) -> str | None:
     """One scale and zero point for all, or one for each place along `axis`."""
-    x, scale, zero, axis = (
-        dims_of(node, 0),
-        dims_of(node, 1),
-        dims_of(node, 2),
-        int(attribute(node, "axis", 1)),
-    )
+    x, scale, zero = (dims_of(node, i) for i in range(3))
+    axis = int(attribute(node, "axis", 1))
     if block := int(attribute(node, "block_size", 0)):
         return _blocked(x, scale, axis, block)
     one: tuple[Dims, Dims] = ([], [1])  # one scale for all
-    if (
-        zero is not None
-        and scale is not None
-        and not (zero in one and scale in one)
-        and (len(zero) != len(scale) or any(map(differ, zero, scale)))
-    ):
+    if scale is not None and not (zero in one and scale in one) and unlike(zero, scale):
         return f"the zero points {zero} do not fit the scales {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:
         return None
@@ -341,27 +306,32 @@ def _quantised(node: ir.Node) -> str | None:
     return None
 
 
+_REDUCTIONS = (
+    "L1",
+    "L2",
+    "LogSum",
+    "LogSumExp",
+    "Max",
+    "Mean",
+    "Min",
+    "Prod",
+    "Sum",
+    "SumSquare",
+)
 _CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
     **CHECKS,
     **operand_checks.CHECKS,
-    **{
-        "Conv": _convolution,
-        "ConvTranspose": _convolution,
-        "MaxPool": _pool,
-        "AveragePool": _pool,
-        "LpPool": _pool,
-    },
-    **{
-        "BatchNormalization": _channels,
-        "InstanceNormalization": _channels,
-        "LSTM": _recurrent,
-        "GRU": _recurrent,
-        "RNN": _recurrent,
-    },
-    **{"DepthToSpace": _blocks, "SpaceToDepth": _blocks, "PRelu": _slope, "LRN": _depth},
+    **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channels),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    "PRelu": _slope,
+    "LRN": _depth,
     "Transpose": _transpose,
     **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze"), _reshape),
-    **{"Slice": _slice, "Tile": _tile},
-    **{"QuantizeLinear": _quantised, "DequantizeLinear": _quantised},
+    "Slice": _slice,
+    "Tile": _tile,
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantised),
 }

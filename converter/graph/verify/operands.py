@@ -13,7 +13,17 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.graph.value import input_of
-from converter.graph.verify.shapes_of import Dims, attribute, differ, dims_of, in_body, sizes_of
+from converter.graph.verify.shapes_of import (
+    Dims,
+    attribute,
+    broadcasts,
+    differ,
+    dims_of,
+    in_body,
+    sizes_of,
+    unlike,
+    window_of,
+)
 
 Array = npt.NDArray[Any]
 MOST = 1 << 20  # elements of a constant that is looked into
@@ -27,21 +37,14 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
 
     value = input_of(node, index)
     found = None if value is None or in_body(node) else constant(value)
-    return (
-        found
-        if found is not None and found.dtype.kind in "biuf" and 0 < found.size <= MOST
-        else None
-    )
+    small = found is not None and found.dtype.kind in "biuf" and 0 < found.size <= MOST
+    return found if small else None
 
 
 def _count(dims: Dims | None) -> int | None:
     """Elements, as far as they are known."""
     sizes = [d for d in dims or () if d is not None]
     return None if dims is None or len(sizes) < len(dims) else math.prod(sizes)
-
-
-def _unlike(given: Dims | None, wanted: Dims) -> bool:
-    return given is not None and (len(given) != len(wanted) or any(map(differ, given, wanted)))
 
 
 def _outside(found: Array, end: int, what: str) -> str | None:
@@ -87,7 +90,7 @@ def _turned(node: ir.Node) -> str | None:
         return f"the axes {batch} of the batch and {time} of time are not 0 and 1"
     if x is None or len(x) < 2:
         return None if x is None else f"the shape {x} has no axis of time"
-    if _unlike(dims_of(node, 1), [x[batch]]):
+    if unlike(dims_of(node, 1), [x[batch]]):
         return f"lengths of the shape {dims_of(node, 1)} for a batch of {x[batch]}"
     lengths, most = _numbers(node, 1), x[time]
     return None if lengths is None or most is None else _outside(lengths, most + 1, "length")
@@ -125,7 +128,7 @@ def _groups(node: ir.Node) -> str | None:
     channels = x[1] if x is not None and len(x) > 1 else None
     if groups < 1 or (channels is not None and channels % groups):
         return f"{channels} channels cannot be divided into {groups} groups"
-    wrong = [dims_of(node, i) for i in (1, 2) if _unlike(dims_of(node, i), [channels])]
+    wrong = [dims_of(node, i) for i in (1, 2) if unlike(dims_of(node, i), [channels])]
     return f"an operand of the shape {wrong[0]} for {channels} channels" if wrong else None
 
 
@@ -135,10 +138,7 @@ def _columns(node: ir.Node) -> str | None:
     if x is None or image is None or block is None:
         return None
     n = image.size
-    strides, dilations, pads = (
-        np.array(attribute(node, name, [d] * m))
-        for name, d, m in (("strides", 1, n), ("dilations", 1, n), ("pads", 0, 2 * n))
-    )
+    strides, dilations, pads = map(np.array, window_of(node, n))
     if (
         len(x) != 3
         or block.size != n
@@ -167,7 +167,7 @@ def _aligned(node: ir.Node) -> str | None:
     )
     if min(sizes) < 1 or ratio < 0 or not math.isfinite(scale):
         return f"a result of {sizes[0]} x {sizes[1]} from {ratio} samples at the scale {scale} is impossible"
-    if _unlike(boxes, [None, 4]):
+    if unlike(boxes, [None, 4]):
         return f"boxes of the shape {boxes}"
     images = x[0] if x else None
     return None if image is None or images is None else _outside(image, images, "image")
@@ -176,7 +176,7 @@ def _aligned(node: ir.Node) -> str | None:
 def _pooled(node: ir.Node) -> str | None:
     """MaxRoiPool: rows of image and box."""
     rows, shape = dims_of(node, 1), list(attribute(node, "pooled_shape", [1, 1]))
-    if _unlike(rows, [None, 5]):
+    if unlike(rows, [None, 5]):
         return f"rows of the shape {rows}"
     return None if len(shape) == 2 and min(shape) > 0 else f"the result {shape} is impossible"
 
@@ -184,7 +184,7 @@ def _pooled(node: ir.Node) -> str | None:
 def _unpooled(node: ir.Node) -> str | None:
     """MaxUnpool: a place for each element; constant ones lie in the result."""
     x, place, found = dims_of(node, 0), dims_of(node, 1), _numbers(node, 1)
-    if x is not None and _unlike(place, x):
+    if x is not None and unlike(place, x):
         return f"places of the shape {place} for data of the shape {x}"
     total = None if (sizes := sizes_of(node.outputs[0])) is None else math.prod(sizes)
     return None if found is None or total is None else _outside(found, total, "place")
@@ -194,14 +194,7 @@ def _bias(node: ir.Node) -> str | None:
     """Gemm: the third operand broadcasts to the product."""
     c = dims_of(node, 2)
     y = [d if isinstance(d, int) else None for d in node.outputs[0].shape or ()]
-    if (
-        c is None
-        or len(y) != 2
-        or (
-            len(c) <= 2
-            and not any(s != 1 and differ(s, d) for s, d in zip(c[::-1], y[::-1], strict=False))
-        )
-    ):
+    if c is None or len(y) != 2 or broadcasts(c, y):
         return None
     return f"a third operand of the shape {c} for the product {y}"
 
@@ -212,7 +205,7 @@ def _loss(node: ir.Node) -> str | None:
     classes = x[1] if x is not None and len(x) > 1 else None
     if classes is None:
         return None
-    if _unlike(dims_of(node, 2), [classes]):
+    if unlike(dims_of(node, 2), [classes]):
         return f"weights of the shape {dims_of(node, 2)} for {classes} classes"
     return (
         None
@@ -261,7 +254,7 @@ def _zero_points(node: ir.Node) -> str | None:
         return f"a zero point of the shape {one}"
     return (
         f"zero points of the shape {many} for {filters} filters"
-        if _count(many) not in (None, 1) and _unlike(many, [filters])
+        if _count(many) not in (None, 1) and unlike(many, [filters])
         else None
     )
 
@@ -288,15 +281,11 @@ def _padded(node: ir.Node) -> str | None:
 
 def _deformed(node: ir.Node) -> str | None:
     """DeformConv."""
-    strides, dilations, pads = (
-        list(attribute(node, name, [d] * m))
-        for name, d, m in (("strides", 1, 2), ("dilations", 1, 2), ("pads", 0, 4))
-    )
     x, w, offset, bias, mask = (dims_of(node, i) for i in range(5))
-    if bias is not None and _unlike(bias, [w[0] if w else None]):
+    if bias is not None and unlike(bias, [w[0] if w else None]):
         return f"the bias {bias} does not fit the weights {w}"
     groups = int(attribute(node, "group", 1)), int(attribute(node, "offset_group", 1))
-    return deformed((x, w, offset, mask), *groups, strides, dilations, pads)
+    return deformed((x, w, offset, mask), *groups, *window_of(node, 2))
 
 
 def deformed(
@@ -333,29 +322,30 @@ def deformed(
     ]
     for given, each in ((offset, 2), (mask, 1)):
         wanted: Dims = [x[0], each * parts * math.prod(kernel), *after]
-        if _unlike(given, wanted):
+        if unlike(given, wanted):
             return f"an operand of the shape {given} instead of {wanted}"
     return None
 
 
 CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
-    **{
-        "CumSum": _along,
-        "Trilu": _triangle,
-        "MeanVarianceNormalization": _axes,
-        "ReverseSequence": _turned,
-        "Resize": _resize,
-        "Range": _range,
-    },
-    **{
-        "GroupNormalization": _groups,
-        "Col2Im": _columns,
-        "RoiAlign": _aligned,
-        "MaxRoiPool": _pooled,
-        "MaxUnpool": _unpooled,
-        "Gemm": _bias,
-    },
-    **{"Pad": _padded, "DeformConv": _deformed},
-    **{"NegativeLogLikelihoodLoss": _loss, "SoftmaxCrossEntropyLoss": _loss, "GlobalLpPool": power},
-    **{"QLinearMatMul": _points, "MatMulInteger": _points, "ConvInteger": _zero_points},
+    "CumSum": _along,
+    "Trilu": _triangle,
+    "MeanVarianceNormalization": _axes,
+    "ReverseSequence": _turned,
+    "Resize": _resize,
+    "Range": _range,
+    "GroupNormalization": _groups,
+    "Col2Im": _columns,
+    "RoiAlign": _aligned,
+    "MaxRoiPool": _pooled,
+    "MaxUnpool": _unpooled,
+    "Gemm": _bias,
+    "Pad": _padded,
+    "DeformConv": _deformed,
+    "NegativeLogLikelihoodLoss": _loss,
+    "SoftmaxCrossEntropyLoss": _loss,
+    "GlobalLpPool": power,
+    "QLinearMatMul": _points,
+    "MatMulInteger": _points,
+    "ConvInteger": _zero_points,
 }

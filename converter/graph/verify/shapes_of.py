@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -31,6 +32,24 @@ def attribute(node: ir.Node, name: str, default: Any) -> Any:
 
 def differ(a: int | None, b: int | None) -> bool:
     return a is not None and b is not None and a != b
+
+
+def unlike(given: Dims | None, wanted: Sequence[int | None]) -> bool:
+    """Whether a shape cannot be the one that is wanted, as far as both are known."""
+    return given is not None and (len(given) != len(wanted) or any(map(differ, given, wanted)))
+
+
+def broadcasts(given: Dims, to: Dims) -> bool:
+    """Whether a shape may broadcast to another one, as far as both are known."""
+    pairs = zip(given[::-1], to[::-1], strict=False)
+    return len(given) <= len(to) and not any(s != 1 and differ(s, d) for s, d in pairs)
+
+
+def window_of(node: ir.Node, axes: int) -> tuple[list[int], list[int], list[int]]:
+    """Strides, dilations and pads of a window of so many axes."""
+    defaults = (("strides", [1] * axes), ("dilations", [1] * axes), ("pads", [0] * 2 * axes))
+    strides, dilations, pads = (list(attribute(node, name, given)) for name, given in defaults)
+    return strides, dilations, pads
 
 
 def sizes_of(value: ir.Value | None) -> list[int] | None:
