@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,41 +44,45 @@ def reduce_nothing(node: ir.Node, b: Builder) -> Value | None:
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
-def reduce_l1(node: ir.Node, b: Builder) -> Value:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    axes, attrs = _over(node)
-    y: Value = b.ReduceSum(b.Abs(x_of(node)), axes, **attrs)
+def over_some(reduce: Callable[..., Value | None]) -> Decomposition:
+    """The decomposition of a reduction (b, x, axes operand, **attributes) that names axes or means
+    all of them.
+    """
+
+    @functools.wraps(reduce)
+    def decomposition(node: ir.Node, b: Builder) -> Value | None:
+        if reduces_nothing(node):
+            return each_alone(node, b)
+        return reduce(b, x_of(node), input_of(node, 1), **attrs_of(node))
+
+    return decomposition
+
+
+@over_some
+def reduce_l1(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value:
+    y: Value = b.ReduceSum(b.Abs(x), axes, **attrs)
     return y
 
 
-def reduce_l2(node: ir.Node, b: Builder) -> Value | None:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    axes, attrs = _over(node)
-    return b.Sqrt(b.ReduceSumSquare(x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+@over_some
+def reduce_l2(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    return b.Sqrt(b.ReduceSumSquare(x, axes, **attrs)) if is_float(x) else None
 
 
-def reduce_sum_square(node: ir.Node, b: Builder) -> Value:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    axes, attrs = _over(node)
-    y: Value = b.ReduceSum(x_of(node) * x_of(node), axes, **attrs)
+@over_some
+def reduce_sum_square(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value:
+    y: Value = b.ReduceSum(x * x, axes, **attrs)
     return y
 
 
-def reduce_log_sum(node: ir.Node, b: Builder) -> Value | None:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    axes, attrs = _over(node)
-    return b.Log(b.ReduceSum(x_of(node), axes, **attrs)) if is_float(x_of(node)) else None
+@over_some
+def reduce_log_sum(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    return b.Log(b.ReduceSum(x, axes, **attrs)) if is_float(x) else None
 
 
-def reduce_log_sum_exp(node: ir.Node, b: Builder) -> Value | None:
+@over_some
+def reduce_log_sum_exp(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
     """max + log(sum(exp(x - max))): nothing overflows, and nothing is taken from an infinity."""
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    x, (axes, attrs) = x_of(node), _over(node)
     if not is_float(x):
         return None
     top = _finite(b, b.ReduceMax(x, axes, keepdims=1))
@@ -90,26 +96,19 @@ def _finite(b: Builder, x: Value) -> Value:
     return b.Clip(x, b.like(x, -most), b.like(x, most))
 
 
-def reduce_mean(node: ir.Node, b: Builder) -> Value | None:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    x, (axes, attrs), shape = x_of(node), _over(node), shape_of(x_of(node))
-    chosen = known(axes)
+@over_some
+def reduce_mean(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    chosen, shape = known(axes), shape_of(x)
     if shape is None or (axes is not None and chosen is None) or not is_float(x):
         return None
-    count = (
-        np.prod([shape[int(a)] for a in chosen.reshape(-1)])
-        if chosen is not None and chosen.size
-        else np.prod(shape)
-    )
+    places = range(len(shape)) if chosen is None or not chosen.size else chosen.reshape(-1)
+    count = np.prod([shape[int(a)] for a in places])
     return scaled(b, b.ReduceSum(x, axes, **attrs), 1 / float(count)) if count else None
 
 
-def reduce_min(node: ir.Node, b: Builder) -> Value | None:
-    if reduces_nothing(node):
-        return each_alone(node, b)
-    axes, attrs = _over(node)
-    return -b.ReduceMax(-x_of(node), axes, **attrs) if is_float(x_of(node)) else None
+@over_some
+def reduce_min(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
+    return -b.ReduceMax(-x, axes, **attrs) if is_float(x) else None
 
 
 def arg_min(node: ir.Node, b: Builder) -> Value | None:

@@ -37,12 +37,7 @@ def _window(node: ir.Node, shape: tuple[int, ...], out: tuple[int, ...]) -> _Win
     if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     kernel = list(a["kernel_shape"])
-    ones = [1] * len(kernel)
-    strides, dilations, pads = (
-        a.get("strides") or ones,
-        a.get("dilations") or ones,
-        a.get("pads") or [0] * 2 * len(kernel),
-    )
+    strides, dilations, pads = window_of(node, len(kernel))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if any(
         (o - 1) * s >= n + p for o, s, n, p in zip(out[2:], strides, shape[2:], pads, strict=False)
@@ -52,7 +47,7 @@ def _window(node: ir.Node, shape: tuple[int, ...], out: tuple[int, ...]) -> _Win
         (o - 1) * s + r - n - p
         for o, s, r, n, p in zip(out[2:], strides, reach, shape[2:], pads, strict=False)
     ]
-    return _Window(kernel, list(strides), list(dilations), list(pads[: len(kernel)]), needed)
+    return _Window(kernel, strides, dilations, pads[: len(kernel)], needed)
 
 
 def average_pool(node: ir.Node, b: Builder) -> Value | None:
@@ -152,7 +147,7 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
     """A transposed convolution whose filters are single ones: each of a channel's rows has its own
     tap.
     """
-    x, shape, out, a = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
+    x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
     block, image = known(node.inputs[2]), known(node.inputs[1])
     if (
         shape is None
@@ -164,12 +159,7 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
     ):
         return None
     kernel = [int(n) for n in block]
-    ones = [1] * len(kernel)
-    strides, dilations, pads = (
-        a.get("strides") or ones,
-        a.get("dilations") or ones,
-        a.get("pads") or [0] * 2 * len(kernel),
-    )
+    strides, dilations, pads = window_of(node, len(kernel))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     whole = [int(n) + p + q for n, p, q in zip(image, pads, pads[len(kernel) :], strict=False)]
     steps = [(w - r) // s + 1 for w, r, s in zip(whole, reach, strides, strict=True)]
