@@ -33,19 +33,23 @@ _FOLDABLE = {
     "Unsqueeze",
     "Identity",
     "Concat",
+    "UnpackBits",
 }
+
+
+def _foldable(value: ir.Value, depth: int) -> ir.Node | None:
+    """The node that makes a value, where it is one that is computed here."""
+    node = value.producer()
+    known = node is not None and depth <= _DEEPEST and node.op_type in _FOLDABLE
+    return node if known else None
 
 
 def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
     """Whether `evaluate_constant` would give an array, told without computing anything."""
     if value is None or value.const_value is not None or constant(value) is not None:
         return value is not None
-    node = value.producer()
-    if (
-        node is None
-        or depth > _DEEPEST
-        or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits")
-    ):
+    node = _foldable(value, depth)
+    if node is None:
         return False
     return bool(node.inputs) and all(v is None or is_constant(v, depth + 1) for v in node.inputs)
 
@@ -55,12 +59,8 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
     found = constant(value)
     if found is not None or value is None:
         return found
-    node = value.producer()
-    if (
-        node is None
-        or depth > _DEEPEST
-        or (node.op_type not in _FOLDABLE and node.op_type != "UnpackBits")
-    ):
+    node = _foldable(value, depth)
+    if node is None:
         return None
     inputs = [evaluate_constant(v, depth + 1) if v is not None else None for v in node.inputs]
     if any(v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)):

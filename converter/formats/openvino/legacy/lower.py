@@ -184,14 +184,7 @@ class NetWriter:
         for value in graph.inputs:
             name = public_name(value)
             if name in states:
-                body.add(
-                    Layer(
-                        "Memory",
-                        f"{name}/read",
-                        {"id": name, "index": "1", "size": "2"},
-                        outputs=[value],
-                    )
-                )
+                body.add(Layer("Memory", f"{name}/read", _end(name, 1), outputs=[value]))
             else:
                 layer = Layer("Input", name, outputs=[value])
                 self.outputs.add(layer)
@@ -199,15 +192,9 @@ class NetWriter:
         for layer in layers:
             body.add(layer)
         for value in graph.outputs:
-            if public_name(value) in states:
-                body.add(
-                    Layer(
-                        "Memory",
-                        f"{public_name(value)}/write",
-                        {"id": public_name(value), "index": "0", "size": "2"},
-                        inputs=[value],
-                    )
-                )
+            name = public_name(value)
+            if name in states:
+                body.add(Layer("Memory", f"{name}/write", _end(name, 0), inputs=[value]))
         refuse(self.problems)
 
     def states(self, graph: ir.Graph) -> set[str]:
@@ -477,6 +464,11 @@ class LayerWriter(BodyWriter):
         externals.complete(sub, made)
         made.bodies["body"] = sub
         return made
+
+
+def _end(name: str, index: int) -> dict[str, str]:
+    """The attributes of an end of a state: 1 where it is read, 0 where it is written."""
+    return {"id": name, "index": str(index), "size": "2"}
 
 
 def _itself(value: ir.Value | None) -> ir.Value | None:
