@@ -267,14 +267,8 @@ source_options = options(
         is_flag=True,
         help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
         "DequantizeLinear.",
-    )
-    wrapped: Body = add(body)
-    return wrapped
-
-
-def signature_option(body: Body) -> Body:
-    """--signature, for ML Programs also --function: one of several networks of a file."""
-    add = option(
+    ),
+    option(
         "--signature",
         "--function",
         metavar="KEY",

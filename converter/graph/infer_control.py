@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import known, set_type
-from converter.graph.value import input_of
+from converter.graph.value import optional
 
 
 def infer(node: ir.Node) -> None:
@@ -26,7 +26,7 @@ def infer(node: ir.Node) -> None:
         body = bodies["body"]
         carried = max(len(node.inputs) - 2, 0)
         trips = known(node.inputs[0])
-        stops = known(node.inputs[1]) if input_of(node, 1) is not None else np.array(True)
+        stops = known(node.inputs[1]) if optional(node, 1) is not None else np.array(True)
         fixed = trips is not None and stops is not None and bool(stops.all()) and _goes_on(body)
         for i, out in enumerate(node.outputs):
             inner = body.outputs[i + 1]

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import KNOWN_LIMIT, known, shape_of, sizes_in
-from converter.graph.value import optional
+from converter.graph.value import optional, producer_of
 from converter.graph.verify.shapes_of import attribute
 
 _SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
@@ -87,13 +87,13 @@ def _infer_resized(node: ir.Node) -> None:
     """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5;
     onnx rounds the exact product down to 4.
     """
-    x, factors = node.inputs[0], known(input_of(node, 2))
+    x, factors = node.inputs[0], known(optional(node, 2))
     if (
         x is None
         or x.shape is None
         or factors is None
         or not factors.size
-        or input_of(node, 3) is not None
+        or optional(node, 3) is not None
     ):
         return
     axes = attribute(node, "axes", range(len(x.shape)))

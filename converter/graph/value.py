@@ -172,6 +172,11 @@ def operand(node: ir.Node, index: int = 0) -> Value:
     return value
 
 
+def producer_of(value: ir.Value | None) -> ir.Node | None:
+    """The node that computes a value; None for an operand that is left out, too."""
+    return None if value is None else value.producer()
+
+
 def _writer() -> Writer:
     writers = _WRITERS.get()
     if not writers:

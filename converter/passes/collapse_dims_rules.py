@@ -109,7 +109,7 @@ def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
     x, shape = node.inputs[0], _shape(node.inputs[0])
-    axes = known(node.inputs[1]) if input_of(node, 1) is not None else np.zeros(0, np.int64)
+    axes = known(node.inputs[1]) if optional(node, 1) is not None else np.zeros(0, np.int64)
     if axes is None or x is None:
         return None
     everything = not axes.size and not attrs_of(node).get("noop_with_empty_axes", 0)

@@ -17,7 +17,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import Names
-from converter.graph.value import optional
+from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -130,9 +130,9 @@ def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
     shape, scale, shift = (
         shape_of(before.outputs[0]),
         constant(before.inputs[1]),
-        constant(input_of(before, 2)),
+        constant(optional(before, 2)),
     )
-    if shape is None or scale is None or (shift is None and input_of(before, 2) is not None):
+    if shape is None or scale is None or (shift is None and optional(before, 2) is not None):
         return None
     axis = 1 if before.op_type == "InstanceNormalization" else len(shape) - 1
     if (

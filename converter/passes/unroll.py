@@ -15,7 +15,7 @@ from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, known
 from converter.graph.names import Names
 from converter.graph.shapes import infer_all
-from converter.graph.value import input_of
+from converter.graph.value import optional
 from converter.graph.walk import all_graphs, release, subgraphs
 
 LONGEST = 256  # turns
@@ -69,7 +69,7 @@ def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
     """
     body = next(subgraphs(node))
     nodes, trips = list(body), known(node.inputs[0])
-    go = known(node.inputs[1]) if input_of(node, 1) is not None else np.array(True)
+    go = known(node.inputs[1]) if optional(node, 1) is not None else np.array(True)
     states = [v for v in node.inputs[2:] if v is not None]
     if go is None or None in node.inputs[2:] or any(any(subgraphs(n)) for n in nodes):
         return None

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from converter.commands.verify.align import LAYER
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, schema_of
-from converter.graph.value import input_of
+from converter.graph.value import optional
 
 SHOWN = 4
 
@@ -214,7 +214,7 @@ def _label(node: ir.Node, index: int) -> str:
         if schema is not None and schema.inputs
         else f"operand {index}"
     )
-    value = input_of(node, index)
+    value = optional(node, index)
     return f"{formal} ({value.name})" if value is not None and value.name else formal
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.value import input_of
+from converter.graph.value import optional
 from converter.graph.verify.shapes_of import attribute, differ, dims_of, in_body, sizes_of, unlike
 
 MOST_INDICES = 1 << 20  # of constant indices that are looked into
@@ -177,7 +177,7 @@ def _suppression(node: ir.Node) -> str | None:
     images, places = (None, None) if boxes is None else boxes[:2]
     if unlike(scores, [images, None, places]):
         return f"scores of the shape {scores} for boxes of the shape {boxes}"
-    sizes = (sizes_of(input_of(node, i)) for i in (2, 3, 4))
+    sizes = (sizes_of(optional(node, i)) for i in (2, 3, 4))
     limits = [s for s in sizes if s is not None and math.prod(s) != 1]
     return f"a limit of the shape {limits[0]}" if limits else None
 

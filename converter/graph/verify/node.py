@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from converter.graph import REDUCTIONS
+from converter.graph.value import optional
 from converter.graph.verify import operands as operand_checks
 from converter.graph.verify.enumerations import unknown_word
 from converter.graph.verify.indexing import CHECKS, nested
@@ -226,7 +227,7 @@ def _depth(node: ir.Node) -> str | None:
 def _constant(node: ir.Node, index: int) -> list[int] | None:
     from converter.graph.infer import known  # which asks these laws
 
-    found = known(input_of(node, index))
+    found = known(optional(node, index))
     return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 
 

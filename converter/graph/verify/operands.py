@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.graph.value import input_of
+from converter.graph.value import optional
 from converter.graph.verify.shapes_of import (
     Dims,
     attribute,
@@ -35,7 +35,7 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
     """
     from converter.graph.infer import constant  # which asks these laws
 
-    value = input_of(node, index)
+    value = optional(node, index)
     found = None if value is None or in_body(node) else constant(value)
     small = found is not None and found.dtype.kind in "biuf" and 0 < found.size <= MOST
     return found if small else None

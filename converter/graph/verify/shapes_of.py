@@ -7,14 +7,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.graph.value import input_of
+from converter.graph.value import optional
 
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 Dims = list[int | None]
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:
-    value = input_of(node, index)
+    value = optional(node, index)
     return (
         None
         if value is None or value.shape is None

@@ -39,7 +39,7 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
     y = a @ with_operators(w)
     if weight is None and attrs["alpha"] != 1.0:
         y = y * attrs["alpha"]
-    c = input_of(node, 2)
+    c = optional(node, 2)
     if c is None:
         return y
     if attrs["beta"] != 1.0:

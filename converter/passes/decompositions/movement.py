@@ -123,7 +123,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 
 def _looked_up(node: ir.Node, b: Builder) -> Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
-    chosen = known(input_of(node, 3))
+    chosen = known(optional(node, 3))
     if shape is None or amounts is None or (len(node.inputs) > 3 and chosen is None):
         return None
     axes = [
@@ -143,8 +143,8 @@ def _looked_up(node: ir.Node, b: Builder) -> Value | None:
 
 def _blocks(node: ir.Node, b: Builder) -> Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
-    value = constant(node.inputs[2]) if input_of(node, 2) is not None else np.array(0)
-    chosen = known(input_of(node, 3))
+    value = constant(node.inputs[2]) if optional(node, 2) is not None else np.array(0)
+    chosen = known(optional(node, 3))
     if shape is None or amounts is None or value is None or x.dtype is None:
         return None
     axes = [

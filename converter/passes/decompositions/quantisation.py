@@ -138,7 +138,7 @@ def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
 def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     """The bias is in units of the input's scale times the weight's."""
     bias: Any = None
-    if input_of(node, 8) is not None:
+    if optional(node, 8) is not None:
         unit = x_of(node, 1) * x_of(node, 4)
         bias = b.Cast(node.inputs[8], to=_T.FLOAT) * unit
     y = b.Conv(_weight(b, node, 0, 1), _weight(b, node, 3, 0), bias, **attrs_of(node))
@@ -147,7 +147,7 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
 
 def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> Value:
     """An integer operand without its zero point, as floats."""
-    zero = input_of(node, index + 2)
+    zero = optional(node, index + 2)
     each = (
         list(shape)
         if zero is not None and shape is not None and shape_of(zero) not in ((), (1,))
@@ -181,7 +181,7 @@ def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[
     """
     w, zero = (
         constant(node.inputs[1]),
-        constant(node.inputs[3]) if input_of(node, 3) is not None else np.array(0),
+        constant(node.inputs[3]) if optional(node, 3) is not None else np.array(0),
     )
     size = (
         np.full(weight, 255)

@@ -15,7 +15,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import optional
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis
-from converter.passes.decompositions.table import Table
+from converter.passes.decompositions.table import Decomposition, Table
 
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
@@ -53,7 +53,7 @@ def over_some(reduce: Callable[..., Value | None]) -> Decomposition:
     def decomposition(node: ir.Node, b: Builder) -> Value | None:
         if reduces_nothing(node):
             return each_alone(node, b)
-        return reduce(b, x_of(node), input_of(node, 1), **attrs_of(node))
+        return reduce(b, x_of(node), optional(node, 1), **attrs_of(node))
 
     return decomposition
 

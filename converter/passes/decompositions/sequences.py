@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
 from converter.graph.infer_sizes import sizes_of_parts
-from converter.graph.value import optional
+from converter.graph.value import optional, producer_of
 from converter.passes.decompositions.table import Table
 
 MOST = 1024
@@ -32,7 +32,7 @@ def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
 
 def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     members, insert = _members(node.inputs[0], b), node.op_type == "SequenceInsert"
-    at = input_of(node, 2 if insert else 1)
+    at = optional(node, 2 if insert else 1)
     number = known(at)
     if members is None or (at is not None and number is None):
         return None

@@ -16,6 +16,7 @@ from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import optional
+from converter.graph.verify.shapes_of import window_of
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of
-from converter.graph.value import input_of
+from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
-from converter.passes.layout.rules import dims_of, input_of
+from converter.passes.layout.rules import dims_of
 
 Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 
@@ -40,7 +40,7 @@ def rank_change(node: ir.Node) -> RankChange | None:
     if op in ("Squeeze", "Unsqueeze"):
         return _squeeze(node, x)
     if op in REDUCTIONS:
-        return _drop(node, x, known(input_of(node, 1)), whole=input_of(node, 1) is None)
+        return _drop(node, x, known(optional(node, 1)), whole=optional(node, 1) is None)
     if op in ("ArgMax", "ArgMin"):
         return _drop_one(node, x)
     if op == "Gather" and node.inputs[1] is not None and rank_of(node.inputs[1]) == 0:
@@ -65,9 +65,9 @@ def _reshape(before: list[Dim], after: list[Dim]) -> RankChange | None:
 def _squeeze(node: ir.Node, x: ir.Value) -> RankChange | None:
     low, high = sorted((x, node.outputs[0]), key=lambda v: rank_of(v) or 0)
     rank = rank_of(high)
-    given = known(input_of(node, 1))
+    given = known(optional(node, 1))
     assert rank is not None
-    if given is None and input_of(node, 1) is not None:
+    if given is None and optional(node, 1) is not None:
         return None
     moved = (
         {int(a) % rank for a in given.reshape(-1)}

@@ -19,7 +19,7 @@ from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
-from converter.graph.value import input_of
+from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
 
@@ -169,7 +169,7 @@ def dims_of(value: ir.Value) -> list[Dim]:
 
 def _axes_input(index: int) -> Remap:
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
-        given = known(input_of(node, index))
+        given = known(optional(node, index))
         if given is not None:
             where = axes.inverse(perm)
             set_input(
@@ -192,7 +192,7 @@ def _reduce(node: ir.Node) -> Ports | None:
         return None
     if node.op_type.startswith("Arg"):
         return (0,), (0,), _axis(0)
-    given = input_of(node, 1)
+    given = optional(node, 1)
     return None if given is not None and known(given) is None else ((0,), (0,), _axes_input(1))
 
 
@@ -214,7 +214,7 @@ def _compress(node: ir.Node, rank: int) -> Ports | None:
 
 
 def _cumsum(node: ir.Node, rank: int) -> Ports | None:
-    return ((0,), (0,), _axes_input(1)) if known(input_of(node, 1)) is not None else None
+    return ((0,), (0,), _axes_input(1)) if known(optional(node, 1)) is not None else None
 
 
 def _axes_attribute(node: ir.Node, rank: int) -> Ports:
@@ -228,7 +228,7 @@ def _axes_attribute(node: ir.Node, rank: int) -> Ports:
 
 def _slice(node: ir.Node, rank: int) -> Ports | None:
     """Without axes the first ones are meant, as many as there are starts."""
-    given, starts = input_of(node, 3), input_of(node, 1)
+    given, starts = optional(node, 3), optional(node, 1)
     if given is not None:
         return ((0,), (0,), _axes_input(3)) if known(given) is not None else None
     if (
@@ -247,8 +247,8 @@ def _slice(node: ir.Node, rank: int) -> Ports | None:
 
 
 def _pad(node: ir.Node, rank: int) -> Ports | None:
-    if input_of(node, 3) is not None:
-        return ((0,), (0,), _axes_input(3)) if known(input_of(node, 3)) is not None else None
+    if optional(node, 3) is not None:
+        return ((0,), (0,), _axes_input(3)) if known(optional(node, 3)) is not None else None
     if known(node.inputs[1]) is None:
         return None
 
@@ -270,7 +270,7 @@ def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
     """A constant list with one entry for each axis; missing ones (Expand) are 1 at the front."""
 
     def ports(node: ir.Node, rank: int) -> Ports | None:
-        given = known(input_of(node, index))
+        given = known(optional(node, index))
         if given is None or given.ndim != 1 or len(given) > rank:
             return None
 

@@ -15,7 +15,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, rank_of, shape_of
 from converter.graph.names import Names
-from converter.graph.value import input_of, producer_of
+from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -87,7 +87,7 @@ def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | No
         return None
     if (
         shape is None
-        or input_of(node, 2) is not None
+        or optional(node, 2) is not None
         or node.inputs[1] is None
         or node.inputs[1].const_value is None
     ):

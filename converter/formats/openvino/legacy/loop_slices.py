@@ -16,7 +16,7 @@ from converter.graph.infer import Array, evaluate, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_graph
 from converter.graph.sizes import arange
-from converter.graph.value import input_of, producer_of
+from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -43,7 +43,7 @@ def slices_by_step(model: ir.Model) -> None:
 
 
 def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Names) -> bool:
-    x, axes = node.inputs[0], known(input_of(node, 3))
+    x, axes = node.inputs[0], known(optional(node, 3))
     shape = shape_of(x)
     inside = x is not None and (
         x.graph is body or (x.producer() is not None and x.producer().graph is body)  # type: ignore[union-attr]
