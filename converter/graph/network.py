@@ -45,8 +45,9 @@ class Network:
     Names, layouts and types of inputs and outputs are those of the source file. `interface` carries
     what formats say about the boundary beyond tensors (labels, images), by format, for writers that
     have a place for it. For all formats, `defaults` are values of inputs that may be left out, and
-    `states` the output that is the next value of such an input, by names, and `complex` the names
-    of inputs and outputs of complex numbers, which the graph has as pairs on a last axis.
+    `states` the output that is the next value of such an input, by names, `shapes` what is meant
+    where an input's sizes are open and nobody chooses, and `complex` the names of inputs and
+    outputs of complex numbers, which the graph has as pairs on a last axis.
     """
 
     ir: ir.Model

@@ -89,6 +89,15 @@ def test_bounds_and_choices_are_declared_again_or_said_to_be_lost(
         assert found == wanted
 
 
+def test_numbers_are_made_in_the_sizes_that_are_meant(tmp_path: Path) -> None:
+    """Three rows, and 1x2x4: the network might take no others."""
+    from converter.commands.verify.feeds import generate
+
+    for make, wanted in ((flexible, (3, 4)), (enumerated, (1, 2, 4))):
+        model = converter.load(make(tmp_path / f"{make.__name__}.mlpackage"))
+        assert generate(model, "normal")["x"].shape == wanted
+
+
 def test_sizes_are_fixed(tmp_path: Path) -> None:
     path = flexible(tmp_path / "a.mlpackage")
     converter.convert(path, tmp_path / "a.onnx", inputs={"x": [5, 4]})

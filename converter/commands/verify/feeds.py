@@ -148,6 +148,7 @@ def generate(model: Network, kind: str, seed: int = 0) -> dict[str, Array]:
     """
     sizes: dict[str, int] = {}
     images = set(model.interface.get("images", ()))
+    meant = model.interface.get("shapes", {})
     result = {}
     for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
         if info.shape is None and any(
@@ -162,18 +163,25 @@ def generate(model: Network, kind: str, seed: int = 0) -> dict[str, Array]:
             )
         rng = np.random.default_rng([seed, zlib.crc32(f"{kind}:{info.name}".encode())])
         result[info.name] = _array(
-            info, _shape(info, sizes), kind, rng, index_range(value), info.name in images
+            info,
+            _shape(info, sizes, meant.get(info.name, ())),
+            kind,
+            rng,
+            index_range(value),
+            info.name in images,
         )
     return result
 
 
-def _shape(info: TensorInfo, sizes: dict[str, int]) -> tuple[int, ...]:
-    """Static sizes as they are; a named one is the same wherever it appears: 1 for a batch, else
-    enough for most windows.
+def _shape(info: TensorInfo, sizes: dict[str, int], meant: Sequence[int]) -> tuple[int, ...]:
+    """Static sizes as they are; a named one is the same wherever it appears: what the file means,
+    else 1 for a batch, else enough for most windows.
     """
     shape = []
     for axis, d in enumerate(info.shape or ()):
         size = d if isinstance(d, int) else 1 if axis == 0 else _UNKNOWN_SPATIAL
+        if not isinstance(d, int) and len(meant) == len(info.shape or ()):
+            size = meant[axis]
         shape.append(sizes.setdefault(d, size) if isinstance(d, str) else size)
     return tuple(shape)
 

@@ -4,6 +4,7 @@ that may be left out; and the suppression model at the end of a pipeline.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class Boundary:
         self.defaults: dict[str, Array] = {}
         self.images: dict[str, dict[str, str]] = {}
         self.sizes: dict[str, Any] = {}
+        self.shapes: dict[str, list[int]] = {}
 
     def enter(self, description: Any) -> None:
         for feature in description.input:
@@ -55,6 +57,8 @@ class Boundary:
             shape = declared(name, dims, sizes)
             if None in dims and not sizes.fixed:
                 self.sizes[name] = sizes.as_json()
+                if min(sizes.default) > 0:
+                    self.shapes[name] = meant_by(shape, sizes)
         value = self.b.input(name, dtype, shape)
         set_public_name(value, name)
         if feature is None:
@@ -80,7 +84,8 @@ class Boundary:
                 description.predictedProbabilitiesName,
             )
             said["classifier"] = {"label": label, "probabilities": scores}
-        return {"coreml": said, **({"images": self.images} if self.images else {})}
+        found = {"images": self.images, "shapes": self.shapes}
+        return {"coreml": said, **{k: v for k, v in found.items() if v}}
 
 
 def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str | None]:
@@ -91,6 +96,12 @@ def declared(name: str, dims: list[int | None], sizes: Sizes) -> list[int | str 
     lead = [f"{name}_{axis}" for axis in range(len(dims) - len(told))]
     open_ = [*lead, *told][-len(dims) :] if dims else []
     return [d if d is not None else o for d, o in zip(dims, open_, strict=True)]
+
+
+def meant_by(shape: Sequence[object], sizes: Sizes) -> list[int]:
+    """The whole shape where nobody chooses; axes before those of `sizes` that are open are 1."""
+    lead = [d if isinstance(d, int) else 1 for d in shape[: len(shape) - len(sizes.default)]]
+    return [*lead, *sizes.default]
 
 
 def suppressed(b: Builder, model: Any, boundary: Boundary, env: dict[str, ir.Value]) -> None:
