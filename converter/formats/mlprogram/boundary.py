@@ -57,7 +57,7 @@ class Boundary:
             shape = declared(name, dims, sizes)
             if None in dims and not sizes.fixed:
                 self.sizes[name] = sizes.as_json()
-                if min(sizes.default) > 0:
+                if min(sizes.default, default=0) > 0:
                     self.shapes[name] = meant_by(shape, sizes)
         value = self.b.input(name, dtype, shape)
         set_public_name(value, name)
