@@ -60,7 +60,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     unroll(clone)
     asked = flavour.options.get("ios", "")
     half = "fp16" in flavour.options
-    version = VERSIONS[asked] if asked else lowest(clone)
+    version = VERSIONS[asked] if asked else lowest(clone, half)
     newest = MilLowering(MAPPING, STATES_SINCE, half)
     graph = clone.graph
     pairs = pairs_of(network, graph)
@@ -69,7 +69,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
         version = max(version, HALF_INTERFACE)
     collapse_dims(clone, MOST_AXES)
-    legalise(clone, _refused(version), with_fewer_axes(REWRITES, MOST_AXES))
+    legalise(clone, _refused(version, half), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)
     fold(clone, limit=4096, keep=holds_numbers)
     low = MilLowering(MAPPING, version, half)
@@ -93,19 +93,29 @@ def unpack_bits(model: ir.Model) -> None:
                 node.outputs[0].replace_all_uses_with(value)
 
 
-def lowest(model: ir.Model) -> int:
+def lowest(model: ir.Model, half: bool) -> int:
     """The first version that says as many operators as any, without decomposing them."""
     nodes = [n for g in all_graphs(model.graph) for n in g]
 
     def missing(version: int) -> int:
-        refused = _refused(version)
+        refused = _refused(version, half)
         return sum(refused(n) for n in nodes)
 
     return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
 
 
-def _refused(version: int) -> Callable[[ir.Node], bool]:
-    return lambda node: MAPPING.reason_against(node, version) is not None
+def _refused(version: int, half: bool) -> Callable[[ir.Node], bool]:
+    """Whether no row says an operator: the rows are applied to operations that nobody keeps."""
+
+    def refused(node: ir.Node) -> bool:
+        low = MilLowering(MAPPING, version, half)
+        try:
+            low.lower(node)
+        except MappingError:
+            return True
+        return bool(low.problems)
+
+    return refused
 
 
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
