@@ -81,6 +81,25 @@ def test_dequantised_bytes_are_moved(kind: str, behind: str, target: str, tmp_pa
     )
 
 
+def test_a_definition_that_moves_what_was_moved(tmp_path: Path) -> None:
+    """onnxruntime puts definitions in their places first: its own pair would stand in there."""
+
+    @extension
+    def TestHalf(b: Builder, x: ir.Value) -> ir.Value:
+        """The sines of the first three of each row."""
+        return b.op("Sin", b.op("Slice", x, [0], [3], [1]))
+
+    try:
+        model, b = new_model()
+        real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)
+        b.output(b.ext("TestHalf", b.op("Reshape", real, [24, 6])))
+        path = written(model, tmp_path / "m.onnx")
+    finally:
+        del CATALOGUE["TestHalf"]
+    wanted = np.sin(0.05 * (X8.reshape(24, 6)[:, :3].astype(np.float64) - 3))
+    np.testing.assert_allclose(native(path, {"x": X8})[0], wanted, atol=1e-6)
+
+
 def test_quantised_bytes_that_are_moved_need_no_other_pair(tmp_path: Path) -> None:
     model, b = new_model()
     real = b.op("DequantizeLinear", b.input("x", T.INT8, X8.shape), STEP, POINT)

@@ -9,6 +9,7 @@ they are. Quantised operators are spelled so that its optimiser gets along with 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
@@ -136,15 +137,14 @@ def pair_int8(model: ir.Model, names: Names) -> None:
     onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the
     zero point that it gives it later.
     """
-    for node in [
-        n for n in all_nodes(model.graph) if can_expand(n) and any(_int8(v) for v in n.inputs)
-    ]:
-        expand(node, names)  # its definition may begin with an operator that moves
+    nodes = all_nodes(model.graph)
+    _expand_all([n for n in nodes if any(_int8(v) for v in n.inputs)], names)
     queue = deque(
         n for n in all_nodes(model.graph) if n.op_type == "DequantizeLinear" and _int8(n.outputs[0])
     )
     while queue:
         source = queue.popleft()
+        _expand_all(source.outputs[0].consumers(), names)
         movers = {
             u.node: None
             for u in source.outputs[0].uses()
@@ -153,6 +153,13 @@ def pair_int8(model: ir.Model, names: Names) -> None:
         for mover in movers:
             if mover.graph is source.graph and (made := _pair(mover, source, names)) is not None:
                 queue.append(made)
+
+
+def _expand_all(nodes: Iterable[ir.Node], names: Names) -> None:
+    """Puts definitions in the places of extension operators: they may begin with one that moves."""
+    for node in nodes:
+        if can_expand(node):
+            expand(node, names)
 
 
 def name_apart(model: ir.Model) -> None:
