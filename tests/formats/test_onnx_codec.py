@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from hypothesis import given
@@ -18,10 +19,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import converter
 from converter import engines
+from converter.api import Model
 from converter.errors import ConverterError, ReadError, UnsupportedError, UsageError
 from converter.formats.format import Flavour
 from converter.formats.onnx import format as onnx_format
 from converter.formats.onnx.codec import read_onnx, read_proto, write_proto
+from converter.graph.build import new_model
 from converter.graph.invariants import violations
 from converter.graph.names import public_name, set_public_name
 from converter.graph.walk import all_nodes
@@ -131,6 +134,23 @@ def test_metadata_and_public_names_stay(tmp_path: Path) -> None:
     )
     assert [i.name for i in again.graph.input] == ["image:0"]
     assert [i.name for i in READ(tmp_path / "out.onnx", None).inputs] == ["image:0"]
+
+
+def test_other_values_give_way_to_names_of_outputs(tmp_path: Path) -> None:
+    """The foreign file calls its output as it calls a value in between, or a weight."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2])
+    weights = b.const(np.array([2, 3], np.float32), "weights")
+    product = b.op("Mul", x, weights, name="y")
+    doubled, total = b.op("Add", product, product), b.op("Sub", product, x)
+    for value, name in ((doubled, "y"), (total, "weights")):
+        b.output(value)
+        set_public_name(value, name)
+    converter.save(Model(model, "test"), tmp_path / "m.onnx", "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert [o.name for o in session.get_outputs()] == ["y", "weights"]
+    found = session.run(None, {"x": np.array([5, 7], np.float32)})
+    np.testing.assert_array_equal(found, [[20, 42], [5, 14]])
 
 
 def test_default_values_of_inputs_stay(tmp_path: Path) -> None:

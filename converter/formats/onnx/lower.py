@@ -98,18 +98,24 @@ def _version(flavour: Flavour) -> int:
 
 
 def _public_names(model: ir.Model) -> None:
-    """Inputs and outputs under their foreign names, where no other value has them."""
-    taken = {
-        v.name
-        for g in all_graphs(model.graph)
-        for v in [*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs)]
-    }
-    for value in [*model.graph.inputs, *model.graph.outputs]:
-        wished = public_name(value)
-        if wished != value.name and wished not in taken:
-            taken.add(wished)
-            value.name = wished
-            set_public_name(value, wished)
+    """Inputs and outputs under their foreign names; other values that have these give way."""
+    wanted: dict[str, ir.Value] = {}
+    boundary = [*model.graph.inputs, *model.graph.outputs]
+    for value in sorted(boundary, key=lambda v: public_name(v) != v.name):
+        wanted.setdefault(public_name(value), value)
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for value in [
+            *graph.inputs,
+            *graph.initializers.values(),
+            *(o for n in graph for o in n.outputs),
+        ]:
+            if value.name and wanted.get(value.name, value) is not value:
+                value.name = names.fresh(value.name)
+    for name, value in wanted.items():
+        if value.name != name:
+            value.name = name
+            set_public_name(value, name)
 
 
 def _respell(model: ir.Model, version: int) -> None:
