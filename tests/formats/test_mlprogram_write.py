@@ -180,6 +180,22 @@ def test_a_choice_of_one_number_is_spread(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(package, x=x), np.where(x > 0, x, F(-5)))
 
 
+def test_a_choice_of_numbers_by_a_condition_of_open_size(tmp_path: Path) -> None:
+    nodes = [
+        h.make_node("Greater", ["x", "zero"], ["c"]),
+        h.make_node("Where", ["c", "high", "low"], ["y"]),
+    ]
+    constants = {"zero": F(0), "high": F(2), "low": F(-5)}
+    source = network(tmp_path / "m.onnx", nodes, {"x": ["n", 4]}, {"y": ["n", 4]}, **constants)
+    package, x = tmp_path / "m.mlpackage", floats(3, 4)
+    converter.convert(source, package)
+    (select,) = (o for o in operations(package) if o.type == "select")
+    names = {a.arguments[0].name for a in select.inputs.values()}
+    ranks = {out.name: out.type.tensorType.rank for o in operations(package) for out in o.outputs}
+    assert {ranks[n] for n in names} == {2}
+    np.testing.assert_array_equal(run(package, x=x), np.where(x > 0, F(2), F(-5)))
+
+
 def test_inputs_without_axes_get_one(tmp_path: Path) -> None:
     source = single(tmp_path / "m.onnx", "Exp", [], [])
     package = tmp_path / "m.mlpackage"

@@ -225,19 +225,15 @@ def remainder(node: ir.Node, b: Builder) -> Value | None:
 def where(node: ir.Node, b: Builder) -> Value | None:
     """Condition and both choices of the size of the result, which operations do not spread."""
     out, operands = node.outputs[0], [x_of(node, i) for i in range(3)]
-    sizes = [v.shape for v in operands]
+    sizes, wanted = [v.shape for v in operands], shape_of(out)
     if out.shape is None or all(n == out.shape for n in sizes):
         return None
-    known_ = shape_of(out)
-    if known_ is not None:
-        target: ir.Value = b.const(np.array(known_, np.int64))
-        return b.Where(
-            *(
-                v if n == out.shape else b.Expand(v, target)
-                for v, n in zip(operands, sizes, strict=True)
-            )
-        )
-    return None
+    whole = next((v for v, n in zip(operands, sizes, strict=True) if n == out.shape), None)
+    if wanted is None and whole is None:
+        return None
+    target: ir.Value = b.Shape(whole) if wanted is None else b.const(np.array(wanted, np.int64))
+    pairs = zip(operands, sizes, strict=True)
+    return b.Where(*(v if n == out.shape else b.Expand(v, target) for v, n in pairs))
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:

@@ -212,7 +212,8 @@ def select(w: Writing) -> None:
     condition, a, b = (w.input(i) for i in range(3))
     out = w.node.outputs[0].shape
     known = out is not None and all(isinstance(n, int) for n in out)
-    if known and any(v.shape != out for v in (condition, a, b)):
+    axes = {None if v.shape is None else len(v.shape) for v in (condition, a, b)}
+    if len(axes) > 1 or (known and any(v.shape != out for v in (condition, a, b))):
         raise MappingError("operands that have to be spread")
     writing(w).operation("select", cond=condition, a=a, b=b)
 
