@@ -377,3 +377,22 @@ def test_the_newest_operation_of_a_flavour_that_lacks_it_is_refused_or_taken_apa
         assert ("gru" in kinds(package)) == (ios == "18")
         found[ios] = run(package, x=x)
         np.testing.assert_allclose(found[ios], run(source, x=x), rtol=1e-4, atol=1e-5)
+
+
+def test_branches_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    def branch(name: str, n: int) -> Any:
+        node = h.make_node("Expand", ["x", f"{name}_n"], [name])
+        size = numpy_helper.from_array(np.array([n, 1]), f"{name}_n")
+        out = [h.make_tensor_value_info(name, T.FLOAT, [n, 1])]
+        return h.make_graph([node], name, [], out, [size])
+
+    node = h.make_node("If", ["c"], ["y"], then_branch=branch("a", 2), else_branch=branch("b", 3))
+    inputs = [
+        h.make_tensor_value_info("c", T.BOOL, []),
+        h.make_tensor_value_info("x", T.FLOAT, [1, 1]),
+    ]
+    graph = h.make_graph([node], "g", inputs, [h.make_tensor_value_info("y", T.FLOAT, [None, 1])])
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    with pytest.raises(UnsupportedError, match="branches whose results have different sizes"):
+        converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlpackage")

@@ -12,6 +12,7 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.collector import MilLowering
 from converter.formats.mlprogram.rules.context import collector, reading, writing
 from converter.graph.build import Builder
+from converter.graph.infer import shape_of
 from converter.graph.states import State
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
@@ -109,6 +110,10 @@ def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
 
 def write_cond(w: Writing) -> None:
     branches = [block_of(w, w.attr(k)) for k in ("then_branch", "else_branch")]
+    for one, other in zip(branches[0][1], branches[1][1], strict=True):
+        shapes = shape_of(one), shape_of(other)
+        if None not in shapes and shapes[0] != shapes[1]:
+            raise MappingError("branches whose results have different sizes")
     layer = collector(w).add("cond", [], w.node.outputs, {"pred": flag(w, w.input(0))})
     layer.extra = [(layers, (), results) for layers, results in branches]
 

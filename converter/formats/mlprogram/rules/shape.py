@@ -320,7 +320,9 @@ def _slice_at_places(w: Writing, rank: int) -> None:
     t, x, out = writing(w), w.input(0), w.node.outputs[0]
     sizes = [n if isinstance(n, int) else -1 for n in out.shape or ()]
     given = {"x": x, "begin": w.input(1), "end": w.input(2), "stride": steps}
-    if not sizes or sizes.count(-1) > 1 or sizes.count(-1) == rank:
+    if 1 < sizes.count(-1) < rank:
+        raise MappingError("a computed range, of a size that a program cannot be told", "X203")
+    if not sizes or sizes.count(-1) == rank:
         t.operation("slice_by_index", **given)
         return
     part = t.made("slice_by_index", x.dtype, [None] * rank, **given)
