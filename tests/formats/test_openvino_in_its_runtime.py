@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import converter
 from converter.api import Model
-from converter.errors import UnsupportedError
+from converter.errors import ConverterError, UnsupportedError
 from converter.formats.format import Flavour
 from converter.formats.openvino.codec import read_ir
 from converter.formats.openvino.format import write
@@ -355,6 +355,27 @@ def test_the_best_of_a_dynamic_axis_in_v10(tmp_path: Path) -> None:
     two, best = infer(tmp_path / "m.xml", [feed])
     np.testing.assert_array_equal(two, [[0, 1, 2], [1, 2, 0]])
     np.testing.assert_array_equal(best, [0, 1, 2])
+
+
+def test_equal_elements_of_a_long_axis_in_v10(tmp_path: Path) -> None:
+    """More than 46,340 elements: a number of a group and of a place together needs over 32 bits."""
+    feed = RNG.integers(0, 500, (2, 50000)).astype(F)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [*feed.shape])
+    b.output(*b.ops("TopK", x, [9000], outputs=2, axis=1), b.op("ArgMax", x, axis=1, keepdims=0))
+    saved(tmp_path / "m.xml", b, model, 10)
+    values, places, best = infer(tmp_path / "m.xml", [feed])
+    wanted = np.argsort(-feed, axis=1, kind="stable")[:, :9000]
+    np.testing.assert_array_equal(places, wanted)
+    np.testing.assert_array_equal(values, np.take_along_axis(feed, wanted, 1))
+    np.testing.assert_array_equal(best, feed.argmax(1))
+
+
+def test_more_elements_than_can_be_told_apart_in_v10(tmp_path: Path) -> None:
+    model, b = new_model()
+    b.output(b.ops("TopK", b.input("x", T.FLOAT, [2_000_000]), [9], outputs=2, axis=0)[1])
+    with pytest.raises(ConverterError, match="equal elements"):
+        saved(tmp_path / "m.xml", b, model, 10)
 
 
 def test_rows_filled_up_in_their_order(tmp_path: Path) -> None:

@@ -152,14 +152,40 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     if rank is None:
         return None
     axis = a.get("axis", -1) % rank
+    given = x.shape[axis] if x.shape is not None else None
+    count = given if isinstance(given, int) and given else 1
+    if (2**31 // count) ** 2 < count:
+        return None  # two digits are not enough
     size = b.Slice(b.Shape(x), [axis], [axis + 1])
     values, places = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
     before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
     new = b.Cast(~b.Equal(before, behind), to=T.INT64)
     first = [int(i == axis) for i in range(rank)]
     group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), np.array(axis))
+    if count > MOST_KEYS:
+        found = _in_turn(b, group, places, count, axis)
+        return [b.Slice(v, [0], k, [axis]) for v in (values, found)]
     keys = b.TopK(group * size + places, k, axis=axis, largest=0, sorted=0, outputs=2)[0]
     return [b.Slice(values, [0], k, [axis]), keys % size]
+
+
+def _in_turn(b: Builder, group: Value, places: Value, size: int, axis: int) -> Value:
+    """Places by group, then by place, where keys of both are more than 32 bits: sorted by place, by
+    the low digit of the group, and by the high one, each key with what came before behind it.
+    """
+
+    def sort(keys: Value) -> Value:
+        order: Value = b.TopK(keys, [size], axis=axis, largest=0, sorted=0, outputs=2)[1]
+        return order
+
+    base, rank = 2**31 // size, rank_of(places) or 1
+    steps = b.Reshape(np.arange(size), [-1] + [1] * (rank - axis - 1))
+    order = sort(places)
+    for digit in (group % np.int64(base), group / np.int64(base)):
+        keys = b.GatherElements(digit, order, axis=axis) * np.int64(size) + steps
+        order = b.GatherElements(order, sort(keys), axis=axis)
+    found: Value = b.GatherElements(places, order, axis=axis)
+    return found
 
 
 def place_of_best(node: ir.Node, b: Builder) -> Value | None:
@@ -177,6 +203,7 @@ def place_of_best(node: ir.Node, b: Builder) -> Value | None:
     return found
 
 
+MOST_KEYS = 46340  # its square is the largest in 32 bits
 _FAR = 1 << 30  # to the end
 REWRITES: Rewrites = {
     ("", "TopK"): top_k,

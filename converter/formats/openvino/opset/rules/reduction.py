@@ -92,9 +92,6 @@ class SmallAsInt32(Field):
         r.then(lambda results: [r.cast(results[0], own)])
 
 
-MOST_SORTED = 46340  # its square is the largest in 32 bits
-
-
 class Sorted(Field):
     """Of equal elements the one in front comes first.
 
@@ -128,10 +125,10 @@ def _read(value: ir.Value) -> bool:
 
 
 def _several(w: Writing) -> bool:
-    """Whether there are equal elements to tell apart, by numbers that `legalise.top_k` can make."""
+    """Whether there are equal elements to tell apart."""
     shape, axis = w.input(0).shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
-    return not isinstance(size, int) or 1 < size <= MOST_SORTED
+    return not isinstance(size, int) or size > 1
 
 
 class IndexOfBest(Sorted):
