@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from converter.formats.coreml.mapping import MAPPING as COREML
+from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
 from converter.formats.nnapi import rules as nnapi
 from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
+from converter.formats.tflite.mapping import MAPPING as TFLITE
 from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI
 from converter.mapping.rules import Custom, Rule, Table
 
@@ -26,7 +28,7 @@ class Count:
     functions: int
 
     def __str__(self) -> str:
-        return f"{self.name:8} {self.kinds:5} {self.rows:5} {self.hooked:5} {self.functions:5}"
+        return f"{self.name:9} {self.kinds:5} {self.rows:5} {self.hooked:5} {self.functions:5}"
 
 
 def count(name: str, table: Table) -> Count:
@@ -45,6 +47,8 @@ def counts() -> list[Count]:
         count("opsets", OPSETS.table),
         count("zhouyi", ZHOUYI.table),
         count("nnapi", nnapi.TABLE),
+        count("tflite", TFLITE.table),
+        count("mlprogram", MLPROGRAM.table),
     ]
     total = ((c.kinds, c.rows, c.hooked, c.functions) for c in found)
     return [*found, Count("TOTAL", *(sum(column) for column in zip(*total, strict=True)))]

@@ -79,8 +79,8 @@ def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
 
 
 def countable(node: ir.Node) -> bool:
-    """Whether a loop of a known number of turns stacks something, which no operator does, or the
-    condition of a choice is known.
+    """Whether a loop of a known number of turns stacks something, which written out is a
+    concatenation, or the condition of a choice is known.
     """
     if node.op_type == "If":
         return known(node.inputs[0]) is not None
