@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import known
+from converter.graph.value import optional
 
 
 def only_user(value: ir.Value) -> ir.Node | None:
@@ -17,12 +18,12 @@ def only_user(value: ir.Value) -> ir.Node | None:
 
 
 def activation_of(node: ir.Node) -> str:
-    """ "Relu", "Relu1" (-1..1) or "Relu6" for a Relu or Clip, "" for every other node."""
+    """Relu, Relu1 (-1..1) or Relu6 for a Relu or Clip, "" for every other node."""
     if node.domain == "" and node.op_type == "Relu":
         return "Relu"
     if node.domain != "" or node.op_type != "Clip":
         return ""
-    bounds = [node.inputs[i] if i < len(node.inputs) else None for i in (1, 2)]
+    bounds = [optional(node, i) for i in (1, 2)]
     low, high = (known(v) for v in bounds)
     if low is None or (bounds[1] is not None and high is None):
         return ""

@@ -320,7 +320,7 @@ def write_flat(model: LiteModel, out: Output) -> None:
             write_files(f, model.files)
 
 
-Codes = Mapping[tuple[str, str, int], int]  # builtin, custom name, version -> operator code
+Codes = Mapping[tuple[str, str], int]  # builtin, custom name -> operator code
 
 
 class _Builder:
@@ -352,7 +352,8 @@ class _Builder:
         b = self.b
         buffers = [self._buffer(None)]
         graphs = []
-        codes = self._codes(model)
+        versions = self._versions(model)
+        codes = {name: i for i, name in enumerate(versions)}
         for graph in model.graphs:
             graphs.append(self._graph(graph, codes, buffers))
         metadata = []
@@ -362,7 +363,7 @@ class _Builder:
                 self._table("Metadata", Name=b.CreateString(key), Buffer=len(buffers) - 1)
             )
         operator_codes = []
-        for name, custom, version in codes:
+        for (name, custom), version in versions.items():
             own = {"CustomCode": b.CreateString(custom)} if custom else {}
             numbers = {
                 "DeprecatedBuiltinCode": min(BUILTINS[name], _GREATER),
@@ -382,14 +383,14 @@ class _Builder:
             fields["SignatureDefs"] = self._offsets([self._signature(s) for s in model.signatures])
         b.Finish(self._table("Model", **fields), file_identifier=b"TFL3")
 
-    def _codes(self, model: LiteModel) -> dict[tuple[str, str, int], int]:
+    def _versions(self, model: LiteModel) -> dict[tuple[str, str], int]:
         """The operators of a model, each in the version that all its uses need."""
         newest: dict[tuple[str, str], int] = {}
         for o in (o for g in model.graphs for o in g.operators):
             key = (o.builtin, o.custom)
             newest[key] = max(newest.get(key, 1), o.version)
         names = sorted(newest, key=lambda n: (BUILTINS[n[0]], n[1]))
-        return {(*name, newest[name]): i for i, name in enumerate(names)}
+        return {name: newest[name] for name in names}
 
     def _signature(self, signature: Signature) -> int:
         def names(tensors: dict[str, int]) -> int:
@@ -489,9 +490,8 @@ class _Builder:
         return self.b.CreateString(value) if isinstance(value, str) else value
 
     def _operator(self, operator: LiteOperator, codes: Codes) -> int:
-        own = (operator.builtin, operator.custom)
         fields: dict[str, Any] = {
-            "OpcodeIndex": next(i for key, i in codes.items() if key[:2] == own),
+            "OpcodeIndex": codes[operator.builtin, operator.custom],
             "Inputs": self._ints(operator.inputs),
             "Outputs": self._ints(operator.outputs),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.writing import dequantised, parameters
+from converter.formats.tflite.rules.writing import STORED, dequantised, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
@@ -16,7 +16,6 @@ from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
-STORED = (D.INT8, D.UINT8, D.INT16)
 _MOVES = """Concat Expand Flatten Gather GatherND Reshape Slice Split Squeeze Tile Transpose
 Unsqueeze"""
 MOVES = frozenset(_MOVES.split())

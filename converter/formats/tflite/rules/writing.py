@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError
 from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS
 from converter.graph.build import attrs_of
-from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import Array, constant, known
 from converter.mapping.context import Writing
 from converter.mapping.fusing import activation_of, only_user
@@ -344,9 +343,6 @@ class LiteWriting(Writing):
 
     # images --------------------------------------------------------------------------------------
 
-    def is_image(self) -> bool:
-        return (self.node.domain, self.node.op) in LAYOUT_SENSITIVE
-
     def image(self, value: ir.Value) -> Dims:
         """The sizes of an image with its channels last, None for what is not known."""
         shape = dims_of(value)
@@ -487,6 +483,3 @@ def number(value: ir.Value | None) -> float | None:
     """The one number of a constant."""
     array = known(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
-__all__ = ["LiteWriting", "Quantisation", "dims_of", "not_meant", "number"]
