@@ -395,3 +395,23 @@ def test_spellings_that_changed_with_the_opset(
         for n in onnx.load(tmp_path / "out.onnx").graph.node
         for a in n.attribute
     )
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnx+opset=22"])
+@pytest.mark.parametrize("first", [True, False])
+def test_products_of_dequantised_bytes_and_a_bias(first: bool, target: str, tmp_path: Path) -> None:
+    """Of more than two axes: onnxruntime makes a Gemm behind a Reshape, over which it carries the
+    DequantizeLinear with a type of its own.
+    """
+    model, b = new_model()
+    x = rng.integers(-128, 128, (2, 3, 4), np.int8)
+    weights, bias = rng.integers(-128, 128, (4, 5), np.int8), rng.integers(-99, 99, 5, np.int32)
+    real = b.op("DequantizeLinear", b.input("x", T.INT8, x.shape), STEP, POINT)
+    factor = b.op("DequantizeLinear", weights, STEP, np.array(0, np.int8))
+    added = b.op("DequantizeLinear", bias, STEP * STEP)
+    y = b.op("MatMul", real, factor)
+    y = b.op("Add", *((y, added) if first else (added, y)))
+    b.output(b.op("Sin", y))
+    path = written(model, tmp_path / "m.onnx", target)
+    (found,), (wanted,) = native(path, {"x": x}), native(path, {"x": x}, optimised=False)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)

@@ -135,7 +135,8 @@ def pair_int8(model: ir.Model, names: Names) -> None:
     after:   DequantizeLinear (int8) -> Transpose -> QuantizeLinear -> DequantizeLinear -> Conv
 
     onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the
-    zero point that it gives it later.
+    zero point that it gives it later. Of products of more than two axes and a bias it makes a Gemm
+    between two Reshapes, and then such a pair: there the bias gets the axes of the products.
     """
     nodes = all_nodes(model.graph)
     _expand_all([n for n in nodes if any(_int8(v) for v in n.inputs)], names)
@@ -145,6 +146,9 @@ def pair_int8(model: ir.Model, names: Names) -> None:
     while queue:
         source = queue.popleft()
         _expand_all(source.outputs[0].consumers(), names)
+        for user in source.outputs[0].consumers():
+            if user.op_type == "MatMul" and user.domain == "":
+                _widen_bias(user, names)
         movers = {
             u.node: None
             for u in source.outputs[0].uses()
@@ -194,6 +198,16 @@ def _int8(value: ir.Value | None) -> bool:
         and constant(stored) is None
         and shape_of(scale) in ((), (1,))
     )
+
+
+def _widen_bias(product: ir.Node, names: Names) -> None:
+    """before: MatMul (n, m, k) + bias (k)    after: MatMul (n, m, k) + Unsqueeze bias (1, 1, k)"""
+    rank = len(shape_of(product.outputs[0]) or ())
+    for use in product.outputs[0].uses():
+        bias = use.node.inputs[1 - use.idx] if use.node.op_type == "Add" else None
+        if rank > 2 and bias is not None and len(shape_of(bias) or ()) == 1:
+            wide = builder_before(use.node, names).Unsqueeze(bias, list(range(rank - 1)))
+            use.node.replace_input_with(1 - use.idx, wide)
 
 
 def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
