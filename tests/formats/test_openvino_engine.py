@@ -123,6 +123,17 @@ CASES: dict[str, Case] = {
     "least of one": (lambda b, x: b.op("Min", x), {"x": F}, lambda x: x),
     "norm around two": (
         lambda b, x: b.op("LRN", x, size=1, alpha=0.5, beta=0.75, bias=2.0), {"x": IMAGE}, lambda x: x / (2 + 0.5 * x * x) ** 0.75),
+    "norm over an even number of channels": (
+        lambda b, x: b.op("LRN", x, size=2, alpha=0.5, beta=0.75, bias=1.0), {"x": IMAGE},
+        lambda x: x / (1 + 0.25 * (x * x + np.pad(x[:, 1:] ** 2, ((0, 0), (0, 1), (0, 0), (0, 0))))) ** 0.75),
+    "weights that are an input, and a bias": (
+        lambda b, x, w: b.op("Conv", x, w, np.array([1, -2], np.float32), kernel_shape=[1, 1]), {"x": IMAGE, "w": IMAGE[:, :, :2, :1].swapaxes(0, 2).copy()},
+        lambda x, w: np.einsum("bchw,oc->bohw", x, w[:, :, 0, 0]) + np.array([[[1]], [[-2]]])),
+    "pixels laid far apart": (
+        lambda b, x: b.op("ConvTranspose", x, b.const(IMAGE[0, :, :3, :1, None]), np.array([1, 2, 3], np.float32), strides=[9, 20], pads=[1, 0, 0, 2],
+                          output_padding=[2, 0]), {"x": IMAGE},
+        lambda x: (lambda y: np.pad(y[:, :, 1:, :-2], ((0, 0), (0, 0), (0, 2), (0, 0))))(
+            np.kron(np.einsum("bchw,co->bohw", x, IMAGE[0, :, :3, 0]), np.eye(1, 180).reshape(9, 20))[:, :, :37, :101]) + np.array([[[1]], [[2]], [[3]]])),
     "average over pads at the end": (
         lambda b, x: b.op("AveragePool", x, kernel_shape=[1, 2], pads=[0, 0, 0, 1], strides=[1, 1], count_include_pad=1), {"x": IMAGE},
         lambda x: (x + np.pad(x[..., 1:], ((0, 0), (0, 0), (0, 0), (0, 1)))) / 2),

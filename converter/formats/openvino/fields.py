@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.graph.verify.operands import deformed
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Attr, Field, attrs
+from converter.mapping.fields import Attr, Field, Guard, attrs
 from converter.mapping.node import Node
 
 T = ir.DataType
@@ -116,6 +116,18 @@ def leading_axes(r: Reading) -> None:
     r.node.inputs[0] = r.transpose(x, perm)
     a |= {"batch_axis": 0, "time_axis": 1}
     r.then(lambda results: [r.transpose(results[0], [perm.index(i) for i in range(n)])])
+
+
+def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
+    """alpha and size of ONNX's LRN for those of a layer, whose window is over so many axes. With an
+    even size both engines leave out the last neighbour, and still divide by the size.
+    """
+    odd = 2 * ((size - 1) // 2) + 1
+    return alpha * (odd / size) ** axes, odd
+
+
+# of ONNX's LRN
+ODD_SIZE = Guard("an even size is centred differently", lambda w: w.attr("size") % 2 == 1)
 
 
 class Deformation(Field):

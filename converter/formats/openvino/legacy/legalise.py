@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.access import kind_before
+from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL
 from converter.formats.openvino.rewrites import bias_apart, one_way, operands
 from converter.graph.build import Builder, Value, attrs_of
@@ -48,6 +49,24 @@ def mvn_of_lists(node: ir.Node, b: Builder) -> Value | None:
     wide = b.Reshape(x, [*shape[:2], 1, shape[2]])
     y = b.MVN(wide, **{**attrs, "axes": [*axes[:-1], 2, 3]})
     return b.Reshape(y, list(shape))
+
+
+def deconvolution(node: ir.Node, b: Builder) -> Value | None:
+    """A kernel of one element that is laid far apart gets a second one along each axis, which is 0;
+    the end of the result is cut off so much later.
+    """
+    weights, a = constant(node.inputs[1]), attrs_of(node)
+    if weights is None or fit_steps(a.get("strides", [1]), weights.shape[2:]):
+        return bias_apart(node, b)
+    axes = weights.ndim - 2
+    before, behind = np.split(np.asarray(a.get("pads", [0] * 2 * axes)), 2)
+    extra = np.asarray(a.get("output_padding", [0] * axes)) - 1
+    a |= {"kernel_shape": [2] * axes, "dilations": [1] * axes}
+    a |= {"output_padding": np.maximum(extra, 0).tolist()}
+    a |= {"pads": [*before.tolist(), *(behind + np.maximum(-extra, 0)).tolist()]}
+    wide = np.pad(weights, [(0, 0), (0, 0), *[(0, 1)] * axes])
+    found: Value = b.ConvTranspose(node.inputs[0], b.const(wide), *node.inputs[2:], **a)
+    return found
 
 
 def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
@@ -180,5 +199,6 @@ REWRITES: Rewrites = {
     **{("", name): best_of_integers for name in ("ArgMax", "ArgMin")},
     **{("", name): bits for name in BITS},
     **{("", name): of_integers for name in ("Abs", "Neg", "Sign")},
-    **{("", name): bias_apart for name in ("Conv", "ConvTranspose")},
+    ("", "Conv"): bias_apart,
+    ("", "ConvTranspose"): deconvolution,
 }

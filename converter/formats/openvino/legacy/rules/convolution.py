@@ -22,6 +22,8 @@ from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import op
 
+WIDEST_STEP = 8  # of kernels of one element in a deconvolution
+
 
 @record
 class Kernel(Field):
@@ -75,7 +77,9 @@ class Kernel(Field):
 
 @record
 class Bias(Field):
-    """Input 2, which is constant <-> the blob `biases`."""
+    """Input 2, which is constant <-> the blob `biases`. The engine crashes where it stands beside
+    weights that are an input.
+    """
 
     names = ()
     inputs = (2,)
@@ -87,8 +91,8 @@ class Bias(Field):
 
     def lower(self, w: Writing) -> None:
         if w.optional(2) is not None:
-            message = "the bias must be constant: the target stores it with the layer"
-            w.layer.blobs["biases"] = w.constant(2, message.partition(" must")[0])
+            w.constant(1, "the weights beside a bias")
+            w.layer.blobs["biases"] = w.constant(2, "the bias")
 
 
 class BiasBehind(Field):
@@ -161,12 +165,27 @@ class Bits(Kernel):
         w.layer.blobs["weights"] = np.packbits(flat > 0, bitorder="little")
 
 
+def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
+    """The engine has no code for single elements that are laid far apart ("label is too far")."""
+    return max(strides) <= WIDEST_STEP or max(kernel) > 1
+
+
 # padding is said of -1 and +1, not of the bits
 OF_SIGNS = Codec(lambda v: (float_of(v) + 1) / 2, lambda v: number_text(2 * v - 1))
 
 RULES = [
     op("Conv", "Convolution", Window(), Kernel(free=True), Bias()),
-    op("ConvTranspose", "Deconvolution", Transposed(), Kernel(transposed=True), Bias()),
+    op(
+        "ConvTranspose",
+        "Deconvolution",
+        Guard(
+            f"a kernel of one element with strides above {WIDEST_STEP}",
+            lambda w: fit_steps(w.attr("strides", [1]), writing(w).shape(1)[2:]),
+        ),
+        Transposed(),
+        Kernel(transposed=True),
+        Bias(),
+    ),
     *(
         op(
             "netconv::DeformableConvolution",

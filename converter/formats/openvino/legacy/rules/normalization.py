@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import words
+from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
 from converter.formats.openvino.legacy.context import MOST_AXES, legacy, writing
 from converter.formats.openvino.legacy.rules.fields import channels
 from converter.graph.infer import known
@@ -68,17 +68,27 @@ ON_IMAGES = Guard(
 # local response ----------------------------------------------------------------------------------
 
 
+@record
 class Response(Field):
-    """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says."""
+    """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says.
 
+    The window is over the channels, or `over_pixels`. An even size takes one neighbour less, and
+    still divides by the size.
+    """
+
+    over_pixels: bool = False
     names = ("alpha", "beta", "bias", "size")
     keys = ("alpha", "beta", "k", "bias", "local-size", "local_size", "size")
 
     def lift(self, r: Reading) -> None:
         sizes = (r.attr(k, int) for k in ("local-size", "local_size", "size") if k in r.layer.attrs)
-        r.node.attrs |= {k: r.attr(k, float) for k in ("alpha", "beta")}
-        r.node.attrs |= {"bias": r.attr("k", float, r.attr("bias", float, 1.0))}
-        r.node.attrs["size"] = next(sizes, 1)
+        bias = r.attr("k", float, r.attr("bias", float, 1.0))
+        r.node.attrs |= {"beta": r.attr("beta", float), "bias": bias}
+        r.node.attrs["alpha"], r.node.attrs["size"] = odd_window(
+            r.attr("alpha", float),
+            next(sizes, 1),
+            len(legacy(r).shape()) - 2 if self.over_pixels else 1,
+        )
 
     def lower(self, w: Writing) -> None:
         """Another k is taken out of the power."""
@@ -107,8 +117,8 @@ def over_pixels(r: Reading) -> None:
     """
     b, x, a = r.b, r.input(0), r.node.attrs
     n, size = len(legacy(r).shape()) - 2, a.pop("size")
-    pads = [(size - 1) // 2] * n + [size // 2] * n
-    window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n, "pads": pads}
+    window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n}
+    window["pads"] = [size // 2] * 2 * n
     mean = b.op("AveragePool", b.Mul(x, x), **window, count_include_pad=1)
     base = b.Mul(mean, b.like(x, a.pop("alpha")))
     base = b.Add(base, b.like(x, a.pop("bias")))
@@ -246,13 +256,14 @@ RULES = [
                 "Div",
                 kind,
                 Fixed("region", "same", kind=str),
-                Response(),
+                Response(over_pixels=True),
                 before_lift=over_pixels,
                 lift_only=True,
             ),
             op(
                 "LRN",
                 kind,
+                ODD_SIZE,
                 Fixed("region", "across", True, str),
                 Response(),
                 lift_only=kind == "LRN",

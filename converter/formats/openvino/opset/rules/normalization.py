@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import axis_of, words
+from converter.formats.openvino.fields import ODD_SIZE, axis_of, odd_window, words
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
@@ -43,8 +43,8 @@ class Neighbours(Field):
 
     def lift(self, r: Reading) -> None:
         a = r.attributes(alpha=float, beta=float, bias=float, size=int)
-        odd = 2 * ((a.size - 1) // 2) + 1
-        r.node.attrs |= {**vars(a), "alpha": a.alpha * odd / a.size, "size": odd}
+        alpha, size = odd_window(a.alpha, a.size)
+        r.node.attrs |= {**vars(a), "alpha": alpha, "size": size}
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
@@ -116,10 +116,8 @@ def not_zero(r: Reading) -> None:
 
 # rows --------------------------------------------------------------------------------------------
 
-WINDOW = Guard(
-    "an even size is centred differently",
-    lower_if=lambda w: w.attr("size") % 2 == 1,
-    lift_if=lambda r: _axes(r) == [1] and r.rank(r.input(0)) >= 3,
+OVER_CHANNELS = Guard(
+    "a window over other axes", lift_if=lambda r: _axes(r) == [1] and r.rank(r.input(0)) >= 3
 )
 BATCH = (
     Guard("training mode cannot be expressed", lambda w: len(w.node.outputs) == 1),
@@ -141,7 +139,7 @@ NORM = attrs(eps=float, eps_mode=words("add", "max"))
 RULES = [
     op("BatchNormalization", "BatchNormInference", *BATCH, since=5),
     op("BatchNormalization", "BatchNormInference", *BATCH, Ports((1, 2, 0, 3, 4)), until=4),
-    op("LRN", "LRN", WINDOW, Neighbours()),
+    op("LRN", "LRN", OVER_CHANNELS, ODD_SIZE, Neighbours()),
     op("Div", "LRN", ignore(*Neighbours.keys), before_lift=over_axes, lift_only=True),
     op(
         "GroupNormalization",
