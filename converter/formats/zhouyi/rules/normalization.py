@@ -161,16 +161,35 @@ def by_length(r: Reading) -> None:
 
 
 def within_channel(r: Reading) -> None:
-    """By the mean of the squares of size * size neighbours of the same channel."""
+    """By the mean of the squares of size * size neighbours of the same channel that there are."""
     x, size, b = r.input(0), r.attr("size", int), r.b
+    if size % 2 == 0:
+        raise MappingError("an even number of neighbours within a channel has no centre")
     wanted = {"alpha": 1.0, "beta": 0.5, "bias": 1.0}
     alpha, beta, bias = (b.like(x, r.attr(k, float, v)) for k, v in wanted.items())
     attrs: dict[str, Any] = {"kernel_shape": [size, size], "strides": [1, 1]}
-    attrs["pads"] = [(size - 1) // 2] * 2 + [size // 2] * 2
+    attrs["pads"] = [size // 2] * 4
     square = x * x
-    mean = b.AveragePool(square, domain=CHANNELS_LAST_DOMAIN, count_include_pad=1, **attrs)
+    mean = b.AveragePool(square, domain=CHANNELS_LAST_DOMAIN, **attrs)
     base = mean * alpha + bias
     r.node.inputs = [x, base**beta]
+
+
+def odd_neighbours(w: Writing) -> bool:
+    return w.rank() == 4 and w.attr("size") % 2 == 1
+
+
+def turned(r: Reading, x: ir.Value) -> ir.Value:
+    """The channels in the other order, in front of the operator and behind it: of an even number of
+    neighbours one more stands in front of a channel, in ONNX behind it.
+    """
+    if r.attr("size", int) % 2:
+        return x
+    return r.b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [-1], [-1])
+
+
+def turned_input(r: Reading) -> None:
+    r.node.inputs[0] = turned(r, r.input(0))
 
 
 def mean_and_variance(r: Reading) -> None:
@@ -233,8 +252,11 @@ RULES = [
     op(
         "LRN",
         "LRN",
+        Guard("neighbours in images only, and an odd number of them", odd_neighbours),
         method("ACROSS_CHANNELS"),
         *attrs(alpha=1.0, beta=0.5, bias=1.0, size=int),
+        before_lift=turned_input,
+        after_lift=turned,
         given="1,4,8,8",
     ),
     op(
