@@ -659,3 +659,60 @@ def test_few_weights_with_fractional_zero_points_stay_small(version: int, tmp_pa
     feed = RNG.standard_normal((3, 64)).astype(F)
     wanted = feed @ ((numbers - zeros) * scales).reshape(8, 64).T
     close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)
+
+
+def test_results_of_unknown_rank_are_refused_by_name(tmp_path: Path) -> None:
+    model, b = new_model()
+    b.output(b.op("Expand", b.const(F(2)), b.input("sizes", T.INT64, ["rank"])))
+    with pytest.raises(UnsupportedError, match="Expand: the rank of the result is unknown"):
+        saved(tmp_path / "m.xml", b, model, 11)
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceL1", "ReduceSumSquare"])
+def test_reductions_over_no_axes(version: int, kind: str, tmp_path: Path) -> None:
+    feed = RNG.normal(size=(2, 3)).astype(F)
+    model, b = new_model()
+    none = b.const(np.array([], np.int64))
+    x = b.input("x", T.FLOAT, [2, 3])
+    b.output(b.op(kind, x, none, keepdims=0, noop_with_empty_axes=1))
+    saved(tmp_path / "m.xml", b, model, version)
+    wanted = {"ReduceMean": feed, "ReduceL1": abs(feed), "ReduceSumSquare": feed**2}[kind]
+    close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-5)
+
+
+@VERSIONS
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("batch", [2, "n"])
+@pytest.mark.parametrize("kind", ["Add", "Mul", "PRelu"])
+def test_a_vector_behind_a_reduction_of_the_last_of_three_axes(
+    version: int, kind: str, batch: int | str, keep: int, tmp_path: Path
+) -> None:
+    """The runtime computes both at once, and there takes the first axis for the second."""
+    feed, vector = RNG.normal(size=(2, 4, 5)).astype(F), RNG.normal(size=4).astype(F)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [batch, 4, 5])
+    mean = b.op("ReduceMean", x, np.array([-1]), keepdims=keep)
+    b.output(b.op(kind, mean, vector.reshape(4, 1) if keep else vector))
+    saved(tmp_path / "m.xml", b, model, version)
+    found = feed.mean(2)
+    formulas = {
+        "Add": found + vector,
+        "Mul": found * vector,
+        "PRelu": np.where(found < 0, found * vector, found),
+    }
+    wanted = formulas[kind].reshape(2, 4, *[1] * keep)
+    close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-5)
+
+
+@VERSIONS
+def test_half_precision_scales_of_channels(version: int, tmp_path: Path) -> None:
+    feed = RNG.normal(size=(4, 3, 2)).astype(np.float16)
+    scale, zero = np.array([0.5, 0.25, 1, 2], np.float16), np.array([3, 0, 7, 128], np.uint8)
+    model, b = new_model()
+    x = b.input("x", T.FLOAT16, [4, 3, 2])
+    b.output(b.op("QuantizeLinear", x, scale, zero, axis=0))
+    saved(tmp_path / "m.xml", b, model, version)
+    each = (v.reshape(4, 1, 1).astype(F) for v in (scale, zero))
+    wanted = np.clip(np.rint(feed.astype(F) / next(each)) + next(each), 0, 255).astype(np.uint8)
+    np.testing.assert_array_equal(infer(tmp_path / "m.xml", [feed])[0], wanted)

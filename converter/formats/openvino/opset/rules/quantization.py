@@ -227,8 +227,8 @@ class Rounded(Field):
 
     def lower(self, w: Writing) -> None:
         out: Any = w.node.outputs[0].dtype
-        x, scale = convert(w, w.input(0), T.FLOAT), convert(w, w.input(1), T.FLOAT)
-        y = w.emit("Divide", x, along(w, scale), m_pythondiv=False, auto_broadcast="numpy")
+        x, scale = (convert(w, v, T.FLOAT) for v in (w.input(0), along(w, w.input(1))))
+        y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
         y = w.emit("Round", y, mode="half_to_even")
         if (zero := w.optional(2)) is not None:
             point = convert(w, along(w, zero), T.FLOAT)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import axis_of, bounds_below, words
+from converter.formats.openvino.fields import axis_of, bounds_below, dim, words
 from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
 from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, element_type
 from converter.graph.infer import known, rank_of, shape_of
@@ -50,6 +51,9 @@ class Reduced(Field):
         keep, axes = bool(w.attr("keepdims")), self._axes(w)
         w.layer.inputs, shape = [w.input(0), axes], shape_of(w.node.outputs[0])
         w.set(keep_dims=keep)
+        if _last_of_three(w, axes) and _meets_a_vector(w):
+            self._of_four_axes(w, keep)
+            return
         # how many axes there are says the rank of the result
         if keep or rank_of(axes) == 0 or isinstance(_count(axes), int):
             return
@@ -61,11 +65,27 @@ class Reduced(Field):
         w.layer.outputs = [reduced]
         w.then(lambda: w.put("Reshape", reduced, list(shape), special_zero=False))
 
+    @staticmethod
+    def _of_four_axes(w: Writing, keep: bool) -> None:
+        """The CPU plugin computes what stands behind a reduction of the last of three axes together
+        with it, and takes the first axis for that of the vector there.
+        """
+        x = w.input(0)
+        wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
+        w.layer.inputs = [wide, w.const([2, 3], "axes")]
+        w.set(keep_dims=False)
+        if keep:
+            reduced = w.temporary("reduced", x.dtype)
+            w.layer.outputs = [reduced]
+            w.then(lambda: w.put("Unsqueeze", reduced, w.const([2], "axes")))
+
     def _axes(self, w: Writing) -> ir.Value:
         axes, noop = w.optional(1), w.attr("noop_with_empty_axes")
         values: Any = known(axes)
         if axes is None or (values is not None and not values.size):
-            values = arange(0 if noop else w.rank())
+            if noop:
+                raise MappingError("the runtime knows no reduction over no axes")
+            values = arange(w.rank())
         if values is not None:
             return w.const(values.astype(np.int64), "axes")
         assert axes is not None
@@ -73,6 +93,19 @@ class Reduced(Field):
             message = "the axes must be known: whether there are any decides what is reduced"
             raise MappingError(message)
         return axes
+
+
+def _last_of_three(w: Writing, axes: ir.Value) -> bool:
+    places = known(axes)
+    return rank_of(w.input(0)) == 3 and places is not None and places.tolist() in ([2], [-1])
+
+
+def _meets_a_vector(w: Writing) -> bool:
+    """Whether the result is computed with a number for each place of axis 1."""
+    (out,), size = w.node.outputs, dim(w.input(0), 1)
+    others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
+    counts = (math.prod(s) for v in others if (s := shape_of(v)) and math.prod(s) == max(s))
+    return any(count > 1 and size in (None, count) for count in counts)
 
 
 def _count(axes: ir.Value) -> int | None:

@@ -545,6 +545,19 @@ def _same_beside(node: Node) -> bool:
 
 # rows --------------------------------------------------------------------------------------------
 
+
+def rank_is_known(w: Writing) -> bool:
+    """Not where the shape of the result is an operand of unknown length, its last."""
+    shape = w.input(len(w.node.inputs) - 1).shape
+    length = 0 if shape is None or not len(shape) else shape[0]
+    return isinstance(length, int) or w.node.outputs[0].shape is not None
+
+
+KNOWN_RANK = Guard(
+    "the rank of the result is unknown; the runtime runs no layer whose rank is unknown",
+    rank_is_known,
+    code="X203",
+)
 IMAGE = Guard("of images only", lift_if=lambda r: r.rank(r.input(0)) == 4)
 BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
@@ -560,7 +573,7 @@ SHAPES: list[Rule | Custom] = [
     ),
     op("Shape", "Gather", PartOfShape(), lower_only=True),
     op("Size", "ReduceProd", Size(), lower_only=True),
-    op("Reshape", "Reshape", IndexInput((1,)), SpecialZero()),
+    op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SpecialZero()),
     op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
     op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
     op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), given="4,6 =[2,4]"),
@@ -572,8 +585,8 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", IndexInput((1,)), BroadcastMode()),
-    op("ConstantOfShape", "Broadcast", Fill(), lower_only=True, given="=[2,3]"),
+    op("Expand", "Broadcast", KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
+    op("ConstantOfShape", "Broadcast", KNOWN_RANK, Fill(), lower_only=True, given="=[2,3]"),
     op("Tile", "Tile", InputType((1,), flat=True), Repeats()),
     custom("", "Roll", lift=roll),
 ]
