@@ -15,6 +15,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.engines import litert
+from converter.errors import UnsupportedError
 from converter.formats.tflite.flatbuffer import read_flat
 from converter.graph.build import Builder, new_model
 
@@ -72,6 +73,10 @@ def masked(b: Builder, x: ir.Value) -> ir.Value:
 CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "forward": (recurrent("forward", True), [5, 2, 3]),
     "reverse": (recurrent("reverse", False), [5, 2, 3]),
+    "neighbours in three axes": (
+        lambda b, x: b.op("LRN", x, size=3, alpha=0.5, beta=0.75, bias=1.0),
+        [2, 4, 3],
+    ),
     "bidirectional": (recurrent("bidirectional", True), [5, 2, 3]),
     "each picture by itself": (
         lambda b, x: b.op("InstanceNormalization", x, floats(3), floats(3)),
@@ -122,6 +127,15 @@ def test_litert_computes_the_same(case: str) -> None:
         np.testing.assert_allclose(
             got[name], want, rtol=1e-4, atol=0.026 if "bytes" in case else 3e-4, err_msg=name
         )
+
+
+def test_a_constant_beyond_32_bits_is_refused(tmp_path: Path) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.INT64, [3])
+    b.output(b.op("Div", x, b.const(np.array(1 << 33))), b.op("Div", x, b.const(np.array(5))))
+    with pytest.raises(UnsupportedError, match="Div: no kernel of DIV takes INT64") as error:
+        converter.save(Model(model, "test"), tmp_path / "a.tflite")
+    assert len(error.value.diagnostics) == 1
 
 
 def test_nnapi_has_its_own_cell(tmp_path: Path) -> None:

@@ -96,13 +96,14 @@ def countable(node: ir.Node) -> bool:
 
 def widen(model: ir.Model, notes: list[Diagnostic]) -> None:
     """Casts around operators whose own types no kernel takes, in place; a warning where numbers of
-    64 bits that may be large are computed in 32.
+    64 bits that may be large are computed in 32. Those with a constant that is larger stay as they
+    are, and are refused.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
             for _ in range(2):  # unsigned numbers of 64 bits are signed ones first
-                if types := _types(node):
+                if (types := _types(node)) and not _too_large(node, types):
                     if not all(is_small(v) for v in node.inputs if v is not None):
                         notes.append(_narrowed(node))
                     promote_types(node, [types], names)
@@ -133,6 +134,16 @@ def _types(node: ir.Node) -> dict[str, set[D]]:
     if own == D.UINT64:  # a cast that changes nothing
         return {name: {D.INT64}}
     return {name: whole or found}
+
+
+def _too_large(node: ir.Node, types: dict[str, set[D]]) -> bool:
+    """Whether a constant does not fit into 32 bits, of which more no kernel takes."""
+    schema = schema_of(node.op_type)
+    return schema is not None and any(
+        v is not None and known(v) is not None and not is_small(v)
+        for i, v in enumerate(node.inputs)
+        if D.INT64 not in types.get(parameter(schema.inputs, i), {D.INT64})
+    )
 
 
 def is_small(value: ir.Value, depth: int = 24) -> bool:

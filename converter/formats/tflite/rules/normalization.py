@@ -7,7 +7,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
 from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Attr, Field
+from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.rules import op
 
 SMALLEST_NORM = 1e-6
@@ -81,6 +81,7 @@ RULES = [
     op(
         "LRN",
         "LOCAL_RESPONSE_NORMALIZATION",
+        Guard("neighbours in images only", lambda w: w.rank() == 4),
         Neighbours(),
         Attr("beta", kind=float),
         Attr("bias", kind=float),
