@@ -405,7 +405,8 @@ def test_products_of_dequantised_bytes_and_a_bias(first: bool, target: str, tmp_
     """
     model, b = new_model()
     x = rng.integers(-128, 128, (2, 3, 4), np.int8)
-    weights, bias = rng.integers(-128, 128, (4, 5), np.int8), rng.integers(-99, 99, 5, np.int32)
+    # processors without VNNI add two products in 16 bits
+    weights, bias = rng.integers(-60, 60, (4, 5), np.int8), rng.integers(-99, 99, 5, np.int32)
     real = b.op("DequantizeLinear", b.input("x", T.INT8, x.shape), STEP, POINT)
     factor = b.op("DequantizeLinear", weights, STEP, np.array(0, np.int8))
     added = b.op("DequantizeLinear", bias, STEP * STEP)
@@ -415,3 +416,18 @@ def test_products_of_dequantised_bytes_and_a_bias(first: bool, target: str, tmp_
     path = written(model, tmp_path / "m.onnx", target)
     (found,), (wanted,) = native(path, {"x": x}), native(path, {"x": x}, optimised=False)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("stored", [T.INT8, T.UINT8])
+def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Path) -> None:
+    """Releases before 1.24 move signed bytes themselves, and have no kernel for them."""
+    model, b = new_model()
+    point = np.array(3, stored.numpy())
+    x = b.op("DequantizeLinear", b.input("x", stored, X8.shape), STEP, point)
+    y = b.op("DepthToSpace", x, blocksize=2, mode="CRD")
+    b.output(b.op("QuantizeLinear", y, STEP, point))
+    path = written(model, tmp_path / "m.onnx")
+    assert ("DepthToSpace" in kinds(path)) == (stored == T.UINT8)
+    feed = X8.astype(stored.numpy())
+    (found,), (wanted,) = native(path, {"x": feed}), native(path, {"x": feed}, optimised=False)
+    np.testing.assert_array_equal(found, wanted)

@@ -82,6 +82,14 @@ def _average_pool(node: ir.Node, names: Names) -> None:
         rewritten(node, names, DECOMPOSITIONS["", "AveragePool"])
 
 
+def _depth_to_space(node: ir.Node, names: Names) -> None:
+    """The optimiser of old releases has it move the bytes themselves, for which there is a kernel
+    only when they are unsigned.
+    """
+    if _int8(node.inputs[0]):
+        rewritten(node, names, DECOMPOSITIONS["", "DepthToSpace"])
+
+
 def _quantise(node: ir.Node, names: Names) -> None:
     """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
     forgets the other.
@@ -117,6 +125,7 @@ _T = ir.DataType
 _NEED_POINT = (_T.INT8, _T.INT16, _T.UINT16, _T.INT4, _T.UINT4)
 _QUANTISED = {
     "AveragePool": _average_pool,
+    "DepthToSpace": _depth_to_space,
     "DequantizeLinear": _dequantise,
     "QuantizeLinear": _quantise,
 }
