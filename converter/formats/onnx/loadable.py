@@ -17,7 +17,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, Where
 from converter.formats.onnx.onnxruntime_legalise import inlined, legalise_node, narrowed
 from converter.graph import REDUCTIONS
-from converter.graph.build import builder_before
+from converter.graph.build import Builder, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import Names
@@ -210,13 +210,26 @@ def _int8(value: ir.Value | None) -> bool:
 
 
 def _widen_bias(product: ir.Node, names: Names) -> None:
-    """before: MatMul (n, m, k) + bias (k)    after: MatMul (n, m, k) + Unsqueeze bias (1, 1, k)"""
+    """before: MatMul (n, m, k) + bias (k)    after: MatMul (n, m, k) + bias (1, 1, k)"""
     rank = len(shape_of(product.outputs[0]) or ())
     for use in product.outputs[0].uses():
         bias = use.node.inputs[1 - use.idx] if use.node.op_type == "Add" else None
         if rank > 2 and bias is not None and len(shape_of(bias) or ()) == 1:
-            wide = builder_before(use.node, names).Unsqueeze(bias, list(range(rank - 1)))
+            wide = _wide(builder_before(use.node, names), bias, rank)
             use.node.replace_input_with(1 - use.idx, wide)
+
+
+def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
+    """A list as the last axis of `rank`; a constant that is dequantised has that shape itself: old
+    releases would carry the DequantizeLinear over an Unsqueeze.
+    """
+    source = bias.producer()
+    stored = source.inputs[0] if source is not None and _dequantised(bias) else None
+    array = constant(stored)
+    if source is None or array is None:
+        return b.Unsqueeze(bias, list(range(rank - 1)))
+    wide = b.const(array.reshape([1] * (rank - 1) + [-1]))
+    return b.DequantizeLinear(wide, *source.inputs[1:], axis=rank - 1)
 
 
 def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
