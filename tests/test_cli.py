@@ -339,8 +339,10 @@ import signal, sys
 from importlib.machinery import ExtensionFileLoader
 def watch(frame, event, argument):
     while event == "call" and (frame := frame.f_back) is not None:
+        if frame.f_code.co_name != "exec_module":
+            continue
         loader = frame.f_locals.get("self")
-        if frame.f_code.co_name == "exec_module" and isinstance(loader, ExtensionFileLoader) and "onnx_cpp2py" in loader.name:
+        if isinstance(loader, ExtensionFileLoader) and "onnx_cpp2py" in loader.name:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGTERM)
             break
