@@ -319,6 +319,50 @@ def size(node: ir.Node, b: Builder) -> Value | None:
     return b.ReduceProd(b.Shape(x_of(node)), [0], keepdims=0)
 
 
+def _has_open_sizes(node: ir.Node) -> bool:
+    """Whether several sizes of the result are open and others are not: slice_by_index with computed
+    bounds leaves all open, and a Reshape behind it tells all but one.
+    """
+    shape = node.outputs[0].shape
+    count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)
+    return shape is not None and 1 < count < len(shape)
+
+
+def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
+    """before: Slice(x, start, end, axes, step)    after: Gather(x, Range(start, end, step), axis)
+
+    for each of the axes, the bounds counted from the front and inside of the axis; where the size
+    of the result is known, as many places from the start.
+    """
+    x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=int(D.INT64))
+    sizes = node.outputs[0].shape or ()
+    starts, ends, *more = node.inputs[1:]
+    steps = more[1] if len(more) > 1 else None
+    for place, axis in enumerate(axes):
+        size = b.Gather(shape, np.array(axis))
+        start, end, step = (
+            b.Gather(b.Cast(v, to=int(D.INT64)), np.array(place)) if v is not None else b.const(1)
+            for v in (starts, ends, steps)
+        )
+        forth = b.Greater(step, b.const(0))
+        least = b.Where(forth, b.const(0), b.const(-1))
+        first, last = (
+            b.Max(b.Min(b.Where(v < 0, v + size, v), most), lowest)
+            for v, most, lowest in (
+                (start, b.Where(forth, size, size - 1), b.const(0)),
+                (end, size, least),
+            )
+        )
+        count = sizes[axis] if sizes else None
+        places = (
+            first + b.const(np.arange(count)) * step
+            if isinstance(count, int)
+            else b.Range(first, last, step)
+        )
+        x = b.Gather(x, places, axis=axis)
+    return x
+
+
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
     """Computed bounds of some axes: of all, the others from their front to the end."""
     x, rank = x_of(node), rank_of(x_of(node))
@@ -329,8 +373,12 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
     if constant(starts) is not None and constant(ends) is not None:
         return None
     own = list(range(rank)) if axes is None else [int(a) % rank for a in axes]
+    if (more[1:] and more[1] is not None and steps is None) or _has_open_sizes(node):
+        return gathered_slice(node, b, own)
     strides = [1] * len(own) if steps is None else [int(n) for n in steps]
-    if own == list(range(rank)) or min(strides) < 1:
+    if min(strides) < 1:
+        return gathered_slice(node, b, own)
+    if own == list(range(rank)):
         return None
     whole = {"s": b.const(np.array([0], np.int64)), "e": b.const(np.array([_LAST], np.int64))}
     found = {}

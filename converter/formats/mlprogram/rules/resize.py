@@ -8,8 +8,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.fields import listed
-from converter.graph.infer import Array, known
-from converter.graph.value import Value
+from converter.graph.infer import Array, constant, known
+from converter.graph.value import Value, producer_of
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.rules import custom
 
@@ -184,13 +184,29 @@ def write_nearest(w: Writing) -> None:
     writing(w).operation("resize_nearest_neighbor", x=w.input(0), **size)
 
 
+def _rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
+    """The factors in Cast(Floor(Cast(Shape(x)) * factors)), which sizes may be computed as."""
+    read = sizes
+    nodes = []
+    for kind in ("Cast", "Floor", "Mul", "Cast", "Shape"):
+        node = producer_of(read)
+        if node is None or node.op_type != kind:
+            return None
+        nodes.append(node)
+        read = node.inputs[0]
+    return constant(nodes[2].inputs[1]) if read is x else None
+
+
 def write_upsampled(w: Writing) -> None:
-    """By whole factors, of whatever size the image is."""
-    given = w.optional(2)
-    factors = None if given is None else w.constant(2, "the factors").reshape(-1)
+    """By whole factors, of whatever size the image is; also by others where the sizes are rounded
+    down and the coordinates computed from them.
+    """
+    given, sized = w.optional(2), _rounded_down(w.input(0), w.optional(3))
+    factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
     if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
         raise MappingError("other than factors of the last two of four axes")
-    if (factors < 1).any() or (factors != np.floor(factors)).any() or w.attr("antialias", 0):
+    whole = (factors >= 1).all() and (factors == np.floor(factors)).all()
+    if (sized is None and not whole) or w.attr("antialias", 0):
         raise MappingError("factors that are no whole numbers, or antialiasing")
     names = ("scale_factor_height", "scale_factor_width")
     scales = {k: np.float32(f) for k, f in zip(names, factors[2:], strict=True)}
@@ -201,7 +217,7 @@ def write_upsampled(w: Writing) -> None:
         corners = rule == "align_corners"
         t = writing(w)
         t.operation("upsample_bilinear", x=w.input(0), **scales, align_corners=corners)
-    elif mode == "nearest" and nearest in [("asymmetric", "floor"), *rounded]:
+    elif mode == "nearest" and nearest in [("asymmetric", "floor"), *(rounded if whole else [])]:
         writing(w).operation("upsample_nearest_neighbor", x=w.input(0), **scales)
     else:
         raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
