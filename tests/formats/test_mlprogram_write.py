@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import converter
 from converter.errors import ConverterError, UnsupportedError
@@ -396,3 +397,94 @@ def test_branches_of_different_sizes_are_refused(tmp_path: Path) -> None:
     onnx.save(model, str(tmp_path / "m.onnx"))
     with pytest.raises(UnsupportedError, match="branches whose results have different sizes"):
         converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlpackage")
+
+
+def computed_slice(path: Path, x: list[Any], axes: list[int], steps: list[int]) -> Path:
+    """Of "x", with bounds that are inputs."""
+    count = len(axes)
+    graph = h.make_graph(
+        [h.make_node("Slice", ["x", "start", "end", "axes", "steps"], ["y"])],
+        "g",
+        [
+            h.make_tensor_value_info("x", T.FLOAT, x),
+            h.make_tensor_value_info("start", T.INT32, [count]),
+            h.make_tensor_value_info("end", T.INT32, [count]),
+        ],
+        [h.make_tensor_value_info("y", T.FLOAT, [None] * len(x))],
+        [
+            numpy_helper.from_array(np.array(axes, np.int32), "axes"),
+            numpy_helper.from_array(np.array(steps, np.int32), "steps"),
+        ],
+    )
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9), str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("axes", "start", "end", "steps"),
+    [
+        ([0, 1, 2], [1, 0, -3], [4, 9, -1], [1, 1, 1]),
+        ([0, 1, 2], [3, -1, 9], [-99, -99, 1], [-1, -1, -2]),
+        ([2, 0], [-5, 2], [99, 3], [2, 1]),
+        ([0, 2], [3, 0], [0, 2], [-1, 1]),
+        ([1], [2], [2], [1]),
+    ],
+)
+@pytest.mark.parametrize("open_size", [False, True])
+def test_slices_with_computed_bounds(
+    axes: list[int],
+    start: list[int],
+    end: list[int],
+    steps: list[int],
+    open_size: bool,
+    tmp_path: Path,
+) -> None:
+    size: list[Any] = ["n", 4, 6] if open_size else [5, 4, 6]
+    package = tmp_path / "m.mlpackage"
+    converter.convert(computed_slice(tmp_path / "m.onnx", size, axes, steps), package)
+    x = floats(5, 4, 6)
+    feeds = {"x": x, "start": np.array(start, np.int32), "end": np.array(end, np.int32)}
+    places = [slice(None)] * 3
+    for axis, *bounds in zip(axes, start, end, steps, strict=True):
+        places[axis] = slice(*bounds)
+    np.testing.assert_array_equal(run(package, **feeds), x[tuple(places)])
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule"),
+    [("linear", "half_pixel"), ("linear", "align_corners"), ("nearest", "asymmetric")],
+)
+def test_sizes_that_are_factors_of_the_image(mode: str, rule: str, tmp_path: Path) -> None:
+    """Floor(size * factor) of an open size: the operation rounds down, too, and takes the
+    coordinates from the sizes, as ONNX does.
+    """
+    nodes = [
+        h.make_node("Shape", ["x"], ["shape"]),
+        h.make_node("Cast", ["shape"], ["sizes"], to=T.FLOAT),
+        h.make_node("Mul", ["sizes", "factors"], ["scaled"]),
+        h.make_node("Floor", ["scaled"], ["floor"]),
+        h.make_node("Cast", ["floor"], ["new"], to=T.INT64),
+        h.make_node(
+            "Resize",
+            ["x", "", "", "new"],
+            ["y"],
+            mode=mode,
+            coordinate_transformation_mode=rule,
+            nearest_mode="floor",
+        ),
+    ]
+    factors = np.array([1, 1, 2.6, 0.7], F)
+    source = network(
+        tmp_path / "m.onnx",
+        nodes,
+        {"x": [1, 2, "h", "w"]},
+        {"y": [1, 2, "a", "b"]},
+        factors=factors,
+    )
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    assert set(kinds(package)) & {"upsample_bilinear", "upsample_nearest_neighbor"}
+    x = floats(1, 2, 5, 9)
+    wanted = ReferenceEvaluator(str(source)).run(None, {"x": x})[0]
+    assert wanted.shape == (1, 2, 13, 6)
+    np.testing.assert_allclose(run(package, x=x), wanted, atol=1e-5)

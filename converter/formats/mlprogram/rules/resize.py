@@ -113,7 +113,7 @@ def resize(r: Reading) -> Value:
 
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
-    """By factors, of which the sizes are rounded down."""
+    """By factors, of which the sizes are rounded down; these say the coordinates."""
     x = reading(r).value("x")
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     shape = list(x.shape or ())[-2:]
@@ -122,9 +122,12 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
         size: list[int | None] = [int(np.floor(int(n) * np.float32(f))) for n, f in pairs]  # type: ignore[arg-type]
         return sized(r, x, size, linear, rule)
     scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
-    mode = "linear" if linear else "nearest"
-    more = {} if linear else {"nearest_mode": "floor"}
-    return r.b.Resize(x, None, scales, mode=mode, coordinate_transformation_mode=rule, **more)
+    more = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": "floor"}
+    if (scales == np.floor(scales)).all():
+        return r.b.Resize(x, None, scales, coordinate_transformation_mode=rule, **more)
+    sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=int(ir.DataType.FLOAT)) * scales)
+    sizes = r.b.Cast(sizes, to=int(ir.DataType.INT64))
+    return r.b.Resize(x, None, None, sizes, coordinate_transformation_mode=rule, **more)
 
 
 def upsample_bilinear(r: Reading) -> Value:
