@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 import converter
 from converter.api import Model
@@ -716,3 +717,21 @@ def test_half_precision_scales_of_channels(version: int, tmp_path: Path) -> None
     each = (v.reshape(4, 1, 1).astype(F) for v in (scale, zero))
     wanted = np.clip(np.rint(feed.astype(F) / next(each)) + next(each), 0, 255).astype(np.uint8)
     np.testing.assert_array_equal(infer(tmp_path / "m.xml", [feed])[0], wanted)
+
+
+@VERSIONS
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("kind", ["Conv", "MaxPool", "AveragePool"])
+def test_padding_of_an_image_of_open_size(
+    version: int, kind: str, auto_pad: str, tmp_path: Path
+) -> None:
+    """As a graph has it that was read from a format where the padding follows the size."""
+    model, b = new_model()
+    x = b.input("x", T.FLOAT, [1, 2, "h", "w"])
+    weights = [RNG.normal(size=(3, 2, 3, 3)).astype(F)] if kind == "Conv" else []
+    b.output(b.op(kind, x, *weights, auto_pad=auto_pad, kernel_shape=[3, 3], strides=[2, 2]))
+    saved(tmp_path / "m.xml", b, model, version)
+    session = InferenceSession(ir.to_proto(model).SerializeToString())
+    for size in ((7, 8), (4, 9)):
+        feed = RNG.normal(size=(1, 2, *size)).astype(F)
+        close(infer(tmp_path / "m.xml", [feed]), session.run(None, {"x": feed}), 1e-5)

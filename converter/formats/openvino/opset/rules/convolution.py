@@ -8,7 +8,7 @@ from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
 from converter.formats.openvino.opset.context import opset
-from converter.formats.openvino.opset.rules.fields import EXPLICIT, Pads, Window
+from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.infer import constant
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
@@ -82,7 +82,7 @@ class TransposedWindow(Window):
         return begin, np.maximum(0, rest), extra + np.maximum(0, -rest)
 
     def lower(self, w: Writing) -> None:
-        if w.attr("output_shape", None):
+        if w.attr("output_shape", None) or w.attr("auto_pad", "NOTSET") in IMPLICIT:
             raise MappingError("implicit padding")
         super().lower(w)
         rank = w.rank(1, "the weights") - 2

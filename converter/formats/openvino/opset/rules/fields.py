@@ -35,6 +35,7 @@ from converter.mapping.record import record
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
 EXPLICIT = ("explicit", "notset")
+IMPLICIT = ("SAME_UPPER", "SAME_LOWER")  # ONNX's words, of operators whose size is open
 
 
 def _text(value: Any) -> str:
@@ -101,8 +102,8 @@ def image_size(r: Reading, auto_pad: str) -> list[int]:
 
 @record
 class Window(Field):
-    """strides, dilations, pads_begin, pads_end and auto_pad <-> strides, dilations, pads; auto_pad
-    becomes explicit.
+    """strides, dilations, pads_begin, pads_end and auto_pad <-> strides, dilations, pads; what
+    auto_pad says becomes explicit. It is written where an operator of open size has it.
 
     `weights`    the input whose dimensions behind the first two are the size of the kernel
     `shape`      the operator has the attribute kernel_shape
@@ -147,11 +148,10 @@ class Window(Field):
 
     def lower(self, w: Writing) -> None:
         a, rank = w.node.attrs, len(self.kernel(w.node))
-        if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-            raise MappingError("implicit padding")
-        pads = a.get("pads") or [0] * (2 * rank)
+        pads, auto = a.get("pads") or [0] * (2 * rank), a.get("auto_pad", "NOTSET")
         w.set(strides=a.get("strides") or [1] * rank, dilations=a.get("dilations") or [1] * rank)
-        w.set(pads_begin=pads[:rank], pads_end=pads[rank:], auto_pad="explicit")
+        w.set(pads_begin=pads[:rank], pads_end=pads[rank:])
+        w.set(auto_pad=auto.lower() if auto in IMPLICIT else "explicit")
 
 
 class NumpyBroadcast(Field):

@@ -12,7 +12,13 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
 from converter.formats.openvino.opset.context import OpsetReading
-from converter.formats.openvino.opset.rules.fields import Window, element_type, image_size, is_float
+from converter.formats.openvino.opset.rules.fields import (
+    IMPLICIT,
+    Window,
+    element_type,
+    image_size,
+    is_float,
+)
 from converter.graph.infer import Array
 from converter.mapping.context import Reading, Results, Writing, static
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
@@ -221,7 +227,10 @@ class SmallIndices(Field):
         w.layer.outputs[1:] = [index]
 
 
-IMPLICIT = Guard("implicit padding", lambda w: w.attr("auto_pad", "NOTSET") == "NOTSET")
+ROUNDED_DOWN = Guard(
+    "implicit padding of a size that is rounded up",
+    lambda w: w.attr("auto_pad", "NOTSET") not in IMPLICIT or not w.attr("ceil_mode", 0),
+)
 
 
 def without_dilations(w: Writing) -> None:
@@ -240,7 +249,7 @@ RULES = [
     op(
         "AveragePool",
         "AvgPool",
-        IMPLICIT,
+        ROUNDED_DOWN,
         UNDILATED,
         PoolWindow(),
         Attr("count_include_pad", "exclude-pad", excluded),
@@ -251,7 +260,7 @@ RULES = [
     op(
         "MaxPool",
         "MaxPool",
-        IMPLICIT,
+        ROUNDED_DOWN,
         PoolWindow(),
         Indices(),
         WidePadding(),
