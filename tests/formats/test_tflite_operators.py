@@ -14,6 +14,7 @@ import pytest
 import converter
 from converter.engines import litert
 from converter.errors import UnsupportedError
+from converter.formats.tflite.flatbuffer import read_flat
 
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
 from flatbuffers import flexbuffers
@@ -698,3 +699,18 @@ def test_what_is_not_read_is_named(tmp_path: Path, op: Op, name: str) -> None:
     graph = Graph([Tensor(F, [3]), Tensor(F, [3])], [op], [0], [1])
     with pytest.raises(UnsupportedError, match=f"{name} .*"):
         converter.load(write(tmp_path / "m.tflite", graph))
+
+
+@needs_litert
+@pytest.mark.parametrize("kind", [F, np.int8])
+def test_a_resize_of_an_open_batch_is_written_again(kind: Any, tmp_path: Path) -> None:
+    scale = 0.0 if kind == F else 0.1
+    image, result = (Tensor(kind, [-1, n, n, 2], scale=scale) for n in (4, 7))
+    inputs = [image, const([7, 7], I32)]
+    table = "ResizeBilinearOptions"
+    path = single(tmp_path, "RESIZE_BILINEAR", inputs, [result], table, HalfPixelCenters=True)
+    again = tmp_path / "again.tflite"
+    converter.convert(path, again)
+    assert [o.builtin for o in read_flat(again).graphs[0].operators] == ["RESIZE_BILINEAR"]
+    feed = (10 * floats(3, 4, 4, 2)).astype(kind)
+    equal(in_litert(again, [feed]), in_litert(path, [feed]))

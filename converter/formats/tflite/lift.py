@@ -250,9 +250,10 @@ class GraphLifting(Lifting):
         results, stored = self._by_parts(layer) if pairs else super().lift(layer), []
         for value, index in zip(results, operator.outputs, strict=False):
             tensor = self.tensors[index]
-            value = quantise(self.builder, value, tensor)
-            _state_sizes(value, tensor)
-            stored.append(value)
+            integers = quantise(self.builder, value, tensor)
+            for made in (value, integers):
+                _state_sizes(made, tensor)
+            stored.append(integers)
         return stored
 
     def _by_parts(self, layer: Layer) -> list[ir.Value]:
