@@ -735,3 +735,23 @@ def test_padding_of_an_image_of_open_size(
     for size in ((7, 8), (4, 9)):
         feed = RNG.normal(size=(1, 2, *size)).astype(F)
         close(infer(tmp_path / "m.xml", [feed]), session.run(None, {"x": feed}), 1e-5)
+
+
+@VERSIONS
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_compressed_weights_behind_a_reshape_to_one_element(
+    version: int, kernel: int, tmp_path: Path
+) -> None:
+    """Squeeze and excitation as exporters write it, with weights of 8 bits."""
+    feed, bias = RNG.normal(size=(2, 24)).astype(F), RNG.normal(size=(1, 5, 1, 1)).astype(F)
+    stored = RNG.integers(-128, 128, (5, 24, kernel, kernel), np.int8)
+    scale = RNG.uniform(0.01, 0.02, 5).astype(F)
+    model, b = new_model()
+    image = b.op("Reshape", b.input("x", T.FLOAT, ["n", 24]), [-1, 24, 1, 1])
+    weights = b.op("DequantizeLinear", b.const(stored), scale, np.zeros(5, np.int8), axis=0)
+    y = b.op("Conv", image, weights, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4)
+    b.output(b.op("Relu", b.op("Add", y, bias)))
+    saved(tmp_path / "m.xml", b, model, version)
+    middle = stored[:, :, kernel // 2, kernel // 2] * scale[:, None]
+    wanted = np.maximum((feed @ middle.T)[:, :, None, None] + bias, 0)
+    close(infer(tmp_path / "m.xml", [feed]), [wanted], 1e-4)

@@ -9,10 +9,11 @@ from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
 from converter.formats.openvino.opset.context import opset
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
-from converter.graph.infer import constant
+from converter.graph.infer import constant, shape_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
+from converter.passes.collapse_dims import RESHAPES
 
 NO_BIAS = Guard("a bias is an Add in the opsets", lower_if=lambda w: w.optional(2) is None)
 
@@ -105,6 +106,21 @@ class BitWeights(Field):
         w.layer.inputs[1] = stored
 
 
+def whole_weights(w: Writing) -> None:
+    """Of a list that a Reshape makes an image of one element the CPU plugin takes a product with
+    compressed weights, and then gives it the axes of an image wrongly: such weights are reshaped.
+    """
+    x, weights, shape = w.input(0), w.input(1).producer(), shape_of(w.input(1))
+    before = x.producer()
+    if before is None or weights is None or shape is None or x.shape is None:
+        return
+    if weights.op_type != "DequantizeLinear" or before.op_type not in (*RESHAPES, "Transpose"):
+        return
+    if {*shape[2:], *list(x.shape)[2:]} == {1}:
+        flat = opset(w).reshape(w.input(1), shape[:2])
+        w.layer.inputs[1] = opset(w).reshape(flat, shape)
+
+
 def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
     if r.rank(r.input(0)) == 2:
@@ -115,7 +131,15 @@ def unbatched_before(r: Reading) -> None:
 NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too
 
 RULES = [
-    op("Conv", "Convolution", NO_BIAS, Window(), Only("group", 1), NOT_PADDED),
+    op(
+        "Conv",
+        "Convolution",
+        NO_BIAS,
+        Window(),
+        Only("group", 1),
+        NOT_PADDED,
+        before_lower=whole_weights,
+    ),
     op(
         "Conv",
         "GroupConvolution",
