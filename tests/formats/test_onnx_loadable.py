@@ -431,3 +431,43 @@ def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Pa
     feed = X8.astype(stored.numpy())
     (found,), (wanted,) = native(path, {"x": feed}), native(path, {"x": feed}, optimised=False)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [(2, 32), (2, 3, 32), ("n", 32)])
+def test_floats_times_weights_of_8_bits_stay_floats(
+    shape: tuple[Any, ...], turned: bool, channels: bool, tmp_path: Path
+) -> None:
+    """Newer releases quantise what is multiplied with such weights, too."""
+    x = rng.standard_normal([2 if n == "n" else n for n in shape]).astype(np.float32)
+    weights = rng.integers(-128, 128, (32, 16), np.int8)
+    scale = rng.uniform(0.01, 0.02, 16 if channels else ()).astype(np.float32)
+    model, b = new_model()
+    stored, axis = (weights.T.copy(), 0) if turned else (weights, 1)
+    factor = b.op("DequantizeLinear", b.const(stored), b.const(scale), axis=axis)
+    factor = b.op("Transpose", factor, perm=[1, 0]) if turned else factor
+    b.output(b.op("MatMul", b.input("x", T.FLOAT, shape), factor))
+    path = written(model, tmp_path / "m.onnx")
+    (found,) = native(path, {"x": x})
+    np.testing.assert_allclose(found, x @ (weights * scale), rtol=1e-5, atol=1e-4)
+    assert path.stat().st_size < 2000, "the weights stay small"
+
+
+def test_an_onnx_file_keeps_its_product_with_weights_of_8_bits(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["f"]),
+        helper.make_node("MatMul", ["x", "f"], ["y"]),
+    ]
+    constants = {"w": rng.integers(-128, 128, (32, 16), np.int8), "s": np.float32(0.5)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 32])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 16])],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "a.onnx")
+    converter.convert(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert kinds(tmp_path / "b.onnx") == ["DequantizeLinear", "MatMul"]

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, Where
 from converter.formats.onnx.onnxruntime_legalise import inlined, legalise_node, narrowed
 from converter.graph import REDUCTIONS
-from converter.graph.build import Builder, builder_before
+from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import Names
@@ -90,6 +90,46 @@ def _depth_to_space(node: ir.Node, names: Names) -> None:
         rewritten(node, names, DECOMPOSITIONS["", "DepthToSpace"])
 
 
+def _float_product(node: ir.Node, names: Names) -> None:
+    """Of floats with weights of 8 bits: the optimiser of newer releases would quantise the floats
+    on the fly, to 8 bits as well.
+    """
+    if not _came_so(node):
+        rewritten(node, names, _product_apart)
+
+
+def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
+    """before: MatMul(x, DequantizeLinear(weights))
+
+    after, x of two axes:    Gemm(x, DequantizeLinear(weights transposed), transB=1)
+    after, x of more:        MatMul(x, Unsqueeze(DequantizeLinear(weights), 0))
+    """
+    x, weights = node.inputs
+    source, shape = None if weights is None else weights.producer(), x.shape if x else None
+    turned = source is not None and source.op_type == "Transpose"
+    if source is not None and turned:
+        source = source.inputs[0].producer() if source.inputs[0] else None
+    if source is None or source.op_type != "DequantizeLinear" or shape is None or _from_bytes(x):
+        return None
+    stored, a = constant(source.inputs[0]), attrs_of(source)
+    if stored is None or stored.ndim != 2 or stored.dtype.name not in ("int8", "uint8"):
+        return None
+    if a.get("block_size"):  # as language models have them, whose engine is meant to do that
+        return None
+    if len(shape) != 2:
+        return b.MatMul(x, b.Unsqueeze(weights, [0])) if len(shape) > 2 else None
+    if turned:
+        return b.Gemm(x, source.outputs[0], transB=1)
+    rows, axis = b.const(np.ascontiguousarray(stored.T)), 1 - int(a.get("axis", 1)) % 2
+    return b.Gemm(x, b.DequantizeLinear(rows, *source.inputs[1:], axis=axis), transB=1)
+
+
+def _from_bytes(value: ir.Value | None) -> bool:
+    source = value.producer() if value is not None and _dequantised(value) else None
+    stored = None if source is None else source.inputs[0]
+    return stored is not None and stored.dtype in (_T.INT8, _T.UINT8)
+
+
 def _quantise(node: ir.Node, names: Names) -> None:
     """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
     forgets the other.
@@ -127,6 +167,7 @@ _QUANTISED = {
     "AveragePool": _average_pool,
     "DepthToSpace": _depth_to_space,
     "DequantizeLinear": _dequantise,
+    "MatMul": _float_product,
     "QuantizeLinear": _quantise,
 }
 
