@@ -212,7 +212,9 @@ class GraphLift:
         if rule is None or rule.lift is None:
             raise MappingError(f"{layer.type} has no integer form here", "X201")
         outputs = _types(layer.outputs)
-        params = [self.quant_params(t) for t in layer.outputs]
+        sources, params = (
+            [self.quant_params(t) for t in ts] for ts in (layer.inputs, layer.outputs)
+        )
         tensors = Tensors(
             [self.zeros.get(t.name, 0) for t in layer.inputs],
             [self.zeros.get(t.name, 0) for t in layer.outputs],
@@ -220,8 +222,9 @@ class GraphLift:
             [None if p is None else (p.low, p.high) for p in params],
             _types(layer.inputs),
             outputs[0].bitwidth if outputs else 8,
+            [None if p is None else (p.low, p.high) for p in sources],
         )
-        source = self.quant_params(layer.inputs[0]) if layer.inputs else None
+        source = sources[0] if sources else None
         if source is not None and params and params[0] is not None:
             tensors = replace(tensors, ratio=source.scale / params[0].scale)
         found = rule.lift(IntegerReading(far, self.builder, tensors))

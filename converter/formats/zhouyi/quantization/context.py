@@ -63,6 +63,11 @@ def without_integer_keys(layer: Layer) -> Layer:
     return replace(layer, attrs=attrs, blobs=blobs)
 
 
+def _limits_of(dtype: ir.DataType) -> Limits:
+    info = np.iinfo(dtype.numpy())
+    return int(info.min), int(info.max)
+
+
 @dataclass(frozen=True)
 class Tensors:
     """What the file says of the tensors around a layer: zero points, types and ranges
@@ -77,6 +82,7 @@ class Tensors:
     ranges: Sequence[Limits | None]
     input_types: Sequence[ir.DataType]
     bits: int = 8  # width of the first output's integers
+    input_ranges: Sequence[Limits | None] = ()
     ratio: float = 1.0  # scale of the first input / scale of the first output
 
 
@@ -95,6 +101,10 @@ class IntegerReading(ZhouyiReading):
         """An operand as a float with its zero point."""
         return real(self.b, self.input(index), self.tensors.input_zeros[index], narrow)
 
+    def double(self, index: int = 0) -> Value:
+        """An operand as a double with its zero point: products of 16-bit integers stay exact."""
+        return self.b.Cast(self.real(index), to=ir.DataType.DOUBLE)
+
     def operands(self) -> list[Value]:
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
@@ -108,10 +118,12 @@ class IntegerReading(ZhouyiReading):
     def limits(self) -> Limits:
         """The range of the first result."""
         given = self.tensors.ranges[0] if self.tensors.ranges else None
-        if given is not None:
-            return given
-        info = np.iinfo(self.tensors.types[0].numpy())
-        return int(info.min), int(info.max)
+        return given if given is not None else _limits_of(self.tensors.types[0])
+
+    def input_limits(self, port: int) -> Limits:
+        """The range of an input."""
+        given = self.tensors.input_ranges[port]
+        return given if given is not None else _limits_of(self.tensors.input_types[port])
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
         """The entry of a table of the layer for each integer of `bits` bits."""

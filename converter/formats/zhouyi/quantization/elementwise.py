@@ -9,7 +9,9 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
+    INT16,
     INT32,
+    T,
     beside,
     list_keys,
     real,
@@ -104,6 +106,50 @@ def lift_squared_difference(r: IntegerReading) -> Value:
         message = f"{scales.size} scales and {shifts.size} shifts have no integer form here"
         raise MappingError(message, "R110")
     return r.requantized(d * d, scales[0] * 2.0 ** -shifts[0])
+
+
+def lift_mod(r: IntegerReading) -> Value:
+    """Both operands on the scale of the result first, within the ranges of their own tensors."""
+    b, scales, shifts = r.b, r.scales, r.shifts
+    if scales.size != 2 or shifts.size != 2:
+        raise MappingError(f"{scales.size} scales and {shifts.size} shifts, 2 are needed", "R110")
+    x, y = (
+        rescale(b, r.double(i), scales[i] * 2.0 ** -shifts[i], 0, r.input_limits(i)) for i in (0, 1)
+    )
+    rest = b.Mod(x, y, fmod=1) if r.attr("fmod", bool) else x - b.Floor(x / y) * y
+    return r.requantized(rest, 1.0)
+
+
+def lift_pow(r: IntegerReading) -> Value:
+    """exp(y * log(x)), both from tables, the product in 16 bits between them; the sign of x stays
+    where y is odd. With the key `exponent` the first table holds the result.
+    """
+    b, x, y = r.b, r.double(0), r.double(1)
+    log = r.looked_up(r.input(0), "lut_log", *r.width())
+    if "exponent" in r.layer.attrs:
+        return r.stored(log)
+    product = rescale(b, r.b.Cast(log, to=T.DOUBLE) * y, r.first_factor[0], 0, INT16)
+    power = r.looked_up(product, "lut_exp", 16, True)
+    odd = b.Abs(y) - b.Floor(b.Abs(y) / 2) * 2
+    one = b.like(x, 1)
+    none = b.Where(b.Equal(y, b.like(y, 0)), one, b.like(x, 0))
+    sign = b.Where(b.Equal(x, b.like(x, 0)), none, b.Where(odd > 0, b.Sign(x), one))
+    return r.stored(b.Cast(power, to=T.DOUBLE) * sign)
+
+
+def lift_one_hot(r: IntegerReading) -> Value:
+    """The two values as they are, within the range of the result; positions are not wrapped."""
+    b, rank = r.b, len(r.static(r.input(0)))
+    axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
+    off, on = (float(v) for v in r.attr("values", list))
+    place = axis if 0 <= axis < rank else rank
+    if axis < -1:
+        raise MappingError(f"which axis of the result is {axis}?")
+    classes = np.arange(depth).reshape([-1] + [1] * (rank - place))
+    low, high = r.limits()
+    found = b.Equal(b.Unsqueeze(b.Cast(r.input(0), to=T.INT64), [place]), b.const(classes))
+    chosen = (b.const(np.float32(np.clip(v, low, high))) for v in (on, off))
+    return r.stored(b.Where(found, *chosen))
 
 
 # one operand -------------------------------------------------------------------------------------

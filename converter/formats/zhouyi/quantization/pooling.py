@@ -51,6 +51,13 @@ def lift_pooling(r: IntegerReading) -> Value:
     return r.requantized(total, _approximate(r.tensors.ratio / areas))
 
 
+def lift_volumes(r: IntegerReading) -> Value:
+    """MAX, on the stored integers."""
+    if r.attr("method", str).upper() != "MAX":
+        raise MappingError("how are the means of volumes with a border rounded, in which order?")
+    return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+
+
 def _pool(r: IntegerReading, op: str, x: Value, **attrs: Any) -> Value:
     return with_operators(r.b.op(op, x, domain=CHANNELS_LAST_DOMAIN, **attrs))
 

@@ -1,4 +1,4 @@
-"""Reductions, BatchNorm and Softmax."""
+"""Reductions and BatchNorm."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
-from converter.formats.zhouyi.quantization.requantize import beside, real, scalar_keys, zeros_of
-from converter.formats.zhouyi.quantization.tables import exponentials
+from converter.formats.zhouyi.quantization.requantize import (
+    UINT16,
+    T,
+    beside,
+    reached,
+    real,
+    rescale,
+    scalar_keys,
+    zeros_of,
+)
 from converter.formats.zhouyi.rules.fields import axes_of, axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.context import static
+
+LONGEST_PRODUCT = 1024
 
 
 def lift_reduce(r: IntegerReading) -> Value:
@@ -31,7 +41,69 @@ def lift_reduce(r: IntegerReading) -> Value:
     if method in ("ANY", "ALL"):
         true = b.Cast(~b.Equal(x, b.like(x, 0)), to=ir.DataType.FLOAT)
         return r.stored(b.operator("ReduceMax" if method == "ANY" else "ReduceMin")(true, axes))
+    if method in _MORE:
+        return _MORE[method](r, r.b.Cast(x, to=T.DOUBLE), axes)
     raise MappingError(f"{method} has no integer form here")
+
+
+def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+    y, dropped = _highest_bits(r, r.b.ReduceSum(r.b.Abs(x), axes))
+    return r.requantized(y * dropped, r.factor.astype(np.float64))
+
+
+def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+    """The root of the sum of squares, from a table for 16-bit integers."""
+    y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
+    total = rescale(r.b, y * dropped, r.factor.astype(np.float64), 0, UINT16)
+    return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
+
+
+def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
+    """Sums of 32 bits without so many of their lowest bits that the largest of the tensor has 16,
+    and what they were divided by.
+
+    The executor counts bits as the logarithm in a float, which calls what is just above a power of
+    two that power.
+    """
+    b = r.b
+    total = b.Clip(total, b.like(total, 0), b.like(total, 2**32 - 1))
+    most = b.ReduceMax(total, keepdims=0)
+    most = b.Cast(b.Cast(most, to=T.FLOAT), to=T.DOUBLE)
+    just_above = 2.0 ** np.arange(16, 32) * (1 + np.log(2) * 2.0**-20)
+    by = b.Gather(
+        b.const(2.0 ** np.arange(17), "by"), b.Cast(reached(b, most, just_above), to=T.INT64)
+    )
+    return b.Min(b.Floor(total / by), b.like(total, 65535)), by
+
+
+def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+    """One factor after the other; a product that does not fit into 16 bits is halved until it does,
+    and the halvings are counted.
+    """
+    b, shape = r.b, r.static(x)
+    count = int(np.prod([shape[a] for a in axes]))
+    if count > LONGEST_PRODUCT:
+        raise MappingError(f"a product of {count} elements makes a graph too large")
+    rest = [a for a in range(len(shape)) if a not in axes]
+    flat = b.Reshape(b.Transpose(x, perm=[*rest, *axes]), [-1, count])
+    info = np.iinfo(r.tensors.input_types[0].numpy())
+    bits = 15 if info.min + r.tensors.input_zeros[0] < 0 else 16
+    parts = b.Split(flat, [1] * count, axis=1, outputs=count) if count > 1 else [flat]
+    product, halvings = b.like(flat, 1), b.like(flat, 0)
+    powers = b.const(2.0 ** -np.arange(19), "powers")
+    for part in parts:
+        product = part * product
+        amount = b.Max(product, -1 - product)
+        more = reached(b, amount, 2.0 ** (bits + np.arange(18)))
+        product = b.Floor(product * b.Gather(powers, b.Cast(more, to=T.INT64)))
+        halvings = more + halvings
+    scale, shift = float(r.scales[0]), float(r.shifts[0])
+    y = product * scale * b.Pow(b.like(product, 2), halvings - shift)
+    kept = [1 if a in axes else n for a, n in enumerate(shape)]
+    return r.requantized(b.Reshape(y, kept), 1.0)
+
+
+_MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
 def lower_reduce(w: IntegerWriting) -> Written:
@@ -64,37 +136,3 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
     y = y + beside(r.b, shifted("biases"), y, f"{name}.biases")
     return r.activated(y, along(r.factor))
-
-
-def lift_softmax(r: IntegerReading) -> Value:
-    """A table of exponentials, then a quotient with 31 bits; the vendor's two ways, by the size of
-    the data.
-    """
-    b, shape = r.b, r.static(r.input(0))
-    axis = axis_of(r.attr("axis", int, -1), len(shape))
-    if "lut" not in r.layer.blobs:
-        message = "Softmax without a table of exponentials (FAST_EXP) has no integer form here"
-        raise MappingError(message)
-    lut = r.blob("lut").reshape(-1)
-    scale, shift = r.attr("scale_value", int), r.attr("shift_value", int)
-    bits, _ = r.width()
-    if 1 << bits != lut.size:
-        raise MappingError(f"a table of {lut.size} exponentials for {bits} bits has no counterpart")
-    wide = b.Cast(r.input(0), to=ir.DataType.INT64)
-    below = wide - b.ReduceMax(wide, [axis])
-    y = b.Gather(b.const(lut.astype(np.int64), "lut"), below + ((1 << bits) - 1))
-    total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
-    if shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
-        extra = 31 - int(np.ceil(np.log2(float(lut.max()))))
-        z = (y * (1 << extra) + total / 2) / total
-        by = scale * 2.0 ** -(shift + extra)
-    else:
-        extra = 31 - int(np.ceil(np.log2(float(scale))))
-        z = y * (b.like(y, scale << extra) / total)
-        by = 2.0 ** -(shift + extra)
-    return r.requantized(real(b, z), by)
-
-
-def lower_softmax(w: IntegerWriting) -> Written:
-    keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale)}
-    return w.written(keys, lut=exponentials(w.sources[0]))

@@ -25,6 +25,7 @@ from converter.mapping.node import Layer
 T = ir.DataType
 Limits = tuple[float, float]
 INT8: Limits = (-128.0, 127.0)
+INT16: Limits = (-32768.0, 32767.0)
 UINT16: Limits = (0.0, 65535.0)
 INT32: Limits = (float(-(2**31)), float(2**31 - 1))
 BITS, SHIFT = 15, 31
@@ -129,6 +130,12 @@ def rescale(
     if zero:
         y = y - zero
     return b.Clip(y, *(b.like(y, limit) for limit in limits))
+
+
+def reached(b: Builder, x: Value, levels: Array) -> Value:
+    """How many of the levels each element of `x`, doubles, reaches."""
+    over = b.Unsqueeze(x, [-1]) >= np.asarray(levels, np.float64)
+    return b.ReduceSum(b.Cast(over, to=T.DOUBLE), [-1], keepdims=0)
 
 
 def stored(b: Builder, y: Value, dtype: ir.DataType) -> Value:

@@ -31,7 +31,7 @@ def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> V
     if 1 << size != table.size:
         message = f"a look-up table of {table.size} entries, a power of two is needed"
         raise MappingError(message, "R105")
-    table = np.append(table, table[-1]).astype(np.float32)
+    table = np.append(table, table[-1]).astype(np.float64)
     at = real(b, x, 1 << (bits - 1) if signed else 0)
     entries = beside(b, table, at, "lut")
     if bits <= size:

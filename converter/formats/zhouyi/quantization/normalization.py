@@ -1,0 +1,201 @@
+"""Softmax, and normalisation by mean and variance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
+from converter.formats.zhouyi.quantization.requantize import (
+    T,
+    reached,
+    real,
+    rescale,
+    scalar_keys,
+    zeros_of,
+)
+from converter.formats.zhouyi.quantization.tables import exponentials, look_up
+from converter.formats.zhouyi.rules.fields import axes_of, axis_of
+from converter.graph.build import Builder
+from converter.graph.infer import Array
+from converter.graph.value import Value
+
+# 32768 / sqrt(x) for x from 1 to 4 in steps of 1/64
+ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767)
+
+# Softmax -----------------------------------------------------------------------------------------
+
+
+def lift_softmax(r: IntegerReading) -> Value:
+    """Exponentials by powers of two, or by a table and a quotient of 31 bits; the vendor's two ways
+    of the quotient, by the size of the data.
+    """
+    if "adjust_q" in r.layer.attrs:
+        return _by_powers_of_two(r)
+    b, shape = r.b, r.static(r.input(0))
+    if "float_lut" in r.layer.blobs:
+        raise MappingError("what does a Softmax with floats of 24 bits (float_lut) round to?")
+    axis, lut = axis_of(r.attr("axis", int, -1), len(shape)), r.blob("lut").reshape(-1)
+    scale, shift, (bits, _) = r.attr("scale_value", int), r.attr("shift_value", int), r.width()
+    wide = b.Cast(r.input(0), to=T.INT64)
+    below = wide - b.ReduceMax(wide, [axis])
+    y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
+    total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
+    width = 30 if lut.max() == 1 else 31
+    if bits <= 8 and shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
+        extra = width - int(np.ceil(np.log2(float(lut.max()))))
+        z = (y * (1 << extra) + total / 2) / total
+        by = scale * 2.0 ** -(shift + extra)
+    else:
+        extra = width - int(np.ceil(np.log2(float(scale))))
+        z = y * (b.like(y, scale << extra) / total)
+        by = 2.0 ** -(shift + extra)
+    return r.requantized(real(b, z), by)
+
+
+def _by_powers_of_two(r: IntegerReading) -> Value:
+    """The method FAST_EXP: 2 ** n for whole n, and a logarithm of the sum that knows halves at most
+    (`adjust_q`, its bits behind the point); the zero point of the result is not used.
+    """
+    b, finer, most = r.b, r.attr("adjust_q", int), r.attr("pow2_out_q", int)
+    if finer not in (0, 1):
+        raise MappingError(f"how are the tables of a Softmax with adjust_q={finer} read?")
+    axis = axis_of(r.attr("axis", int, -1), len(r.static(r.input(0))))
+    by = r.attr("input_scale_value", int) * 2.0 ** -r.attr("input_shift_value", int)
+    x = b.Cast(r.input(0), to=T.DOUBLE)
+    power = b.Floor((x - b.ReduceMax(x, [axis])) * by)
+    total = b.ReduceSum(_power_of_two(b, power + most, most), [axis])
+    total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
+    levels = 2.0 ** np.arange(1, 31)
+    if finer:  # from this 31-bit number the logarithm is rounded up to the next half
+        levels = np.append(levels, np.floor(1518500250 * 2.0 ** -np.arange(31)) + 1)
+    steps, bits = 1 << finer, r.tensors.bits
+    quotient = b.Floor(((power + (most + bits)) * steps - reached(b, total, levels)) / steps)
+    y = _power_of_two(b, quotient, bits)
+    return r.stored(rescale(b, y, 1.0, 0, r.limits()))
+
+
+def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
+    """2 ** exponent for whole exponents up to `most`, 0 for those below 0; doubles."""
+    entries = np.append(0.0, 2.0 ** np.arange(most + 1))
+    at = b.Clip(exponent + 1, b.like(exponent, 0), b.like(exponent, most + 1))
+    return b.Gather(b.const(entries, "powers"), b.Cast(at, to=T.INT64))
+
+
+def lower_softmax(w: IntegerWriting) -> Written:
+    keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale)}
+    return w.written(keys, lut=exponentials(w.sources[0]))
+
+
+# mean and variance -------------------------------------------------------------------------------
+
+
+@dataclass
+class Groups:
+    """What is normalised together.
+
+    `shape`: the shape of the data while it is normalised; `axes`: the axes of mean and variance
+    there; `weights` and `scales`: the shapes in which weights and factors broadcast to the data.
+    """
+
+    shape: list[int]
+    axes: list[int]
+    weights: list[int]
+    scales: list[int]
+
+
+def _groups(r: IntegerReading) -> Groups:
+    layer, shape = r.layer, list(r.static(r.input(0)))
+    rank = len(shape)
+    if layer.kind == "GroupNorm":
+        channel = axis_of(r.attr("axis", int, -1), rank)
+        groups, along = r.attr("group", int, 1), _kept(shape, [channel])
+        if shape[channel] % groups:
+            raise MappingError(f"{groups} groups of {shape[channel]} channels", "R105")
+        cut = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]
+        axes = [a for a in range(1, rank + 1) if a != channel]
+        return Groups(cut, axes, along, along)
+    if layer.kind == "InstanceNorm" and "axis" not in layer.attrs:
+        along = _kept(shape, [rank - 1])
+        return Groups(shape, list(range(1, rank - 1)), along, along)
+    axes = axes_of(layer) if "axis" in layer.attrs else [rank - 1]
+    axes = [axis_of(a, rank) for a in axes]
+    if layer.kind == "InstanceNorm":
+        along = _kept(shape, [rank - 1])
+        return Groups(shape, axes, along, along)
+    return Groups(shape, axes, _kept(shape, axes), _kept(shape, axes[-1:]))
+
+
+def _kept(shape: list[int], axes: list[int]) -> list[int]:
+    return [size if a in axes else 1 for a, size in enumerate(shape)]
+
+
+def lift_normalization(r: IntegerReading) -> Value:
+    """LayerNorm, GroupNorm, InstanceNorm and MVN: the distance from the rounded mean times the
+    reciprocal root of the variance, then weights and biases of integers.
+    """
+    if len(r.layer.outputs) > 1:
+        raise MappingError(f"on which scales are mean and root of a {r.layer.kind} stored?")
+    lut = r.layer.blobs.get("lut")
+    if lut is not None and not np.array_equal(np.asarray(lut).reshape(-1), ROOTS):
+        raise MappingError("what does a table of other numbers than reciprocal roots stand for?")
+    b, groups = r.b, _groups(r)
+    x = b.Cast(r.input(0), to=T.DOUBLE)
+    y = _normalized(r, b.Reshape(x, groups.shape), groups.axes)
+    y = b.Reshape(y, list(r.static(x)))
+    by = np.array(1.0)
+    if r.layer.kind != "MVN":
+        by = _shaped(r.factor.astype(np.float64), groups.scales)
+        for name, combine in (("weights", b.Mul), ("biases", b.Add)):
+            if name in r.layer.blobs:
+                given = r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name)
+                y = combine(y, b.const(_shaped(given, groups.weights), name))
+    return r.requantized(y, by)
+
+
+def _shaped(numbers: Array, shape: list[int]) -> Array:
+    """One number for all, or one for each element of `shape`."""
+    return numbers if numbers.size == 1 else numbers.reshape(shape)
+
+
+def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> Value:
+    """(x - mean) / deviation, in integers of the width of the result."""
+    b, attrs, (bits, _) = r.b, r.layer.attrs, r.width()
+    prefix = "" if r.layer.kind == "MVN" else "norm_"
+    scale = float(attrs.get(f"{prefix}scale_value", 1))
+    shift = int(attrs.get(f"{prefix}shift_value", 0))
+    mean = b.Round(b.ReduceMean(x, axes))
+    squares = (x - mean) * (x - mean)
+    if bits <= 8:
+        variance = b.Floor(b.ReduceSum(squares, axes) * 2.0 ** -r.attr("var_shift_value", int))
+        root = b.Floor((_reciprocal_root(b, variance) + 32768) / 65536)
+        product, by = (x - mean) * root, scale * 2.0 ** -(8 + shift)
+    else:
+        root = _reciprocal_root(b, b.Floor(b.ReduceMean(squares, axes)))
+        root = b.Floor((root + 32768) / 65536)
+        root = rescale(b, root, scale * 2.0**-shift, 0, (0, 65535))
+        product, by = b.Floor((x - mean) / 2) * root, 2.0**-7
+    low = -(1 << (r.tensors.bits - 1)) if r.tensors.types[0].is_signed() else 0
+    return rescale(b, product, by, 0, (low, low + (1 << r.tensors.bits) - 1))
+
+
+def _reciprocal_root(b: Builder, x: Value) -> Value:
+    """2 ** 31 / sqrt(x) for whole doubles below 2 ** 31, as the executor computes it: `ROOTS` by
+    the seven highest bits of x, between two of them a straight line of 15 bits.
+    """
+    digits = reached(b, x, 2.0 ** np.arange(1, 31))  # floor(log2(x))
+    at = b.Cast(digits, to=T.INT64)
+    whole = x * b.Gather(b.const(2.0 ** (30 - np.arange(31)), "normal"), at)
+    halved = b.const(np.where(np.arange(31) % 2 == 0, 0.5, 1.0), "halved")
+    part = b.Floor(b.Floor(whole * b.Gather(halved, at)) / 128)
+    index = b.Max(b.Floor(part / 65536) - 64, b.like(x, 0))
+    rest = b.Floor(part / 2)
+    rest = rest - b.Floor(rest / 32768) * 32768
+    place = b.Cast(index, to=T.INT64)
+    table = b.const(ROOTS, "roots")
+    here = b.Gather(table, place)
+    line = here * 65536 - (here - b.Gather(table, place + 1)) * rest * 2
+    falling = b.const(2.0 ** -(np.arange(31) // 2), "falling")
+    return b.Floor(line * b.Gather(falling, at))
