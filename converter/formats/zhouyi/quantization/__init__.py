@@ -14,7 +14,8 @@ convolution    convolutions and FullyConnected
 matmul         products of two activations
 elementwise    sums, products, activations, conversions, comparisons, choices
 pooling        pooling and normalisation across channels
-reduction      reductions, BatchNorm, Softmax
+reduction      reductions, BatchNorm
+normalization  Softmax, and normalisation by mean and variance
 resize         resampling, padding of blocks, dilation and erosion
 recurrent      LSTM and GRU
 weights        stored weights of one layer

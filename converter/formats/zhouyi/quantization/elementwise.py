@@ -109,13 +109,16 @@ def lift_squared_difference(r: IntegerReading) -> Value:
 
 
 def lift_mod(r: IntegerReading) -> Value:
-    """Both operands on the scale of the result first, within the ranges of their own tensors."""
+    """Both operands on the scale of the result first, within the ranges of their own tensors; what
+    would be divided by 0 is divided by 1.
+    """
     b, scales, shifts = r.b, r.scales, r.shifts
     if scales.size != 2 or shifts.size != 2:
         raise MappingError(f"{scales.size} scales and {shifts.size} shifts, 2 are needed", "R110")
     x, y = (
         rescale(b, r.double(i), scales[i] * 2.0 ** -shifts[i], 0, r.input_limits(i)) for i in (0, 1)
     )
+    y = b.Where(b.Equal(y, b.like(y, 0)), b.like(y, 1), y)
     rest = b.Mod(x, y, fmod=1) if r.attr("fmod", bool) else x - b.Floor(x / y) * y
     return r.requantized(rest, 1.0)
 

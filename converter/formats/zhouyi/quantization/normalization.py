@@ -150,7 +150,7 @@ def lift_normalization(r: IntegerReading) -> Value:
         by = _shaped(r.factor.astype(np.float64), groups.scales)
         for name, combine in (("weights", b.Mul), ("biases", b.Add)):
             if name in r.layer.blobs:
-                given = r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name)
+                given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)
                 y = combine(y, b.const(_shaped(given, groups.weights), name))
     return r.requantized(y, by)
 

@@ -1,0 +1,338 @@
+"""Integer layers of Zhouyi Compass IR against numbers of the vendor's executor.
+
+The wanted numbers are what the Compass Optimizer d7b2bb7e computed of the files that `compute`
+writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from converter.formats.zhouyi.values import DType
+from formats.zhouyi_integer_layers import compute
+
+Array = Any
+
+
+def pattern(*shape: int, step: int = 37, dtype: str = "int8") -> Array:
+    """Integers all over the range of a type, in no order."""
+    info = np.iinfo(dtype)
+    spread = (np.arange(np.prod(shape), dtype=np.int64) + 3) * step * (int(info.max) // 127)
+    return (
+        (spread % (int(info.max) - int(info.min) + 1) + int(info.min)).reshape(shape).astype(dtype)
+    )
+
+
+def ramp(low: float, high: float, dtype: str, size: int = 256) -> Array:
+    """A table of `size` entries in equal steps."""
+    return np.rint(np.linspace(low, high, size)).astype(dtype)
+
+
+@dataclass
+class Case:
+    """One layer, what it is fed, and the shape of what it makes."""
+
+    kind: str
+    feeds: list[Array]
+    shape: tuple[int, ...]
+    attrs: dict[str, Any]
+    constants: dict[str, Array] = field(default_factory=dict)
+    top: dict[str, Any] = field(default_factory=dict)
+
+
+BYTE = {"dtype": "uint8", "zero": 0}
+FAST_EXP = {"axis": 1, "input_scale_value": 5892, "pow2_out_q": 28, "quantize_method": "FAST_EXP"}
+NORM = {"epsilon": 1e-5, "var_shift_value": 2, "norm_scale_value": 1, "norm_shift_value": 0}
+ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767).astype(np.int16)
+WEIGHTS = {
+    "weights": pattern(4, step=29),
+    "biases": np.array([500, -900, 0, 1300], np.int32),
+    "scale": np.array([181, 150, 99, 201], np.uint8),
+    "shift": np.array([14, 14, 13, 14], np.int8),
+    "lut": ROOTS,
+}
+AMOUNTS = {"scale_value": 23670, "shift_value": 19}
+SQUARES = {"scale_value": 28006, "shift_value": 12}
+LSTM = {
+    "time_steps": 2,
+    "input_size": 3,
+    "cell_size": 2,
+    "activations": ["SIGMOID", "TANH", "TANH"],
+    "direction": "forward",
+    "out_sequence": ["Y"],
+}
+
+
+def lstm(bits: int, per_row: bool) -> Case:
+    kind = f"int{bits}"
+    most = 2 ** (bits - 1) - 1
+    tables = {f"lut_{g}t": ramp(0, most, kind) for g in "ifo"}
+    tables |= {"lut_ct": ramp(-most, most, kind), "lut_h": ramp(-most, most, kind)}
+    rows, cells = (8, 2) if per_row else (1, 1)
+    scale = [201, *[171] * rows, *[155] * cells, 190, 180, 140, 150, 141, 151]
+    up = 8 if bits == 16 else 0
+    shift = [9 + up // 4, *[15] * rows, *[14] * cells, 14 + up, 14 + up, *[8, 14 + up] * 2]
+    constants = {
+        "weights": pattern(8, 5, step=53),
+        "biases": (np.arange(8) * 300 - 900).astype(np.int32),
+        "scale": np.array(scale, np.uint8),
+        "shift": np.array(shift, np.int8),
+        "diff_shifts": np.array([0, 1], np.int8),
+        **tables,
+    }
+    feeds = [
+        pattern(1, 2, 3, dtype=kind),
+        pattern(1, 2, step=91, dtype=kind),
+        pattern(1, 2, dtype=kind),
+    ]
+    attrs = {**LSTM, "lut_shift_value": 9 if bits == 16 else 0}
+    plain = {} if per_row else {"weights_scale": 100.0}
+    if per_row:
+        constants["weights_scale"] = np.full(8, 100, np.float32)
+    return Case("BasicLSTM", feeds, (1, 2, 2), attrs | plain, constants, {"dtype": kind, "zero": 0})
+
+
+CASES = {
+    "softmax": Case(
+        "Softmax",
+        [pattern(2, 6)],
+        (2, 6),
+        FAST_EXP | {"adjust_q": 1, "input_shift_value": 18},
+        top=BYTE,
+    ),
+    "softmax_whole": Case(
+        "Softmax",
+        [pattern(2, 6, step=5)],
+        (2, 6),
+        FAST_EXP | {"adjust_q": 0, "input_shift_value": 18},
+        top=BYTE,
+    ),
+    "softmax_16": Case(
+        "Softmax",
+        [pattern(2, 6, dtype="int16")],
+        (2, 6),
+        FAST_EXP | {"adjust_q": 1, "input_shift_value": 25},
+        top={"dtype": "uint16", "zero": 0},
+    ),
+    "softmax_coarse": Case(
+        "Softmax",
+        [pattern(2, 6, dtype="int16")],
+        (2, 6),
+        {"axis": 1, "scale_value": 40000, "shift_value": 0, "quantize_method": "LUT"},
+        {"lut": np.rint(np.exp(np.linspace(-6, 0, 1024)) * (2**24 - 1)).astype(np.uint32)},
+        {"dtype": "uint16", "zero": 0},
+    ),
+    "layer_norm": Case("LayerNorm", [pattern(3, 4)], (3, 4), NORM | {"axis": [1]}, WEIGHTS),
+    "layer_norm_16": Case(
+        "LayerNorm",
+        [pattern(3, 4, dtype="int16")],
+        (3, 4),
+        NORM | {"axis": [1]},
+        WEIGHTS | {"shift": np.array([7, 7, 6, 7], np.int8)},
+        {"dtype": "int16"},
+    ),
+    "group_norm": Case(
+        "GroupNorm", [pattern(1, 2, 2, 4)], (1, 2, 2, 4), NORM | {"axis": 3, "group": 2}, WEIGHTS
+    ),
+    "instance_norm": Case("InstanceNorm", [pattern(1, 3, 2, 4)], (1, 3, 2, 4), NORM, WEIGHTS),
+    "mvn": Case(
+        "MVN",
+        [pattern(1, 3, 2, 4)],
+        (1, 3, 2, 4),
+        {
+            "axis": [1, 2],
+            "epsilon": 1e-5,
+            "var_shift_value": 1,
+            "scale_value": 3,
+            "shift_value": 2,
+            "scale_type": DType.UINT8,
+            "shift_type": DType.INT8,
+        },
+    ),
+    "mod": Case(
+        "Mod",
+        [pattern(3, 4), pattern(3, 4, step=91)],
+        (3, 4),
+        {"fmod": False, "scale_value": [131, 211], "shift_value": [8, 8]},
+    ),
+    "mod_signs": Case(
+        "Mod",
+        [pattern(3, 4), pattern(3, 4, step=91)],
+        (3, 4),
+        {"fmod": True, "scale_value": [131, 211], "shift_value": [8, 8]},
+    ),
+    "pow": Case(
+        "Pow",
+        [pattern(3, 4), pattern(3, 4, step=91)],
+        (3, 4),
+        {"scale_value": 220, "shift_value": 14},
+        {"lut_log": ramp(-20000, 30000, "int16"), "lut_exp": ramp(0, 127, "int8")},
+        {"zero": 0},
+    ),
+    "one_hot": Case(
+        "OneHot",
+        [np.array([[3, 0, -1], [2, 5, 1]], np.int32)],
+        (2, 4, 3),
+        {"axis": 1, "depth": 4, "values": [-20, 300]},
+    ),
+    "max_of_volumes": Case(
+        "Pooling3D",
+        [pattern(1, 3, 3, 3, 1)],
+        (1, 2, 2, 2, 1),
+        {f"{k}_{a}": v for k, v in (("kernel", 2), ("stride", 1), ("dilation", 1)) for a in "xyz"}
+        | {f"pad_{a}_{e}": 0 for a in "xyz" for e in ("begin", "end")}
+        | {"method": "MAX", "ceil_mode": False},
+    ),
+    "sum_of_amounts": Case(
+        "Reduce", [pattern(3, 40)], (3, 1), AMOUNTS | {"axis": [1], "method": "L1"}, top=BYTE
+    ),
+    "sum_of_many_amounts": Case(
+        "Reduce",
+        [pattern(2, 900)],
+        (2, 1),
+        AMOUNTS | {"axis": [1], "method": "L1", "shift_value": 23},
+        top=BYTE,
+    ),
+    "root_of_squares": Case(
+        "Reduce",
+        [pattern(3, 40)],
+        (3, 1),
+        SQUARES | {"axis": [1], "method": "L2", "shift_value": 19},
+        {"sqrt_lut": np.rint(np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)},
+        BYTE,
+    ),
+    "product": Case(
+        "Reduce",
+        [pattern(3, 2, 4)],
+        (3, 1, 1),
+        {"axis": [1, 2], "method": "PROD", "scale_value": 22457, "shift_value": 56},
+    ),
+    "lstm_8": lstm(8, False),
+    "lstm_16": lstm(16, True),
+    "lstm_16_one_scale": lstm(16, False),
+}
+WANTED: dict[str, list[int]] = {
+    "softmax": [16, 32, 64, 128, 4, 4, 8, 16, 32, 64, 128, 4],
+    "softmax_whole": [64, 64, 64, 64, 64, 128, 64, 64, 64, 64, 64, 128],
+    "softmax_16": [1024, 4096, 16384, 65535, 64, 128, 512, 1024, 4096, 16384, 65535, 64],
+    "softmax_coarse": [1717, 4118, 9877, 23552, 140, 336, 700, 1680, 4028, 9662, 23040, 137],
+    "layer_norm": [71, 5, 19, 95, 71, 5, 19, 95, 6, -9, 33, -49],
+    "layer_norm_16": [
+        10454,
+        -260,
+        1480,
+        14184,
+        10454,
+        -260,
+        1480,
+        14184,
+        -214,
+        -2327,
+        4346,
+        -17599,
+    ],
+    "group_norm": [3, -10, 20, 84, 71, 8, -9, 5, -25, -15, 30, -49, 48, 1, 1, 35],
+    "instance_norm": [
+        2,
+        -4,
+        24,
+        95,
+        71,
+        13,
+        -8,
+        16,
+        -28,
+        -11,
+        33,
+        -49,
+        53,
+        9,
+        4,
+        47,
+        -45,
+        -15,
+        -19,
+        -36,
+        23,
+        1,
+        16,
+        78,
+    ],
+    "mvn": [
+        19,
+        19,
+        51,
+        78,
+        -76,
+        -76,
+        -33,
+        1,
+        54,
+        54,
+        83,
+        -77,
+        -40,
+        -40,
+        -2,
+        29,
+        90,
+        90,
+        -86,
+        -48,
+        -5,
+        -5,
+        30,
+        58,
+    ],
+    "mod": [-1, -3, 37, -26, 7, 31, -18, 8, 20, -15, 16, 42],
+    "mod_signs": [-1, 18, 37, 56, 7, -37, -18, 1, 20, 39, 16, -54],
+    "pow": [58, 58, 92, 2, 68, -37, 74, -64, 89, 35, 80, -6],
+    "one_hot": [
+        -20,
+        127,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        127,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+        127,
+        127,
+        -20,
+        -20,
+        -20,
+        -20,
+        -20,
+    ],
+    "max_of_volumes": [97, 97, 94, 100, 97, 97, 103, 100],
+    "sum_of_amounts": [115, 112, 114],
+    "sum_of_many_amounts": [162, 163],
+    "root_of_squares": [107, 105, 107],
+    "product": [3, 13, 18],
+    "lstm_8": [-11, -4, -1, -7],
+    "lstm_16": [-3469, -1806, -346, -3541],
+    "lstm_16_one_scale": [-3469, -1806, -346, -3541],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layers_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    found = compute(
+        tmp_path, case.kind, case.feeds, case.shape, case.attrs, case.constants, **case.top
+    )
+    assert found.reshape(-1).tolist() == WANTED[name]
