@@ -435,7 +435,7 @@ def test_dequantised_bytes_from_depth_to_space(stored: ir.DataType, tmp_path: Pa
 
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("shape", [(2, 32), (2, 3, 32), ("n", 32)])
+@pytest.mark.parametrize("shape", [(32,), (2, 32), (2, 3, 32), ("n", 32)])
 def test_floats_times_weights_of_8_bits_stay_floats(
     shape: tuple[Any, ...], turned: bool, channels: bool, tmp_path: Path
 ) -> None:

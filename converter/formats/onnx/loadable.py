@@ -102,7 +102,7 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     """before: MatMul(x, DequantizeLinear(weights))
 
     after, x of two axes:    Gemm(x, DequantizeLinear(weights transposed), transB=1)
-    after, x of more:        MatMul(x, Unsqueeze(DequantizeLinear(weights), 0))
+    after, x of others:      MatMul(x, Unsqueeze(DequantizeLinear(weights), 0))
     """
     x, weights = node.inputs
     source, shape = None if weights is None else weights.producer(), x.shape if x else None
@@ -117,7 +117,8 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     if a.get("block_size"):  # as language models have them, whose engine is meant to do that
         return None
     if len(shape) != 2:
-        return b.MatMul(x, b.Unsqueeze(weights, [0])) if len(shape) > 2 else None
+        y = b.MatMul(x, b.Unsqueeze(weights, [0]))
+        return b.Squeeze(y, [0]) if len(shape) == 1 else y
     if turned:
         return b.Gemm(x, source.outputs[0], transB=1)
     rows, axis = b.const(np.ascontiguousarray(stored.T)), 1 - int(a.get("axis", 1)) % 2
