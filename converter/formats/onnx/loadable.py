@@ -108,10 +108,14 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     source, shape = None if weights is None else weights.producer(), x.shape if x else None
     turned = source is not None and source.op_type == "Transpose"
     if source is not None and turned:
+        if list(attrs_of(source).get("perm", [1, 0])) != [1, 0]:
+            return None
         source = source.inputs[0].producer() if source.inputs[0] else None
     if source is None or source.op_type != "DequantizeLinear" or shape is None or _from_bytes(x):
         return None
     stored, a = constant(source.inputs[0]), attrs_of(source)
+    if source.graph is not node.graph:  # dequantised once, outside of a loop
+        return None
     if stored is None or stored.ndim != 2 or stored.dtype.name not in ("int8", "uint8"):
         return None
     if a.get("block_size"):  # as language models have them, whose engine is meant to do that
