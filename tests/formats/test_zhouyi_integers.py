@@ -479,7 +479,7 @@ def test_the_range_of_a_tensor_bounds_it(tmp_path: Path) -> None:
     ("kind", "attrs"),
     [
         ("LayerNorm", {"axis": [1], "epsilon": 1e-5}),  # without its shift of the variance
-        ("Cumulate", {"axis": 1, "method": "SUM", "exclusive": False, "reverse": False}),
+        ("Cumulate", {"axis": 1, "method": "PROD", "exclusive": False, "reverse": False}),
         ("Softmax", {"axis": 1, "adjust_q": 8, "pow2_out_q": 28}),
         ("MatMul", {"fused_multiplier": 2.0}),
         ("SquaredDifference", {"scale_value": [1, 2]}),

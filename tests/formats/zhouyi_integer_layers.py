@@ -28,7 +28,7 @@ def compute(
     constants: Mapping[str, Array] | None = None,
     **top: Any,
 ) -> Array:
-    """One integer layer on stored int8 inputs."""
+    """The last result of one layer on stored inputs; `also` is the shape of one before it."""
     bottoms = [Tensor(f"x{i}", a.shape, DType(str(a.dtype))) for i, a in enumerate(feeds)]
     layers = [
         Layer(
@@ -37,9 +37,11 @@ def compute(
         for i, t in enumerate(bottoms)
     ]
     out = Tensor("y", shape, DType(top.get("dtype", "int8")))
+    before = [Tensor("mean", top["also"], out.dtype)] if "also" in top else []
+    count = 1 + len(before)
     own = {
-        "layer_top_scale": [top.get("scale", OUT_SCALE)],
-        "layer_top_zp": [top.get("zero", OUT_ZERO)],
+        "layer_top_scale": [top.get("scale", OUT_SCALE)] * count,
+        "layer_top_zp": [top.get("zero", OUT_ZERO)] * count,
     }
     own |= {"layer_top_range": [top["range"]]} if "range" in top else {}
     layers.append(
@@ -47,12 +49,14 @@ def compute(
             "it",
             kind,
             bottoms,
-            [out],
+            [*before, out],
             {**own, **attrs},
             {k: Constant.of(v) for k, v in (constants or {}).items()},
         )
     )
-    document = build_document("m", layers, [t.name for t in bottoms], ["y"])
+    document = build_document(
+        "m", layers, [t.name for t in bottoms], [t.name for t in (*before, out)]
+    )
     del document.header["precision"], document.header["compat_quantized_model"]
     with Output(folder / "m.txt") as file:
         write_ir(document, file)

@@ -115,10 +115,10 @@ class IntegerReading(ZhouyiReading):
             raise MappingError("the input does not store integers", "R105")
         return types[port].bitwidth, types[port].is_signed()
 
-    def limits(self) -> Limits:
-        """The range of the first result."""
-        given = self.tensors.ranges[0] if self.tensors.ranges else None
-        return given if given is not None else _limits_of(self.tensors.types[0])
+    def limits(self, port: int = 0) -> Limits:
+        """The range of a result."""
+        given = self.tensors.ranges[port] if self.tensors.ranges else None
+        return given if given is not None else _limits_of(self.tensors.types[port])
 
     def input_limits(self, port: int) -> Limits:
         """The range of an input."""

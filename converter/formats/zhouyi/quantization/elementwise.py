@@ -22,7 +22,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph.value import Value
-from converter.mapping.codecs import enum
+from converter.mapping.codecs import Floats, enum
 from converter.mapping.node import Layer
 
 TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
@@ -140,11 +140,31 @@ def lift_pow(r: IntegerReading) -> Value:
     return r.stored(b.Cast(power, to=T.DOUBLE) * sign)
 
 
+def lift_scatter(r: IntegerReading) -> Value:
+    """Data and updates on a common scale first. ScatterElements bounds them by the bits of both
+    together; wide results of ScatterND are not rounded but cut off.
+    """
+    if r.attr("reduction", str, "NONE").upper() == "MUL":
+        raise MappingError("on which scale are the products of a scatter between two updates?")
+    signed, by_element = r.tensors.types[0].is_signed(), r.layer.kind == "ScatterElements"
+    if not signed and any(r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 2)):
+        raise MappingError("which negative numbers does an unsigned scatter keep?")
+    bits = r.width(0)[0] + r.width(2)[0] if by_element else 48
+    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+    data, updates = (
+        rescale(r.b, r.double(i), scale, 0, (low, high))
+        for i, scale in zip((0, 2), r.operand_scales(), strict=True)
+    )
+    y = r.as_numbers(data, r.input(1), updates)
+    floor = r.tensors.bits > 8 and not by_element
+    return r.stored(r.rescaled(y, r.first_factor, "Floor" if floor else "Round"))
+
+
 def lift_one_hot(r: IntegerReading) -> Value:
     """The two values as they are, within the range of the result; positions are not wrapped."""
     b, rank = r.b, len(r.static(r.input(0)))
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
-    off, on = (float(v) for v in r.attr("values", list))
+    off, on = r.attr("values", Floats)
     place = axis if 0 <= axis < rank else rank
     if axis < -1:
         raise MappingError(f"which axis of the result is {axis}?")

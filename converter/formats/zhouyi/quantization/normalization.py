@@ -9,11 +9,14 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.requantize import (
+    INT16,
+    INT32,
     T,
     reached,
     real,
     rescale,
     scalar_keys,
+    stored,
     zeros_of,
 )
 from converter.formats.zhouyi.quantization.tables import exponentials, look_up
@@ -21,6 +24,7 @@ from converter.formats.zhouyi.rules.fields import axes_of, axis_of
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.value import Value
+from converter.mapping.codecs import Floats
 
 # 32768 / sqrt(x) for x from 1 to 4 in steps of 1/64
 ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767)
@@ -87,6 +91,47 @@ def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
 def lower_softmax(w: IntegerWriting) -> Written:
     keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale)}
     return w.written(keys, lut=exponentials(w.sources[0]))
+
+
+def lift_log_softmax(r: IntegerReading) -> Value:
+    """By a table of floats, or a quotient as in Softmax, from 0 to the width of the result's range,
+    and a table of logarithms.
+    """
+    b, shape = r.b, r.static(r.input(0))
+    lut, (bits, _), (low, high) = r.blob("lut_exp").reshape(-1), r.width(), r.limits()
+    axis = axis_of(r.attr("axis", int, -1), len(shape))
+    wide = b.Cast(r.input(0), to=T.INT64)
+    below = wide - b.ReduceMax(wide, [axis])
+    if lut.dtype.kind == "f":
+        return _by_floats(r, below, lut, axis)
+    scale, shift = r.attr("scale_value", int), r.attr("shift_value", int)
+    y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
+    total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
+    if shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
+        z, by = (y * 2048 + total / 2) / total, scale * 2.0 ** -(shift + 11)
+    else:
+        extra = (30 if lut.max() == 1 else 31) - int(np.ceil(np.log2(float(scale))))
+        z, by = y * (b.like(y, scale << extra) / total), 2.0 ** -(shift + extra)
+    part = rescale(b, b.Cast(z, to=T.DOUBLE), by, 0, (0, high - low))
+    return r.stored(r.looked_up(part, "lut_log", bits, False))
+
+
+def _by_floats(r: IntegerReading, below: Value, lut: Array, axis: int) -> Value:
+    """A table of exponentials as floats, their sum and its logarithm."""
+    b, (bits, _) = r.b, r.width()
+    of_input, of_sum = r.attr("quantize_scale", Floats)
+    size = lut.size.bit_length() - 1
+    if lut.size != 1 << size or size > bits:
+        raise MappingError(f"a table of {lut.size} entries for {bits} bits", "R105")
+    step = 1 << (bits - size)
+    index = below + ((1 << bits) - 1)
+    high = index / step
+    table = np.append(lut, lut[-1]).astype(np.float32)
+    rest = b.Cast(index - high * step, to=T.FLOAT)
+    first = b.Gather(b.const(table, "lut_exp"), high)
+    slope = b.Gather(b.const(np.diff(table), "slope"), high)
+    total = b.ReduceSum(first + slope * rest / step, [axis])
+    return r.requantized(b.Cast(below, to=T.FLOAT) * of_input - b.Log(total) * of_sum, 1.0)
 
 
 # mean and variance -------------------------------------------------------------------------------
@@ -179,6 +224,64 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> Value:
         product, by = b.Floor((x - mean) / 2) * root, 2.0**-7
     low = -(1 << (r.tensors.bits - 1)) if r.tensors.types[0].is_signed() else 0
     return rescale(b, product, by, 0, (low, low + (1 << r.tensors.bits) - 1))
+
+
+def lift_moments(r: IntegerReading) -> list[Value]:
+    """The rounded mean as it is, and the variance from scale to scale."""
+    b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
+    by = r.attr("input_scale_value", int, 1) * 2.0 ** -r.attr("input_shift_value", int, 0)
+    x = b.Floor(b.Cast(r.input(0), to=T.DOUBLE) * by)
+    mean = b.Round(b.ReduceMean(x, axes))
+    variance = b.Floor(b.ReduceMean((x - mean) * (x - mean), axes))
+    factor = r.attr("var_scale_value", int) * 2.0 ** -r.attr("var_shift_value", int)
+    if r.width()[0] > 8:  # the executor's upper and lower half are rounded apart
+        upper = b.Floor(variance / 65536)
+        halves = (upper, factor * 65536), (variance - upper * 65536, factor)
+        first, second = (rescale(b, half, f, 0, (0, 2**32 - 1)) for half, f in halves)
+        variance, factor = first + second, 1.0
+    variance = rescale(b, variance, factor, r.tensors.zeros[1], r.limits(1))
+    pair = (mean, variance) if keep else (b.Squeeze(v, axes) for v in (mean, variance))
+    return [stored(b, v, t) for v, t in zip(pair, r.tensors.types, strict=True)]
+
+
+def lift_norm(r: IntegerReading) -> Value:
+    """Division by the sum of amounts (L1), or by the root of the sum of squares (L2)."""
+    axes, method = axes_of(r.layer), r.attr("method", str).upper()
+    scale, shift = r.attr("scale_value", int), r.attr("shift_value", int)
+    if method == "L2":
+        return _by_root(r, axes, scale, shift)
+    if method != "L1":
+        raise MappingError(f"{method} has no integer form here")
+    b, x = r.b, r.double()
+    total = b.ReduceSum(b.Abs(x), axes)
+    if shift < 0:
+        total, shift = b.Floor(total * 2.0**shift), 0
+    some = b.Max(total, b.like(total, 1))
+    quotient = b.Cast(x * scale, to=T.FLOAT) / b.Cast(some, to=T.FLOAT)
+    whole = b.Cast(b.Cast(quotient, to=T.INT64), to=T.DOUBLE)
+    whole = b.Where(b.Equal(total, b.like(total, 0)), b.like(total, 0), whole)
+    return r.requantized(whole, 2.0**-shift)
+
+
+def _by_root(r: IntegerReading, axes: list[int], scale: int, shift: int) -> Value:
+    """The reciprocal root with its 15 highest bits, and where their point is."""
+    b, x, before = r.b, r.double(), r.attr("reciprocal_shift_value", int)
+    total = b.ReduceSum(x * x, axes)
+    pairs = reached(b, total, 2.0 ** np.arange(31, 63, 2))  # of bits beyond 31
+    quarters = b.const(4.0 ** -np.arange(17), "quarters")
+    part = b.Floor(total * b.Gather(quarters, b.Cast(pairs, to=T.INT64)))
+    root = _reciprocal_root(b, part)
+    # counted as the logarithm in a float, which calls what is just above a power of two that power
+    just_above = 2.0 ** np.arange(15, 32) * (1 + np.log(2) * 2.0**-20)
+    dropped = reached(b, root, just_above)
+    halves = b.const(2.0 ** -np.arange(18), "halves")
+    root = b.Floor(root * b.Gather(halves, b.Cast(dropped, to=T.INT64)))
+    root = b.Min(root, b.like(root, 32767))
+    y = rescale(b, x, float(scale), 0, INT32)
+    y = rescale(b, y, 2.0**-before, 0, INT16, "Floor")
+    y = rescale(b, y * root, 1.0, 0, INT32)
+    y = y * b.Pow(b.like(y, 2), dropped - pairs)
+    return r.requantized(y, 2.0 ** -(shift + 31 - before))
 
 
 def _reciprocal_root(b: Builder, x: Value) -> Value:

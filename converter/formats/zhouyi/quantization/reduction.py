@@ -106,6 +106,29 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
+def lift_cumulate(r: IntegerReading) -> Value:
+    """Sums so far, each from scale to scale."""
+    if r.attr("method", str).upper() != "SUM":
+        raise MappingError("how many bits has each of the products so far (Cumulate PROD)?")
+    x = r.double()
+    axis = axis_of(r.attr("axis", int), len(r.static(x)))
+    exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))
+    at = r.b.const(np.array(axis, np.int64))
+    total = r.b.op("CumSum", x, at, exclusive=exclusive, reverse=reverse)
+    return r.requantized(total, r.first_factor)
+
+
+def lift_zero_fraction(r: IntegerReading) -> Value:
+    """The share of zeros in each element of the batch, rounded."""
+    b, x = r.b, r.double()
+    shape = r.static(x)
+    count = int(np.prod(shape[1:]))
+    zeros = b.Cast(b.Equal(x, b.like(x, 0)), to=T.DOUBLE)
+    total = b.ReduceSum(b.Reshape(zeros, [shape[0], count]), [1], keepdims=0)
+    share = b.Floor((total * r.attr("output_scale", int) + count // 2) / count)
+    return r.stored(share - r.tensors.zeros[0])
+
+
 def lower_reduce(w: IntegerWriting) -> Written:
     """One factor for the number of elements and both scales."""
     factor = w.factor

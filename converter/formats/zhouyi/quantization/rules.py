@@ -62,6 +62,12 @@ RULES = [
     IntegerRule("Reduce", reduction.lift_reduce, reduction.lower_reduce),
     IntegerRule("BatchNorm", reduction.lift_batch_norm),
     IntegerRule("Softmax", normalization.lift_softmax, normalization.lower_softmax),
+    IntegerRule("LogSoftmax", normalization.lift_log_softmax),
+    IntegerRule("Moments", normalization.lift_moments),
+    IntegerRule("Normalization", normalization.lift_norm),
+    IntegerRule("Cumulate", reduction.lift_cumulate),
+    IntegerRule("ZeroFraction", reduction.lift_zero_fraction),
+    IntegerRule("ScatterND ScatterElements", _e.lift_scatter),
     IntegerRule("LayerNorm GroupNorm InstanceNorm MVN", normalization.lift_normalization),
     IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params),
     IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
@@ -75,7 +81,7 @@ TABLE = {kind: rule for rule in RULES for kind in rule.kinds.split()}
 # the input
 _MOVING = """Transpose Reshape Slice Crop Split Tile Gather GatherElements GatherND ReverseSequence
 DepthToSpace SpaceToDepth ChannelShuffle ArgMinMax BatchToSpace BatchToSpaceND Repeat Pad TopK
-Compress Filter MaxPoolingWithArgMax"""
+Compress Filter MaxPoolingWithArgMax DataStride"""
 _MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 
