@@ -160,6 +160,11 @@ def lift_scatter(r: IntegerReading) -> Value:
     return r.stored(r.rescaled(y, r.first_factor, "Floor" if floor else "Round"))
 
 
+def lift_in_top_k(r: IntegerReading) -> Value:
+    """The order of stored integers is that of the numbers."""
+    return r.b.Cast(r.as_numbers(r.real(narrow=True), r.input(1)), to=r.tensors.types[0])
+
+
 def lift_one_hot(r: IntegerReading) -> Value:
     """The two values as they are, within the range of the result; positions are not wrapped."""
     b, rank = r.b, len(r.static(r.input(0)))

@@ -140,9 +140,11 @@ def lower_reduce(w: IntegerWriting) -> Written:
 
 
 def lift_batch_norm(r: IntegerReading) -> Value:
-    """The stored input times the weights of its channel; the input's zero point is in the
-    biases.
+    """The stored input times the weights of its channel, which BiasAdd does without; the input's
+    zero point is in the biases.
     """
+    if "scale1" in r.layer.blobs:
+        raise MappingError("in which floats are biases added to activations per channel?")
     x, name = r.input(0), r.layer.name
     rank = len(r.static(x))
     axis = axis_of(r.attr("axis", int, -1), rank)
@@ -156,6 +158,7 @@ def lift_batch_norm(r: IntegerReading) -> Value:
         return along(r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name))
 
     y = real(r.b, x)
-    y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
+    if r.layer.kind != "BiasAdd":
+        y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
     y = y + beside(r.b, shifted("biases"), y, f"{name}.biases")
     return r.activated(y, along(r.factor))
