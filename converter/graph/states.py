@@ -62,9 +62,14 @@ class Variables:
         return state.value
 
     def deliver(self) -> dict[str, str]:
-        """Outputs of all states that the network reads and changes, by the names of inputs."""
+        """Outputs of all states that the network reads and changes, by the names of inputs; one
+        that nothing needs is no input, either.
+        """
         found = {}
         for state in self.states.values():
+            if state.source is not None and state.value is state.source and not state.source.uses():
+                self.b.graph.inputs.remove(state.source)
+                state.source = None
             if state.source is None or state.value is state.source or state.value is None:
                 continue
             name = fresh_public_name(self.b.graph, f"{public_name(state.source)}_out")

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
+from converter.graph.value import Value, operand, with_operators
 from converter.passes.constants import evaluate_constant
 
 
@@ -43,3 +44,20 @@ def _half(b: Builder, value: ir.Value | None, d: int, index: int) -> ir.Value | 
     if array is None:
         return b.Slice(value, [d], [d + 1], [0])
     return b.const(np.ascontiguousarray(array[d : d + 1]), "half")
+
+
+def forward_alone(node: ir.Node, b: Builder) -> list[ir.Value] | None:
+    """Each direction as a forward operator, the second one on reversed time, for targets that know
+    no other; sequences must be whole, and time in front.
+    """
+    attrs = attrs_of(node)
+    if attrs.pop("direction", "forward") != "reverse":
+        return split_directions(node, b)
+    operands = backwards(b, operand(node)), *node.inputs[1:]
+    y, *states = b.ops(node.op_type, *operands, outputs=len(node.outputs), **attrs)
+    return [backwards(b, with_operators(y)), *states]
+
+
+def backwards(b: Builder, x: Value) -> Value:
+    """Time from its end to its start."""
+    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])

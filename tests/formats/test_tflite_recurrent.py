@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import converter
 from converter.engines import litert
@@ -259,3 +262,98 @@ def test_a_variable_that_has_no_first_value_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(converter.errors.UnsupportedError, match="read before it is assigned"):
         converter.load(write(tmp_path / "m.tflite", graph))
+
+
+# written -------------------------------------------------------------------------------------------
+
+
+def network(path: Path, steps: int, batch: int, peepholes: bool, bias: bool, **more: Any) -> Path:
+    """An LSTM of ONNX that begins with zeros; its results are all steps and the last one."""
+    ways = 2 if more.get("direction") == "bidirectional" else 1
+    given = {"W": floats(ways, 4 * UNITS, SIZE), "R": floats(ways, 4 * UNITS, UNITS)}
+    if bias:
+        given["B"] = floats(ways, 8 * UNITS)
+    if peepholes:
+        given["P"] = floats(ways, 3 * UNITS)
+    inputs = ["X", "W", "R", "B" * bias, "", "", "", "P" * peepholes]
+    node = helper.make_node("LSTM", inputs, ["Y", "H"], hidden_size=UNITS, **more)
+    shapes = {"Y": [steps, ways, batch, UNITS], "H": [ways, batch, UNITS]}
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [steps, batch, SIZE])],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in shapes.items()],
+        [numpy_helper.from_array(v, k) for k, v in given.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def kinds_of(path: Path) -> list[str]:
+    from converter.formats.tflite.flatbuffer import read_flat
+
+    return [o.builtin for o in read_flat(path).graphs[0].operators]
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("peepholes", "bias", "batch"), [(0, 1, 2), (1, 1, 1), (0, 0, 3)])
+def test_stateless_lstm_is_one_operator_that_keeps_nothing(
+    direction: str, peepholes: int, bias: int, batch: int, tmp_path: Path
+) -> None:
+    source = network(
+        *(tmp_path / "m.onnx", 12, batch, bool(peepholes), bool(bias)), direction=direction
+    )
+    converter.convert(source, tmp_path / "m.tflite")
+    ways = 2 if direction == "bidirectional" else 1
+    assert kinds_of(tmp_path / "m.tflite").count("UNIDIRECTIONAL_SEQUENCE_LSTM") == ways
+    again = converter.load(tmp_path / "m.tflite")
+    assert [n.op_type for n in again.ir.graph].count("LSTM") == ways
+    assert [i.name for i in again.inputs] == ["X"]
+    feed = 3 * floats(12, batch, SIZE)
+    wanted = onnxruntime.InferenceSession(source).run(None, {"X": feed})
+    for times in (1, 3):  # the states of one invocation do not reach the next
+        for got, value in zip(in_litert(tmp_path / "m.tflite", [feed], times), wanted, strict=True):
+            np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
+    for got, value in zip(again.run({"X": feed}).values(), wanted, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("major", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "peepholes", "coupled"])
+def test_states_of_the_network_stay_variable_tensors(
+    kind: str, major: bool, tmp_path: Path
+) -> None:
+    shape = [5, 2, SIZE] if major else [2, 5, SIZE]
+    options = {"table": "UnidirectionalSequenceLSTMOptions", "FusedActivationFunction": TANH}
+    file_of(
+        *(tmp_path / "a.tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
+        [Tensor(F, shape), *lstm(**KINDS[kind])],
+        [Tensor(F, [*shape[:2], UNITS])],
+        TimeMajor=major,
+        **options,
+    )
+    feed = floats(*shape)
+    converter.convert(tmp_path / "a.tflite", tmp_path / "b.onnx")
+    for source in ("a.tflite", "b.onnx"):
+        converter.convert(tmp_path / source, tmp_path / "c.tflite", force=True)
+        assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in kinds_of(tmp_path / "c.tflite")
+        for times in (1, 2, 3):
+            (wanted,) = in_litert(tmp_path / "a.tflite", [feed], times)
+            (got,) = in_litert(tmp_path / "c.tflite", [feed], times)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_states_that_are_given_are_no_variable_tensors(tmp_path: Path) -> None:
+    source = network(tmp_path / "m.onnx", 12, 2, False, True)
+    model = onnx.load(source)
+    model.graph.node[0].input[5] = "S"
+    state = helper.make_tensor_value_info("S", TensorProto.FLOAT, [1, 2, UNITS])
+    model.graph.input.append(state)
+    onnx.save(model, source)
+    converter.convert(source, tmp_path / "m.tflite")
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" not in kinds_of(tmp_path / "m.tflite")
+    feeds = {"X": floats(12, 2, SIZE), "S": floats(1, 2, UNITS)}
+    wanted = onnxruntime.InferenceSession(source).run(None, feeds)
+    found = in_litert(tmp_path / "m.tflite", list(feeds.values()))
+    for got, value in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)

@@ -23,7 +23,7 @@ from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.indices import from_front
 from converter.passes.legalise import Rewrite, Rewrites
-from converter.passes.split_directions import split_directions
+from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
 
 # A bound is added and taken away again below level 3: small ones lose nothing that matters.
@@ -147,22 +147,11 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Each direction is a forward operator, the second on reversed time: one operation, where the
-    common decomposition writes out every step.
-    """
-    a, x = attrs_of(node), operand(node)
-    shape, direction = shape_of(x), a.pop("direction", "forward")
-    if shape is None or direction != "reverse":
-        return split_directions(node, b)
-    whole(node, shape[0])
-    operands = backwards(b, x), *node.inputs[1:]
-    y, *states = b.ops("LSTM", *operands, outputs=len(node.outputs), **a)
-    return [backwards(b, y), *states]
-
-
-def backwards(b: Builder, x: Value) -> Value:
-    """Time from its end to its start."""
-    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+    """One operation for each direction, where the common decomposition writes out every step."""
+    shape = shape_of(operand(node))
+    if shape is not None and attrs_of(node).get("direction") == "reverse":
+        whole(node, shape[0])
+    return forward_alone(node, b)
 
 
 def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:

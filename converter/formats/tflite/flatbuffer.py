@@ -479,6 +479,8 @@ class _Builder:
                 ZeroPoint=zeros,
                 QuantizedDimension=tensor.axis,
             )
+        if tensor.variable:
+            fields["IsVariable"] = True
         if -1 in tensor.shape:  # a size that is not known: the shape says 1, the signature -1
             fields["ShapeSignature"] = fields["Shape"]
             fields["Shape"] = self._ints([max(n, 1) if n else 0 for n in tensor.shape])

@@ -147,6 +147,7 @@ TILE                         f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 8
 TOPK_V2                      f i8 u8 i16 i32 i64 q8 qu8 q16           8
 TRANSPOSE                    f i8 u8 i16 u16 i32 u32 i64 b q8 qu8 q16 6
 TRANSPOSE_CONV               f q8 qu8 q16                             4 2
+UNIDIRECTIONAL_SEQUENCE_LSTM f                                        3
 UNPACK                       f i8 u8 i16 i32 b q8 qu8 q16             8
 WHERE                        f i8 u8 i32 u32 i64 b                    8
 """

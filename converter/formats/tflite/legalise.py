@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -24,6 +26,7 @@ from converter.formats.tflite.integers import (
 )
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
+from converter.formats.tflite.rules.recurrent import reason_against_lstm
 from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import known, rank_of, schema_of, shape_of
@@ -43,6 +46,7 @@ from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
 from converter.passes.promote_types import parameter, promote_types
 from converter.passes.promote_types import parameters as type_parameters
+from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import LARGEST, unroll
 
 D = ir.DataType
@@ -50,12 +54,15 @@ MOST = 4  # axes that every kernel takes
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
 
 
-def legal(model: Network, io_layout: str, notes: list[Diagnostic]) -> ir.Model:
+def legal(
+    model: Network, io_layout: str, states: dict[str, str], notes: list[Diagnostic]
+) -> ir.Model:
     """A copy of the network's graph, as far as it can be said channels-last; what cannot is left
-    for the lowering to refuse.
+    for the lowering to refuse. `states`: inputs and outputs that are states and begin with zeros.
     """
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
+    graph.graph.meta["states"] = states
     fold(graph)
     fuse_biases(graph)
     unroll(graph, countable)
@@ -312,6 +319,13 @@ def unsqueezed(node: ir.Node, b: Builder) -> Value | None:
     return x
 
 
+def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """Each direction is an operator that goes forward, or a loop."""
+    if reason_against_lstm(node):
+        return looped(node, b)
+    return forward_alone(node, b)
+
+
 _OWN: dict[str, Rewrite] = {
     **{k: v for k, v in FUNCTIONS.items() if k not in ("Ceil", "Cos")},
     **dict.fromkeys(LAST, on_last_axis),
@@ -338,7 +352,8 @@ _OWN: dict[str, Rewrite] = {
     "OneHot": one_hot,
     "GatherElements": elements,
     "ScatterElements": elements,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), looped),
+    "LSTM": lstm,
+    **dict.fromkeys(("GRU", "RNN"), looped),
 }
 REWRITES: dict[tuple[str, str], Rewrite] = {
     **with_fewer_axes({("", op): rewrite for op, rewrite in _OWN.items()}, MOST),

@@ -60,7 +60,7 @@ def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic
 
 def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteModel:
     """The file of a graph."""
-    graph = legal(model, flavour.io_layout, notes)
+    graph = legal(model, flavour.io_layout, zero_states(model), notes)
     file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
@@ -71,6 +71,13 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
         for operator in part.operators:
             operator.version = version_of(operator, part.tensors)
     return lite
+
+
+def zero_states(model: Network) -> dict[str, str]:
+    """The states that begin with zeros: names of inputs and of the outputs that they are next."""
+    defaults = model.interface.get("defaults", {})
+    found: dict[str, str] = dict(model.interface.get("states", {}))
+    return {k: v for k, v in found.items() if k in defaults and not np.any(defaults[k])}
 
 
 class States:
@@ -138,13 +145,17 @@ class GraphWriter:
         outputs = list(graph.outputs)
         layers = self._lowered(graph, [], outputs)
         for value in graph.inputs:
-            if value in states.inputs:
+            if value in self.low.variables:
+                self.tensors[value] = self._variable(value)
+            elif value in states.inputs:
                 self._state(value, states)
             else:
                 self._end(value, "input", lambda value: self.lite.inputs.append(self._input(value)))
         self._operators(layers)
         taken = set(self.lite.inputs)
         for value in outputs:
+            if value in self.low.held:
+                continue
             if value in states.outputs:
                 self._end(value, "state", lambda value: self._assign(value, states))
             else:
@@ -175,7 +186,7 @@ class GraphWriter:
         self.low.layers += more
         self.file.problems += self.low.problems
         self.low.spread_scales()
-        return self.low.used(outputs)
+        return self.low.used([v for v in outputs if v not in self.low.held])
 
     def _operators(self, layers: Iterable[Layer]) -> None:
         for layer in layers:
@@ -320,6 +331,11 @@ class GraphWriter:
             tensor.axis = found.axis
         return tensor
 
+    def _variable(self, value: ir.Value) -> int:
+        made = self._tensor(value)
+        made.variable = True
+        return self._append(made)
+
     def _new(self, value: ir.Value) -> int:
         self.tensors[value] = self._append(self._tensor(value))
         return self.tensors[value]
@@ -328,6 +344,9 @@ class GraphWriter:
         """The tensor of a value that is read."""
         value = self.low.source(value)
         if value not in self.tensors:
+            if value in self.low.variables:
+                self.tensors[value] = self._variable(value)
+                return self.tensors[value]
             if value.const_value is None:
                 raise MappingError(f"nothing makes {value.name}")
             self.tensors[value] = self._constant(value, value.const_value)

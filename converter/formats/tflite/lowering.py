@@ -48,6 +48,8 @@ class LiteLowering(Lowering):
     `aliases`   values that are others
     `made`      values between two operators of one node
     `exact`     those of them that stay in half precision
+    `variables` values that are variable tensors, which operators change; they begin with zeros
+    `held`      outputs of the network that are states, which a variable tensor holds
     """
 
     def __init__(self, mapping: Any, version: int = 0) -> None:
@@ -57,6 +59,8 @@ class LiteLowering(Lowering):
         self.aliases: dict[ir.Value, ir.Value] = {}
         self.made: dict[ir.Value, bool] = {}
         self.exact: dict[ir.Value, bool] = {}
+        self.variables: dict[ir.Value, bool] = {}
+        self.held: dict[ir.Value, bool] = {}
         self._journal: list[tuple[dict[Any, Any], Any]] = []
 
     # what was entered can be taken back ----------------------------------------------------------
@@ -83,6 +87,20 @@ class LiteLowering(Lowering):
 
     def keep_exact(self, value: ir.Value) -> None:
         self._enter(self.exact, value, True)
+
+    def variable(self, name: str, shape: Iterable[Any]) -> ir.Value:
+        """A variable tensor of floats of its own."""
+        made = self.value(name, D.FLOAT, shape)
+        self._enter(self.variables, made, True)
+        return made
+
+    def hold(self, given: ir.Value, left: ir.Value) -> ir.Value:
+        """The variable tensor of a state: an input of the network, and the output that it is
+        afterwards.
+        """
+        self._enter(self.variables, given, True)
+        self._enter(self.held, left, True)
+        return given
 
     def absorb(self, node: ir.Node) -> None:
         self._enter(self.absorbed, node, True)

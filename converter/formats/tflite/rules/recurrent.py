@@ -1,19 +1,24 @@
 """Recurrent operators. Their states are variable tensors: inputs of the network that may be left
 out, and outputs that are the states afterwards.
+
+LiteRT keeps variable tensors from one invocation to the next. An LSTM that begins with zeros each
+time is written with one more step in front, which clears the states (`cleared`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.fields import CODES, reading
+from converter.formats.tflite.rules.fields import CODES, reading, writing
 from converter.formats.tflite.tensors import dequantise, is_quantised, quantise
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attrs_of
 from converter.graph.catalogue.cells import (
     ACTIVATIONS,
     Cell,
@@ -24,8 +29,11 @@ from converter.graph.catalogue.cells import (
     steps_of,
     total,
 )
-from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading
+from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.names import public_name
+from converter.graph.value import Value, operand, optional, with_operators
+from converter.mapping.context import Reading, Writing
+from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
 GATES = ("input", "forget", "cell", "output")  # the order of a file
@@ -145,6 +153,9 @@ def lstm_sequence(r: Reading) -> Sequence[ir.Value]:
     t, places = reading(r), FORWARD
     x = time_major(t, t.real(0))
     if is_plain(t, places):
+        if (data := behind_clearing(t, places)) is not None:
+            y = standard(t, places, data, stateless=True)[0]
+            return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
         y, h, c = standard(t, places, x)
     else:
         states = [t.real(places.hidden), t.real(places.cell)]
@@ -167,8 +178,12 @@ def is_plain(t: LiteReading, places: Places) -> bool:
     )
 
 
-def standard(t: LiteReading, places: Places, x: Value) -> tuple[Value, Value, Value]:
-    """ONNX's LSTM. Where the input gate is coupled, 1 - sigmoid(z) is sigmoid(-z)."""
+def standard(
+    t: LiteReading, places: Places, x: Value, stateless: bool = False
+) -> tuple[Value, Value, Value]:
+    """ONNX's LSTM. Where the input gate is coupled, 1 - sigmoid(z) is sigmoid(-z). `stateless`: it
+    begins with zeros, and the last column of the weights is that of the clearing step.
+    """
     b = t.b
     gates = {name: places.gate(t, name) for name in GATES}
     coupled, f = gates["input"].x is None, gates["forget"]
@@ -182,6 +197,8 @@ def standard(t: LiteReading, places: Places, x: Value) -> tuple[Value, Value, Va
         return b.Concat(*parts, axis=0)
 
     weights = joined([gates[n].x for n in ONNX], "the weights")
+    if stateless:
+        weights = b.Slice(weights, [0], [-1], [1])
     recurrent = joined([gates[n].h for n in ONNX], "the recurrent weights")
     biases = joined([gates[n].bias for n in ONNX], "the biases")
     peeps = [gates[n].cell for n in ("input", "output", "forget")]
@@ -193,8 +210,8 @@ def standard(t: LiteReading, places: Places, x: Value) -> tuple[Value, Value, Va
         b.Unsqueeze(recurrent, [0]),
         b.Unsqueeze(b.Concat(biases, biases * 0.0, axis=0), [0]),
         None,
-        b.Unsqueeze(t.real(places.hidden), [0]),
-        b.Unsqueeze(t.real(places.cell), [0]),
+        None if stateless else b.Unsqueeze(t.real(places.hidden), [0]),
+        None if stateless else b.Unsqueeze(t.real(places.cell), [0]),
         peepholes,
         hidden_size=size,
         outputs=3,
@@ -286,9 +303,225 @@ def svdf(r: Reading) -> ir.Value:
     return activation(b, total(b, units, bias(t, 3)))
 
 
+# an LSTM of its own -------------------------------------------------------------------------------
+
+CLOSED = 100.0  # below minus this a sigmoid is zero in float32
+LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
+FEW = 4  # steps that are fewer operators written out
+
+
+def behind_clearing(t: LiteReading, places: Places) -> Value | None:
+    """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
+    gates are closed whatever its states are: both states are zero behind it. None if there is no
+    such step.
+
+    The step and its feature, the last one, are padding: of ones in front of zeros.
+    """
+    step = t.real(0).producer()
+    feature = None if step is None else operand(step).producer()
+    if step is None or feature is None or not t.attr("time_major", bool):
+        return None
+    if not is_padding(step, [1, 0, 0, 0, 0, 0], 1) or not is_padding(feature, [0] * 5 + [1], 0):
+        return None
+    for name in ("input", "forget", "output"):
+        gate = places.gate(t, name)
+        parts = [known(v) for v in (gate.x, gate.h, gate.bias)]
+        if any(v is None for v in parts):
+            return None
+        weights, recurrent, bias = (np.asarray(v, np.float64) for v in parts)
+        total = weights.sum(1) + bias + np.abs(recurrent).sum(1)
+        if gate.cell is not None:
+            peephole = known(gate.cell)
+            total += np.inf if peephole is None else np.abs(peephole) * LARGEST_CELL
+        if (total > -CLOSED).any():
+            return None
+    return operand(feature)
+
+
+def is_padding(node: ir.Node, pads: list[int], number: float) -> bool:
+    if node.op_type != "Pad" or attrs_of(node).get("mode", "constant") != "constant":
+        return False
+    amounts, filling = known(node.inputs[1]), known(optional(node, 2))
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        return False
+    own = 0.0 if filling is None else float(filling.reshape(-1)[0])
+    return amounts is not None and amounts.tolist() == pads and own == number
+
+
+def states_of(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
+    """The states of the network [batch, size] that an LSTM, and nothing else, goes on from and
+    leaves: (input, output) of the network for h and c; nothing if there are none.
+
+    The graph's meta "states" are the names of such inputs and outputs that begin with zeros.
+    """
+    known_states = {} if node.graph is None else node.graph.meta.get("states", {})
+    found = []
+    for before, after in ((5, 1), (6, 2)):
+        given = alone(optional(node, before))
+        left = only_reshaped(node.outputs[after] if after < len(node.outputs) else None)
+        if given is None or left is None or given.dtype != ir.DataType.FLOAT:
+            return []
+        if known_states.get(public_name(given)) != public_name(left):
+            return []
+        if shape_of(given) is None or len(shape_of(given) or ()) != 2:
+            return []
+        found.append((given, left))
+    return found
+
+
+def alone(value: ir.Value | None) -> ir.Value | None:
+    """The input of the network of which a value is another shape, where nothing else reads it."""
+    while value is not None and len(value.uses()) == 1:
+        if value.is_graph_input():
+            return value
+        node = value.producer()
+        value = node.inputs[0] if node is not None and node.op_type in RESHAPES else None
+    return None
+
+
+def only_reshaped(value: ir.Value | None) -> ir.Value | None:
+    """The output of the network that a value becomes in another shape, and nothing else."""
+    while value is not None and not value.is_graph_output():
+        user = only_user(value)
+        value = user.outputs[0] if user is not None and user.op_type in RESHAPES else None
+    return None if value is None or value.uses() else value
+
+
+RESHAPES = ("Squeeze", "Unsqueeze", "Reshape")
+
+
+def reason_against_lstm(node: ir.Node) -> str:
+    """Why an LSTM of ONNX is no UNIDIRECTIONAL_SEQUENCE_LSTM, whatever its direction; "" if it
+    is one.
+    """
+    a, shape = attrs_of(node), shape_of(operand(node))
+    names = a.get("activations") or ["Sigmoid", "Tanh", "Tanh"]
+    if operand(node).dtype != ir.DataType.FLOAT or shape is None:
+        return "it is not of floats of known sizes"
+    if a.get("layout") or a.get("clip") or a.get("input_forget"):
+        return "batch first, clipped or coupled gates are not possible"
+    if any(n != d for n, d in zip(names, ["Sigmoid", "Tanh", "Tanh"] * 2, strict=False)):
+        return f"its activations are {names}"
+    if a.get("activation_alpha") or a.get("activation_beta"):
+        return "its activations have factors"
+    lengths, weights = optional(node, 4), [optional(node, i) for i in (1, 2, 3, 7)]
+    steps = None if lengths is None else constant(lengths)
+    if lengths is not None and (steps is None or (steps != shape[0]).any()):
+        return "sequences of different lengths are not possible"
+    if any(v is not None and constant(v) is None for v in weights):
+        return "its weights are computed"
+    if states_of(node):
+        return ""
+    states = [known(v) for i in (5, 6) if (v := optional(node, i)) is not None]
+    if any(v is None or v.any() for v in states):
+        return "its states are neither zero at first nor those of the network"
+    if shape[0] <= FEW:
+        return "it has few steps"
+    cell = node.outputs[2] if len(node.outputs) > 2 else None
+    if cell is not None and (cell.uses() or cell.is_graph_output()):
+        return "its last cell state is a result"
+    return ""
+
+
+def lower_lstm(w: Writing) -> None:
+    t, x, node = writing(w), w.input(0), w.node.outputs[0].producer()
+    assert node is not None
+    if reason := reason_against_lstm(node):
+        raise MappingError(reason)
+    if w.attr("direction", "forward") != "forward" or t.quantised:
+        raise MappingError("directions other than forward, or stored integers, are not possible")
+    steps, batch, _ = w.static()
+    weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
+    size = recurrent.shape[1]
+    bias = np.zeros(4 * size, np.float32)
+    if w.optional(3) is not None:
+        bias = w.constant(3, "the bias").reshape(2, -1).sum(0)
+    peepholes = None if w.optional(7) is None else w.constant(7, "the peepholes")[0]
+    states = states_of(node)
+    if states:
+        variables = [t.low.hold(*pair) for pair in states]
+    else:
+        x, weights = cleared(w, x, weights, recurrent, bias, peepholes)
+        variables = [t.low.variable(name, [batch, size]) for name in ("hidden", "cell")]
+        steps += 1
+    operands: list[Any] = [x, *[None] * 23]
+    for i, name in enumerate(GATES):
+        rows = slice(ONNX.index(name) * size, (ONNX.index(name) + 1) * size)
+        for place, array in (
+            (FORWARD.weights, weights),
+            (FORWARD.recurrent, recurrent),
+            (FORWARD.biases, bias),
+        ):
+            operands[place + i] = array[rows]
+    if peepholes is not None:
+        for i, place in enumerate((0, 2, 1)):  # input, output, forget
+            operands[FORWARD.peepholes + place] = peepholes[i * size : (i + 1) * size]
+    operands[FORWARD.hidden], operands[FORWARD.cell] = variables
+    y = w.emit(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        *operands,
+        shape=[steps, batch, size],
+        fused_activation_function=CODES.lower("Tanh"),
+        time_major=True,
+    )
+    deliver(w, y, steps, batch, size, 0 if states else 1)
+
+
+def cleared(
+    w: Writing,
+    x: ir.Value,
+    weights: Array,
+    recurrent: Array,
+    bias: Array,
+    peepholes: Array | None,
+) -> tuple[ir.Value, Array]:
+    """The data [time, batch, size] with one more step in front and one more feature, and weights
+    [4 * units, size] with one more column, which closes the input, forget and output gates in that
+    step: h and c are zero behind it, whatever they were. The feature is zero in all other steps.
+    """
+    steps, batch, size = w.static()
+    wide = w.emit("PADV2", x, pairs(0, 0, 1), np.float32(0), shape=[steps, batch, size + 1])
+    x = w.emit("PADV2", wide, pairs(1, 0, 0), np.float32(1), shape=[steps + 1, batch, size + 1])
+    units = recurrent.shape[1]
+    # what the other features, ones in that step, and the states, at most one, add
+    other = np.abs(weights).sum(1) + np.abs(recurrent).sum(1) + np.abs(bias)
+    if peepholes is not None:
+        other[: 3 * units] += np.abs(peepholes) * LARGEST_CELL
+    column = -np.ceil(other + 2 * CLOSED)
+    column[ONNX.index("cell") * units :] = 0
+    return x, np.concatenate([weights, column[:, None].astype(weights.dtype)], axis=1)
+
+
+def pairs(time: int, batch: int, feature: int) -> Array:
+    """Padding: so much in front of the steps and of the batch, and behind the features."""
+    return np.array([[time, 0], [batch, 0], [0, feature]], np.int32)
+
+
+def deliver(w: Writing, y: ir.Value, steps: int, batch: int, size: int, skipped: int) -> None:
+    """[time, batch, size] without the first steps as Y [time, 1, batch, size], and its last step
+    as Y_h [1, batch, size].
+    """
+
+    def wanted(index: int) -> ir.Value | None:
+        value = w.node.outputs[index] if index < len(w.node.outputs) else None
+        used = value is not None and (value.uses() or value.is_graph_output())
+        return value if used else None
+
+    def part(first: int, count: int) -> ir.Value:
+        sizes = np.array([count, batch, size], np.int32)
+        return w.emit("SLICE", y, np.array([first, 0, 0], np.int32), sizes, shape=sizes.tolist())
+
+    if (whole := wanted(0)) is not None:
+        own = part(skipped, steps - skipped) if skipped else y
+        shape = np.array([steps - skipped, 1, batch, size], np.int32)
+        w.put("RESHAPE", own, shape, outputs=[whole])
+    if (last := wanted(1)) is not None:
+        w.put("RESHAPE", part(steps - 1, 1), np.array([1, batch, size], np.int32), outputs=[last])
+
+
 RULES: list[Rule | Custom] = [
     custom("", "LSTM", lstm_step),
-    custom("", "UNIDIRECTIONAL_SEQUENCE_LSTM", lstm_sequence),
+    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", lstm_sequence, lower_lstm),
     custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", lstm_both),
     custom("", "RNN", rnn),
     custom("", "UNIDIRECTIONAL_SEQUENCE_RNN", rnn_sequence),
