@@ -15,7 +15,7 @@ from converter.formats.tflite.rules.writing import NARROW, LiteWriting, dims_of,
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.states import State
-from converter.graph.value import Value
+from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.context import Reading, Writing
 from converter.mapping.node import Layer
@@ -97,6 +97,8 @@ def _common(a: Dims | None, b: Dims | None) -> Dims | None:
 
 def truth(b: Builder, value: ir.Value) -> Value:
     """A condition, which has one element, without axes."""
+    if value.shape is not None and not len(value.shape):
+        return with_operators(value)
     return b.Reshape(value, np.zeros(0, np.int64))
 
 
@@ -155,8 +157,8 @@ def empty_of(pile: ir.Value) -> tuple[list[int], Any]:
 
 
 def lower_loop(w: Writing) -> None:
-    """WHILE carries the turn, whether there is another one, the states, what is stacked so far, and
-    all that the body reads of outer graphs.
+    """WHILE carries the turn where something needs it, whether there is another one, the states,
+    what is stacked so far, and all that the body reads of outer graphs.
     """
     from converter.formats.tflite.lowering import Body
 
@@ -190,25 +192,27 @@ def lower_loop(w: Writing) -> None:
         outer.append(most)
     turn.shape, again.shape = ir.Shape([]), ir.Shape([])
     one = layer_of(t, "ADD", turn, t.const(np.asarray(1, np.int64)), like=turn)
+    counts = bool(turn.uses() or stacked or most is not None)
+    counter, zero = ([turn], [t.const(np.asarray(0, np.int64))]) if counts else ([], [])
     next_piles = [layer.outputs[0] for layer in more[3::4]]
     body = Body(
-        [turn, again, *states, *piles, *outer],
+        [*counter, again, *states, *piles, *outer],
         list(graph),
-        [*more, one],
-        [one.outputs[0], goes_on, *results[: len(states)], *next_piles, *outer],
+        [*more, *([one] if counts else [])],
+        [*(one.outputs if counts else []), goes_on, *results[: len(states)], *next_piles, *outer],
     )
     carried = [fresh(t, v) for v in body.inputs[: len(body.inputs) - len(outer)]] + outer
-    condition, checks = carried[1], []
+    condition, checks = carried[len(counter)], []
     if most is not None:
         limit = most if constant(most) is None else t.const(constant(most).reshape(()))  # type: ignore[union-attr]
         below = layer_of(t, "LESS", carried[0], limit, like=again)
-        both = layer_of(t, "LOGICAL_AND", below.outputs[0], carried[1], like=again)
+        both = layer_of(t, "LOGICAL_AND", below.outputs[0], condition, like=again)
         checks, condition = [below, both], both.outputs[0]
     first = t.const(np.asarray(True)) if start is None else start
-    before = [t.const(np.asarray(0, np.int64)), first, *w.node.inputs[2:]]
+    before = [*zero, first, *w.node.inputs[2:]]
     before += [*(t.const(np.zeros(*empty_of(v))) for v in piles), *outer]
-    ends = [fresh(t, turn), fresh(t, again), *w.node.outputs, *(fresh(t, v) for v in outer)]
-    layer = t.put("WHILE", *before, outputs=ends)
+    ends = [*(fresh(t, v) for v in (*counter, again)), *w.node.outputs]
+    layer = t.put("WHILE", *before, outputs=[*ends, *(fresh(t, v) for v in outer)])
     layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
 

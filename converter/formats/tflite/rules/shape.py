@@ -31,7 +31,7 @@ from converter.formats.tflite.rules.writing import (
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, operand, with_operators
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
@@ -90,6 +90,10 @@ def small(t: LiteWriting, value: ir.Value, largest: bool = False) -> ir.Value:
     array = known(value)
     if array is not None:
         return t.int32(np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices")
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Cast" and not producer.domain:
+        source = operand(producer)
+        value = source if source.dtype == ir.DataType.INT32 else value
     if value.dtype == ir.DataType.INT32:
         return value
     shape = None if value.shape is None else list(value.shape)
@@ -347,6 +351,9 @@ def dilated(r: Reading) -> Value:
 def sliced(r: Reading) -> Value:
     """`begin` and `size`; -1 is all that is left."""
     begin, size = whole(r, r.input(1)), whole(r, r.input(2))
+    sizes = known(size)
+    if sizes is not None and (sizes == -1).all():
+        return r.b.Slice(data(r), begin, np.full(sizes.shape, LARGE))
     end = r.b.Where(r.b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
     return r.b.Slice(data(r), begin, end)
 
@@ -443,6 +450,31 @@ class BeginSize(Field):
         t.place(1, t.int32(begin, "begin"))
         t.place(2, t.int32(size, "size"))
         t.one_scale()
+
+
+def computed_size(w: Writing) -> None:
+    """A Slice whose ends are starts + computed sizes, or the end where a size is -1: what `sliced`
+    reads.
+    """
+    t, choice = writing(w), w.input(2).producer()
+    if w.optional(3) is not None or choice is None or choice.op_type != "Where":
+        raise not_meant("ends that are no choice")
+    test, largest, end = (operand(choice, i) for i in range(3))
+    equal, total = test.producer(), end.producer()
+    if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
+        raise not_meant("ends that are no choice of a sum")
+    size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
+    if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
+        raise not_meant("ends that are no sum or all that is left")
+    if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
+        raise not_meant("ends that are the sum of other sizes")
+    t.put("SLICE", w.input(0), small(t, w.input(1)), small(t, size))
+
+
+def same(a: ir.Value | None, b: ir.Value) -> bool:
+    """Whether two values are one, or equal constants."""
+    x, y = known(a), known(b)
+    return a is b or (x is not None and y is not None and np.array_equal(x, y))
 
 
 def without_steps(w: Writing) -> bool:
@@ -734,8 +766,8 @@ RULES: list[Rule | Custom] = [
     op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
     custom("", "DILATE", dilated),
     op("Slice", "SLICE", STEPLESS, BeginSize(), lower_only=True, given="4,6 =[1] =[4]"),
+    custom("Slice", "SLICE", sliced, computed_size),
     op("Slice", "STRIDED_SLICE", Ranges(), lower_only=True, given="4,6 =[1] =[4] =[1] =[2]"),
-    custom("", "SLICE", sliced),
     custom("", "STRIDED_SLICE", strided),
     custom("", "REVERSE_V2", reversed_axes),
     custom("ReverseSequence", "REVERSE_SEQUENCE", reversed_sequences, lower_reversed),
