@@ -4,6 +4,7 @@ the results stay.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,37 @@ BYTES = np.random.default_rng(4).integers(0, 256, (1, 4, 2000), np.uint8)
 SIGNED = np.random.default_rng(5).integers(-127, 128, 6000, np.int8)
 ONES = np.ones(4, np.float32)
 H = np.float16
+# the second one is small, the third beyond the image, the last one turned round
+BOXES = np.array([[0, 0, 11, 7], [3.2, 4.1, 4, 4.5], [-9, 2, 30, 40], [8, 8, 2, 3]], np.float32)
+IMAGES = np.array([0, 1, 1, 0])
 OWN = {
+    **{
+        f"RoiAlign {mode} {ratio} {transformation}": functools.partial(
+            *(own_case, "RoiAlign", [X, BOXES[: 3 if ratio else 2], IMAGES[: 3 if ratio else 2]]),
+            mode=mode,
+            output_height=3,
+            output_width=2,
+            sampling_ratio=ratio,
+            spatial_scale=0.5,
+            coordinate_transformation_mode=transformation,
+        )
+        for mode in ("avg", "max")
+        for ratio in (2, 3, 0)
+        for transformation in ("half_pixel", "output_half_pixel")
+        if ratio or mode == "avg"
+    },
+    "RoiAlign one image": lambda: own_case(
+        "RoiAlign", [X[:1], BOXES, IMAGES * 0], sampling_ratio=1
+    ),
+    "RoiAlign half": lambda: own_case(
+        "RoiAlign", [X.astype(H), BOXES.astype(H), IMAGES], sampling_ratio=2
+    ),
+    "MaxRoiPool": lambda: own_case(
+        "MaxRoiPool",
+        [X, np.concatenate([IMAGES[:, None].astype(np.float32), BOXES], axis=1)],
+        pooled_shape=[3, 4],
+        spatial_scale=0.5,
+    ),
     "GlobalLpPool": lambda: own_case("GlobalLpPool", [X], p=3),
     "GlobalLpPool 2": lambda: own_case("GlobalLpPool", [X]),
     "BatchNormalization": lambda: own_case(

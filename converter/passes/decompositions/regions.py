@@ -1,0 +1,171 @@
+"""Pooling of regions of images in products with matrices of weights and in masks, where the sizes
+are known.
+
+Source: ONNX operators RoiAlign (opset 16) and MaxRoiPool (opset 1); onnxruntime for what these leave
+open.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.infer import known, shape_of
+from converter.graph.value import operand
+from converter.passes.decompositions.activations import back, wide, x_of
+from converter.passes.decompositions.table import Table
+
+INT64 = int(ir.DataType.INT64)
+MOST = 64  # samples per bin and direction
+
+
+def roi_align(node: ir.Node, b: Builder) -> Value | None:
+    """Bilinear samples are weights of the rows times the image times weights of the columns: their
+    mean has the mean of the weights. The largest of each of the four products is taken over all
+    samples, as onnxruntime does.
+    """
+    x, rois, a = wide(b, x_of(node)), wide(b, x_of(node, 1)), attrs_of(node)
+    shape, count = shape_of(x), shape_of(rois)
+    counts = None if count is None or shape is None else samples(node, shape)
+    if shape is None or count is None or counts is None:
+        return None
+    half = a.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    sides = [int(a.get(f"output_{side}", 1)) for side in ("height", "width")]
+    ends = rois * float(a.get("spatial_scale", 1.0)) - (0.5 if half else 0.0)
+    weights = []
+    for axis, bins in enumerate(sides):
+        first, last = (b.Slice(ends, [i], [i + 1], [1]) for i in (1 - axis, 3 - axis))
+        size = last - first if half else b.Max(last - first, b.like(ends, 1))
+        weights.append(taps(b, first, size, bins, counts[axis], shape[2 + axis]))
+    image = of_regions(b, x, operand(node, 2))
+    if a.get("mode", "avg") == "max":
+        if counts.shape[1] > 1:  # each region has bins of its own
+            return None
+        return back(b, _largest(b, image, weights, counts), x_of(node))
+    rows, columns = (
+        b.ReduceSum(b.Reshape(low + high, [count[0], bins, -1, extent]), [2], keepdims=0)
+        for (low, high), bins, extent in zip(weights, sides, shape[2:], strict=True)
+    )
+    number = np.reciprocal(counts.prod(0)).reshape(-1, 1, 1)
+    rows = b.Unsqueeze(rows * b.const(number.astype(np.float32), "share"), [1])
+    columns = b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
+    return back(b, rows @ image @ columns, x_of(node))
+
+
+def samples(node: ir.Node, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Samples per bin along height and width [2, regions or 1]; None where they depend on regions
+    that are computed, or are very many.
+    """
+    a = attrs_of(node)
+    if given := int(a.get("sampling_ratio", 0)):
+        return np.full((2, 1), float(given)) if given <= MOST else None
+    rois = known(node.inputs[1])
+    if rois is None:
+        return None
+    sides = [int(a.get(f"output_{side}", 1)) for side in ("height", "width")]
+    scaled = rois.astype(np.float32) * np.float32(a.get("spatial_scale", 1.0))
+    sizes = np.stack([scaled[:, 3] - scaled[:, 1], scaled[:, 2] - scaled[:, 0]])
+    if a.get("coordinate_transformation_mode", "half_pixel") != "half_pixel":
+        sizes = np.maximum(sizes, 1)
+    found = np.ceil(sizes / np.array(sides, np.float32)[:, None])
+    return found if found.size and found.min() >= 1 and found.max() <= MOST else None
+
+
+def taps(
+    b: Builder, first: Value, size: Value, bins: int, counts: np.ndarray, extent: int
+) -> tuple[Value, Value]:
+    """Weights [regions, bins * samples, extent] of the pixel in front of each sample and of the one
+    behind it, of regions that begin at `first` [regions, 1] and are `size` long. Samples more than
+    one pixel outside have none, nor have those beyond the `counts` of a region.
+    """
+    most, dtype = int(counts.max()), (first.dtype or ir.DataType.FLOAT).numpy()
+    bin_, sample = (i.reshape(-1) for i in np.mgrid[:bins, :most].astype(np.float64))
+    share = (bin_ + (sample + 0.5) / counts.reshape(-1, 1)) / bins  # [regions or 1, samples]
+    place = first + size * b.const(share.astype(dtype), "share")
+    inside = b.And(
+        b.Not(b.Less(place, b.like(place, -1))), b.Not(b.Greater(place, b.like(place, extent)))
+    )
+    if (sample >= counts.reshape(-1, 1)).any():
+        inside = b.And(inside, b.const(sample < counts.reshape(-1, 1)))
+    place = b.Min(b.Max(place, b.like(place, 0)), b.like(place, extent - 1))
+    low = b.Floor(place)
+    exists = b.Cast(inside, to=int(place.dtype or ir.DataType.FLOAT))
+    line = b.const(np.arange(extent, dtype=dtype), "pixels")
+    found = []
+    for pixel, weight in ((low, b.like(low, 1) - (place - low)), (low + 1, place - low)):
+        hit = b.Equal(b.Unsqueeze(pixel, [2]), line)
+        chosen = b.Cast(hit, to=int(place.dtype or ir.DataType.FLOAT))
+        found.append(chosen * b.Unsqueeze(weight * exists, [2]))
+    return found[0], found[1]
+
+
+def of_regions(b: Builder, x: Value, index: Value) -> Value:
+    """The image of each region [regions, C, H, W]; one image serves all."""
+    shape = shape_of(x)
+    return x if shape is not None and shape[0] == 1 else b.Gather(x, index, axis=0)
+
+
+def _largest(
+    b: Builder, image: Value, weights: list[tuple[Value, Value]], counts: np.ndarray
+) -> Value:
+    parts = [
+        b.Unsqueeze(rows, [1]) @ image @ b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
+        for rows in weights[0]
+        for columns in weights[1]
+    ]
+    steps = [int(n) for n in counts[:, 0]]
+    return b.MaxPool(b.Max(*parts), kernel_shape=steps, strides=steps)
+
+
+def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
+    """The largest pixel of each bin, whose rows are looked at first and then its columns; a bin
+    without pixels is 0.
+    """
+    x, rois, a = x_of(node), x_of(node, 1), attrs_of(node)
+    shape, out = shape_of(x), shape_of(node.outputs[0])
+    if shape is None or out is None or x.dtype is None or math.prod(out) == 0:
+        return None
+    scaled = b.Slice(rois, [1], [5], [1]) * float(a.get("spatial_scale", 1.0))
+    ends = b.Sign(scaled) * b.Floor(b.Abs(scaled) + 0.5)  # as C's round
+    index = b.Cast(b.Reshape(b.Slice(rois, [0], [1], [1]), [-1]), to=INT64)
+    result = of_regions(b, x, index)
+    lowest = b.like(x, float(np.finfo(x.dtype.numpy()).min))
+    empty = None
+    for axis in (2, 3):
+        first, last = (b.Slice(ends, [i], [i + 1], [1]) for i in (3 - axis, 5 - axis))
+        begins, stops = bounds(b, first, last, out[axis], shape[axis])
+        line = b.const(np.arange(shape[axis], dtype=x.dtype.numpy()), "pixels")
+        bins = []
+        for i in range(out[axis]):
+            begin, stop = (b.Slice(v, [i], [i + 1], [1]) for v in (begins, stops))
+            mask = b.And(b.Not(b.Less(line, begin)), b.Less(line, stop))
+            sizes = [out[0], 1, 1, 1]
+            sizes[axis] = shape[axis]
+            pixels = b.Where(b.Reshape(mask, sizes), result, lowest)
+            bins.append(b.ReduceMax(pixels, [axis], keepdims=1))
+        result = b.Concat(*bins, axis=axis)
+        none = b.Not(b.Less(begins, stops))
+        sizes = [out[0], 1, 1, 1]
+        sizes[axis] = out[axis]
+        none = b.Reshape(none, sizes)
+        empty = none if empty is None else b.Or(empty, none)
+    return b.Where(empty, b.like(x, 0), result)
+
+
+def bounds(b: Builder, first: Value, last: Value, bins: int, extent: int) -> tuple[Value, Value]:
+    """Where the bins of regions from pixel `first` to pixel `last` [regions, 1] begin, and the pixel
+    behind their ends, [regions, bins].
+    """
+    size = b.Max(last - first + 1, b.like(first, 1)) / float(bins)
+    steps = np.arange(bins, dtype=(size.dtype or ir.DataType.FLOAT).numpy())
+    begins = b.Floor(size * b.const(steps, "steps")) + first
+    stops = b.Ceil(size * b.const(steps + 1, "steps")) + first
+    zero, most = b.like(size, 0), b.like(size, extent)
+    clipped = [b.Min(b.Max(v, zero), most) for v in (begins, stops)]
+    return clipped[0], clipped[1]
+
+
+TABLE: Table = {("", "RoiAlign"): roi_align, ("", "MaxRoiPool"): max_roi_pool}
