@@ -71,13 +71,21 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     collapse_dims(clone, MOST_AXES)
     legalise(clone, _refused(version, half), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)
-    fold(clone, limit=4096, keep=holds_numbers)
+    fold(clone, limit=4096, keep=decodes)
     low = MilLowering(MAPPING, version, half)
     for node in clone.graph:
         low.node(node)
     refuse(low.problems)
     low.layers = needed(low.layers, clone.graph.outputs)
     return _program(network, clone, low, classifier, notes)
+
+
+def decodes(node: ir.Node) -> bool:
+    """Whether a node makes numbers of compact weights, which stay compact. All else that constants
+    give is folded: coremltools computes it while it loads a program, and fails at some.
+    """
+    compact = [v for v in node.inputs if v is not None and v.dtype is not None]
+    return any(v.dtype.bitwidth <= 16 and v.dtype != D.BOOL for v in compact)  # type: ignore[union-attr]
 
 
 def unpack_bits(model: ir.Model) -> None:
