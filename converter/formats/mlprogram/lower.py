@@ -84,8 +84,9 @@ def decodes(node: ir.Node) -> bool:
     """Whether a node makes numbers of compact weights, which stay compact. All else that constants
     give is folded: coremltools computes it while it loads a program, and fails at some.
     """
-    compact = [v for v in node.inputs if v is not None and v.dtype is not None]
-    return any(v.dtype.bitwidth <= 16 and v.dtype != D.BOOL for v in compact)  # type: ignore[union-attr]
+    types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
+    half = node.op_type == "Cast" and D.FLOAT16 in types
+    return half or any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
 
 
 def unpack_bits(model: ir.Model) -> None:
