@@ -83,18 +83,24 @@ def _infer_scalar(node: ir.Node) -> None:
         node.outputs[0].shape = ir.Shape([])
 
 
+def _infer_sized(node: ir.Node, x: ir.Value | None, sizes: ir.Value) -> None:
+    """Of the computed sizes of a Resize some may be known."""
+    found, policy = sizes_in(sizes), attribute(node, "keep_aspect_ratio_policy", "stretch")
+    if found is None or policy != "stretch" or attribute(node, "axes", ()):
+        return
+    if x is not None and x.shape is not None and len(found) == len(x.shape):
+        node.outputs[0].shape = ir.Shape(found)
+
+
 def _infer_resized(node: ir.Node) -> None:
     """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5;
-    onnx rounds the exact product down to 4.
+    onnx rounds the exact product down to 4. Of sizes that are computed some may be known.
     """
-    x, factors = node.inputs[0], known(optional(node, 2))
-    if (
-        x is None
-        or x.shape is None
-        or factors is None
-        or not factors.size
-        or optional(node, 3) is not None
-    ):
+    x, factors, sizes = node.inputs[0], known(optional(node, 2)), optional(node, 3)
+    if sizes is not None and known(sizes) is None:
+        _infer_sized(node, x, sizes)
+        return
+    if x is None or x.shape is None or factors is None or not factors.size or sizes is not None:
         return
     axes = attribute(node, "axes", range(len(x.shape)))
     if len(axes) != factors.size:

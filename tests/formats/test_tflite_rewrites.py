@@ -97,11 +97,50 @@ CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
 }
 
 
+def computed_weights(b: Builder, x: ir.Value) -> Any:
+    """A recurrence in a loop, whose weights are turned in front of it."""
+    recurrent_weights = b.op("Reshape", b.op("Tanh", b.op("Slice", x, [0], [6], [0])), [1, 12, 4])
+    return b.ops("GRU", x, floats(1, 12, 4), recurrent_weights, hidden_size=4, outputs=2)
+
+
+def many_places(b: Builder, x: ir.Value) -> ir.Value:
+    """The places are computed, and too many for a table of places and updates."""
+    places = b.ops("TopK", x, [400], axis=1, outputs=2)[1]
+    return b.op("ScatterElements", x, places, b.const(floats(1, 400, 3)), axis=1)
+
+
+def positive(b: Builder, x: ir.Value) -> Any:
+    """The numbers above zero, and how many there are."""
+    rows = b.op("Reshape", b.op("NonZero", b.op("Greater", x, b.like(x, 0))), [-1])
+    return b.op("Gather", x, rows), b.op("Shape", rows)
+
+
+def least(b: Builder, x: ir.Value) -> Any:
+    found, count = positive(b, x)
+    return b.ops("TopK", found, count, largest=0, outputs=2)
+
+
+def of_computed_height(b: Builder, x: ir.Value) -> ir.Value:
+    _, count = positive(b, b.op("Reshape", x, [-1]))
+    sizes = b.op("Concat", b.const(np.array([1, 3])), count, b.const(np.array([9])), axis=0)
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    return b.op("Resize", x, None, None, sizes, **attrs)
+
+
+# what NNAPI has no operation for, or no operand of unknown size
+LITE_CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "weights of a loop that are computed": (computed_weights, [9, 2, 4]),
+    "many places": (many_places, [1, 900, 3]),
+    "the least of an unknown number": (least, [20]),
+    "a picture of computed height": (of_computed_height, [1, 3, 4, 5]),
+}
+
+
 def made(case: str) -> tuple[Model, dict[str, np.ndarray]]:
-    build, shape = CASES[case]
+    build, shape = {**CASES, **LITE_CASES}[case]
     m, b = new_model()
     found = build(b, b.input("x", FLOAT, shape))
-    b.output(*(found if isinstance(found, tuple) else (found,)))
+    b.output(*([found] if isinstance(found, ir.Value) else found))
     return Model(m, "test"), {"x": floats(*shape)}
 
 
@@ -119,7 +158,7 @@ def test_the_table_means_the_same(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *LITE_CASES])
 def test_litert_computes_the_same(case: str) -> None:
     model, feeds = made(case)
     got = model.run(feeds, engine="litert")

@@ -16,7 +16,7 @@ from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
 from converter.formats.nnapi.rules.indexing import counts_from_front
 from converter.formats.nnapi.rules.recurrent import whole
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import with_fewer_axes
@@ -129,13 +129,13 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     least are the largest of the negatives.
     """
     x, a = operand(node), attrs_of(node)
-    shape, least = shape_of(x), not a.get("largest", 1)
-    if shape is None:
+    rank, least = rank_of(x), not a.get("largest", 1)
+    if rank is None:
         return None
-    axis, last = int(a.get("axis", -1)) % len(shape), len(shape) - 1
+    axis, last = int(a.get("axis", -1)) % rank, rank - 1
     if axis != last:
-        perm = [*(i for i in range(len(shape)) if i != axis), axis]
-        back = [perm.index(i) for i in range(len(shape))]
+        perm = [*(i for i in range(rank) if i != axis), axis]
+        back = [perm.index(i) for i in range(rank)]
         turned = b.Transpose(x, perm=perm)
         found = b.TopK(turned, node.inputs[1], outputs=2, largest=int(not least))
         return [b.Transpose(y, perm=back) for y in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,6 +52,7 @@ from converter.passes.unroll import LARGEST, unroll
 
 D = ir.DataType
 MOST = 4  # axes that every kernel takes
+TABLE = 1 << 20  # elements of the table by which the common decomposition scatters
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
 
 
@@ -286,7 +288,10 @@ def all_bits(node: ir.Node, b: Builder) -> Value:
 def elements(node: ir.Node, b: Builder) -> Value | None:
     """Places along one axis, of sizes that are known at run time, as places along all axes."""
     x, index, rank = operand(node), operand(node, 1), rank_of(operand(node, 1))
-    if rank is None or (shape_of(index) is not None and shape_of(x) is not None):
+    sizes, counts = shape_of(x), shape_of(index)
+    static = sizes is not None and counts is not None
+    table = math.prod(sizes or ()) * math.prod(counts or ())
+    if rank is None or (static and (node.op_type == "GatherElements" or table <= TABLE)):
         return None  # of known sizes the common decomposition is smaller
     axis, shape = int(attrs_of(node).get("axis", 0)) % rank, b.Shape(index)
     whole = index if index.dtype == D.INT64 else b.Cast(index, to=int(D.INT64))

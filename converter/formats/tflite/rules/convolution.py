@@ -226,7 +226,7 @@ class Matrices(Field):
             value, n = w.input(i), w.rank(i)
             if n < 2:
                 raise MappingError("a vector is no matrix")
-            before, order = before_transpose(value, list(range(n)))
+            before, order = before_transpose(value, list(range(n)), writing(w).graph)
             turned = order == [*range(n - 2), n - 1, n - 2]
             w.layer.inputs[i] = before if turned else value
             w.layer.attrs[key] = turned

@@ -99,8 +99,9 @@ class Coordinates(Field):
         if not sized or t.attr("axes", None):
             raise MappingError("factors of an image of unknown size", "X203")
         t.layer.attrs |= dict(zip(FLAGS, flags[rule], strict=True))
-        ends = t.int32([1 if t.node.last else 2]), t.int32([2])
-        t.place(1, t.emit("SLICE", small(t, t.input(3)), *ends, shape=[2]))
+        # sizes are in ONNX's order whatever the order of the data is
+        place, count = t.int32([2]), t.int32([2])
+        t.place(1, t.emit("SLICE", small(t, t.input(3)), place, count, shape=[2]))
         t.one_scale()
 
 

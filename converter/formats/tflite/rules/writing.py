@@ -243,14 +243,19 @@ class LiteWriting(Writing):
 
     # values --------------------------------------------------------------------------------------
 
+    @property
+    def graph(self) -> Any:
+        """The graph in which the operator stands; None for one that was taken out of it."""
+        own = self.node.outputs[0].producer()
+        return None if own is None else own.graph
+
     def real(self, value: ir.Value) -> ir.Value:
         """What the operator reads: on the stored integers those in front of a DequantizeLinear."""
         if not self.quantised or value.dtype not in FLOATS:
             return value
         node = dequantised(value)
         stored = None if node is None else node.inputs[0]
-        own = self.node.outputs[0].producer()
-        if node is not None and own is not None and node.graph is not own.graph:
+        if node is not None and self.graph is not None and node.graph is not self.graph:
             raise MappingError(f"{value.name} is quantised around the body")
         if node is None or stored is None or stored.dtype not in STORED:
             raise MappingError(f"{value.name} is not quantised")
@@ -369,7 +374,7 @@ class LiteWriting(Writing):
         half = _half(value)
         if half is not None:
             return self.const(half.transpose(perm), str(value.name))
-        before, order = before_transpose(value, perm)
+        before, order = before_transpose(value, perm, self.graph)
         if order == list(range(len(order))):
             return before
         shape = dims_of(value)
@@ -454,10 +459,16 @@ class LiteWriting(Writing):
             raise MappingError("the zero point of signed weights is not 0")
 
 
-def before_transpose(value: ir.Value, perm: Sequence[int]) -> tuple[ir.Value, list[int]]:
-    """The value that a Transpose turns, and the order in which `perm` has its axes."""
+def before_transpose(
+    value: ir.Value, perm: Sequence[int], graph: Any
+) -> tuple[ir.Value, list[int]]:
+    """The value that a Transpose of the same graph turns, and the order in which `perm` has its
+    axes: what a body reads of an outer graph is handed to it.
+    """
     node = value.producer()
     if node is None or node.op_type != "Transpose" or node.domain or node.inputs[0] is None:
+        return value, list(perm)
+    if node.graph is not graph:
         return value, list(perm)
     own = [int(i) for i in attrs_of(node)["perm"]]
     return node.inputs[0], [own[i] for i in perm]
