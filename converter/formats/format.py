@@ -41,13 +41,28 @@ class Flavour:
 
 
 @dataclass(frozen=True)
+class Written:
+    """What a format cannot hold, for `netconv ops`.
+
+    `absent`  operators of the shared graph that nothing writes
+    `partly`  operators of which something is not written, and what that is
+    `limits`  layer types, and the types and numbers of axes that they take
+    """
+
+    absent: Sequence[str] = ()
+    partly: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Format:
     """`read` gives a Network in the shared graph, `write` lowers and writes one and returns
     warnings.
 
     `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell).
     `check` validates a file of this format by itself. `kinds` lists the format's layer types with
-    the canonical operators they map to, for `netconv ops`. `untold(model, title)` are warnings of
+    the canonical operators they map to, and `written` what it cannot hold, both for `netconv ops`.
+    `untold(model, title)` are warnings of
     what a model of this format declares of its boundary and the format of that title does not say.
     `side_names` are the files that reading a model takes besides it, by their names relative to its
     folder, whether they are there or not; it may raise a ReadError. None: a model of this format is
@@ -62,6 +77,7 @@ class Format:
     write: Callable[[Network, Path, Flavour], list[Diagnostic]]
     check: Callable[[Path, Path | None], list[Diagnostic]]
     kinds: Callable[[], Mapping[str, str]]
+    written: Callable[[], Written] = Written
     containers: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     versions: str = ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
+from typing import Any
 
 import click
 
@@ -10,15 +12,22 @@ from converter.cli.common import FormatName, subcommand
 from converter.cli.console import Console
 from converter.errors import Diagnostic, UsageError
 
+INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
+
 
 @subcommand("ops", examples="netconv ops openvino\nnetconv ops coreml convolution")
 @click.argument("format_name", metavar="FORMAT", type=FormatName())
 @click.argument("op", metavar="[OP]", required=False)
 def command(console: Console, format_name: str, op: str | None) -> None:
-    """The layer types of FORMAT, with the operators of the shared graph that they become."""
+    """The layer types of FORMAT, with the operators of the shared graph that they become, the types
+    that engines take, and the operators that are not written.
+    """
     from converter import formats
 
-    kinds = dict(sorted(formats.get(format_name).kinds().items()))
+    kinds, written = (
+        dict(sorted(formats.get(format_name).kinds().items())),
+        formats.get(format_name).written(),
+    )
     if op is not None:
         lower = {k.lower(): k for k in kinds}
         if op.lower() not in lower:
@@ -32,6 +41,13 @@ def command(console: Console, format_name: str, op: str | None) -> None:
             )
         kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}
     console.result = kinds
-    width = max(map(len, kinds), default=0)
+    width, wide = max(map(len, kinds), default=0), max(map(len, kinds.values()), default=0)
     for far, near in kinds.items():
-        console.say(f"{far:{width}}  {near}")
+        console.say(f"{far:{width}}  {near:{wide}}  {written.limits.get(far, '')}".rstrip())
+    if op is None and written.partly:
+        console.say("\nNot written of an operator:")
+        for name, what in written.partly.items():
+            console.say(f"  {name}: {what}")
+    if op is None and written.absent:
+        console.say("\nNot written:")
+        console.say(textwrap.fill(" ".join(written.absent), 100, **INDENT))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -68,6 +68,14 @@ def kinds() -> Mapping[str, str]:
     return {**{k: "(special)" for k in CONTROL}, **table.operators()}
 
 
+def written() -> Written:
+    from converter.formats.coreml.legalise import REWRITES
+    from converter.formats.coreml.mapping import MAPPING
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(MAPPING.table, REWRITES))
+
+
 def untold(model: Network, title: str) -> list[Diagnostic]:
     from converter.formats.coreml_features import untold
 
@@ -85,6 +93,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    written=written,
     untold=untold,
     options=(
         Option(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -70,6 +70,14 @@ def kinds() -> Mapping[str, str]:
     return TABLE.operators()
 
 
+def written() -> Written:
+    from converter.formats.mlprogram.legalise import REWRITES
+    from converter.formats.mlprogram.rules import TABLE
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(TABLE, REWRITES))
+
+
 def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
     from converter.formats.mlpackage_zip import unpacked
     from converter.formats.mlprogram.lift import read_model
@@ -95,6 +103,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    written=written,
     package=package,
     read_signature=read_signature,
     untold=untold,

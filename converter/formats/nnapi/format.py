@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -83,6 +83,15 @@ def kinds() -> Mapping[str, str]:
     return {name: "yes" if name in read else "no" for name in operations()}
 
 
+def written() -> Written:
+    from converter.formats.nnapi.legalise import rewrites
+    from converter.formats.nnapi.lower import LEVELS
+    from converter.formats.nnapi.rules import TABLE
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(TABLE, rewrites(LEVELS[-1])))
+
+
 def side_names(path: Path) -> list[str]:
     """The pools of an operand table; the other forms are one file."""
     from converter.formats.nnapi.fields import parse_object
@@ -104,6 +113,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    written=written,
     side_names=side_names,
     options=(
         Option(

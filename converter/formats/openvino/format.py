@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -101,6 +101,15 @@ def kinds() -> Mapping[str, str]:
     return found
 
 
+def written() -> Written:
+    """Of the opsets."""
+    from converter.formats.openvino.opset.legalise import REWRITES
+    from converter.formats.openvino.opset.mapping import MAPPING
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(MAPPING.table, REWRITES))
+
+
 def side_names(path: Path) -> list[str]:
     return [path.with_suffix(".bin").name]
 
@@ -114,6 +123,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    written=written,
     side_names=side_names,
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -52,6 +52,15 @@ def kinds() -> Mapping[str, str]:
     return TABLE.operators()
 
 
+def written() -> Written:
+    from converter.formats.tflite.kernels import PARTLY, limits
+    from converter.formats.tflite.legalise import REWRITES
+    from converter.formats.tflite.rules import TABLE
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(TABLE, REWRITES), PARTLY, limits())
+
+
 def engine(path: Path) -> str:
     """LiteRT takes every file of the format."""
     with open(path, "rb") as f:
@@ -68,6 +77,7 @@ FORMAT = Format(
     read_signature=read_signature,
     check=check,
     kinds=kinds,
+    written=written,
     options=(Option("fp16", "store weights in half precision"),),
     versions="schema version 3",
     engine=engine,

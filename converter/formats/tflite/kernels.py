@@ -153,6 +153,24 @@ WHERE                        f i8 u8 i32 u32 i64 b                    8
 """
 
 
+# What is not written of an operator that is written otherwise.
+PARTLY = {
+    "BitwiseAnd": "numbers of 64 bits",
+    "BitwiseOr": "numbers of 64 bits",
+    "Col2Im": "computed sizes",
+    "ConvTranspose": "groups, or dilations, of computed weights",
+    "DequantizeLinear": "one tensor of stored integers that is read with several scales",
+    "Einsum": "sizes that are not known",
+    "Loop": "results that are stacked where the number of turns is not known",
+    "MaxPool": "the places of the maxima",
+    "Pad": "mode edge by computed amounts",
+    "Resize": "other axes than height and width, and cubic, of sizes that are not known",
+    "RoiAlign": "sampling_ratio=0 of computed regions",
+    "ScatterND": "max, min and mul of sizes that are not known",
+    "Slice": "computed axes and computed steps",
+    "Squeeze": "computed axes",
+}
+
 # Scale and zero point of results that the kernels demand.
 _EIGHTS = {
     "LOGISTIC": (256, 0),
@@ -196,4 +214,17 @@ def kernels() -> dict[str, Kernel]:
             rank,
             *data,
         )
+    return found
+
+
+def limits() -> dict[str, str]:
+    """The rows as text: types of numbers, those of scaled integers, the most axes."""
+
+    def names(types: frozenset[ir.DataType]) -> str:
+        return " ".join(sorted(t.name.lower() for t in types))
+
+    found = {}
+    for kind, kernel in kernels().items():
+        scaled = f", with a scale {names(kernel.scaled)}" if kernel.scaled else ""
+        found[kind] = f"{names(kernel.types)}{scaled}; up to {kernel.rank} axes"
     return found

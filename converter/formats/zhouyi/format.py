@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.formats.format import Flavour, Format, Option
+from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
@@ -85,6 +85,14 @@ def kinds() -> Mapping[str, str]:
     }
 
 
+def written() -> Written:
+    from converter.formats.zhouyi.mapping import MAPPING
+    from converter.formats.zhouyi.rewrites import REWRITES
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(MAPPING.table, REWRITES))
+
+
 def side_names(path: Path) -> list[str]:
     from converter.formats.zhouyi.codec import bin_names
     from converter.formats.zhouyi.sidemap import SUFFIX
@@ -102,6 +110,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    written=written,
     side_names=side_names,
     options=(
         Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),
