@@ -20,6 +20,7 @@ split_directions.py        recurrent operators of two directions as two operator
 suppression.py             suppression of overlapping boxes in the manner of Core ML
 legalise.py                what a target cannot express is rewritten until it can, or left to be
                            refused
+coverage.py                the operators that a target has no way to write
 decompositions/            operators written as simpler ones, by theme
 channels_last.py           the layout pass, both ways
 layout/                    what the layout pass knows about axes and operators

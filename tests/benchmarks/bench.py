@@ -9,7 +9,9 @@
 * chain: 20,000 layers, every pair; what a layer costs there against one of 2,500 layers;
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
-* peers: what others (the extra `bench`) take for the step that they share with netconv.
+* peers: what others (the extra `bench`) take for the step that they share with netconv;
+* lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
+  packages than netconv: `--lite-python` is the interpreter that has them.
 
 With --against another checkout of netconv is measured beside this one, with the same Python and
 packages: the conversions of `small` and `resnet50`, this checkout's time divided by the other's for
@@ -37,6 +39,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import lite_peers as lite_judge
+from lite_peers import LitePeer, input_shape, lite_peers
 from measure import NETCONV, Action, Run, best, environment, failure, ratio, rounds, run, shell
 from peers import peers
 
@@ -60,13 +64,9 @@ HEAD = f"{'':32} {'seconds':>8} {'start-up':>9} {'x cp':>6} {'x cp+sync':>10} {'
 
 
 class Bench:
-    def __init__(self, folder: Path, repeat: int, wanted: str) -> None:
-        self.folder, self.repeat, self.wanted, self.env = (
-            folder,
-            repeat,
-            wanted,
-            environment(folder),
-        )
+    def __init__(self, folder: Path, repeat: int, wanted: str, lite_python: str) -> None:
+        self.folder, self.repeat, self.wanted = folder, repeat, wanted
+        self.env, self.lite_python = environment(folder), lite_python
         self.results: dict[str, Any] = {}
         self.failed = 0
 
@@ -398,6 +398,52 @@ class Bench:
                 **figures,
             )
 
+    def lite(self) -> None:
+        self.make("kinds")
+        folder = self.folder / "kinds"
+        for source in folder.glob("*.onnx"):
+            self.convert(source, "tflite", self.folder / "to" / "model.tflite")()
+            shutil.copy(self.folder / "to" / "model.tflite", source.with_suffix(".tflite"))
+        print("\nlite: netconv / peer, and the largest relative difference of both results")
+        for peer in lite_peers(folder, self.lite_python):
+            if run([self.lite_python, "-c", f"import {peer.tool}"], self.env).status:
+                self.say("lite", peer.tool, f"not installed in {self.lite_python}")
+                continue
+            self.lite_peer(peer, folder)
+
+    def lite_peer(self, peer: LitePeer, folder: Path) -> None:
+        """One network by both tools, in turn; a peer that fails is said, and no fault of ours."""
+        made = self.folder / "to" / f"model.{peer.target}"
+        own = self.convert(peer.source, peer.target, made)
+        theirs = rounds({"peer": lambda: run(peer.command, self.env, folder)}, 1)
+        name, failed = f"{peer.tool} {peer.network}", failure(theirs)
+        repeat = 1 if failed else self.repeat
+        actions = {"own": own}
+        if failed is None:
+            actions["peer"] = lambda: run(peer.command, self.env, folder)
+        found = rounds(actions, repeat)
+        if (bad := failure(found)) is not None:
+            return self.fail("lite", name, bad)
+        sizes = ",".join(map(str, input_shape(folder / f"{peer.network}.onnx")))
+        judged = [
+            run([sys.executable, lite_judge.__file__, str(peer.source), str(p), sizes], self.env)
+            for p in (made, *(() if failed else (peer.output,)))
+        ]
+        self.failed += judged[0].status != 0
+        figures: dict[str, Any] = {"own": judged[0].message, "right": not judged[0].status}
+        text = f"own {judged[0].message}"
+        if failed is not None:
+            return self.say("lite", name, f"{text}, peer fails: {failed.message[:60]}", **figures)
+        for measure in ("seconds", "cpu", "resident"):
+            figures[measure] = ratio(found, "own", "peer", measure=measure)
+        figures["size"] = made.stat().st_size / peer.output.stat().st_size
+        figures |= {"peer": judged[1].message, "peer_right": not judged[1].status}
+        text += ", peer {peer}   time {seconds:.2f}, CPU {cpu:.2f}, peak {resident:.2f}".format(
+            **figures
+        )
+        self.say("lite", name, f"{text}, size {figures['size']:.2f}", **figures)
+        return None
+
 
 def sections(bench: Bench) -> Iterator[tuple[str, Callable[[], None]]]:
     without_coreml = {
@@ -412,6 +458,7 @@ def sections(bench: Bench) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "batch", bench.batch
     yield "verify", bench.verify
     yield "peers", bench.peers
+    yield "lite", bench.lite
 
 
 def comparisons(bench: Bench, other: Path) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -451,9 +498,15 @@ def main() -> int:
         type=Path,
         help="where the temporary folder is made: the disk that is measured (10 GB)",
     )
+    parser.add_argument(
+        "--lite-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="the interpreter that has onnx2tf and tf2onnx",
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="netconv-bench-", dir=args.folder) as folder:
-        bench = Bench(Path(folder), args.repeat, args.pair)
+        bench = Bench(Path(folder), args.repeat, args.pair, args.lite_python)
         known = dict(comparisons(bench, args.against) if args.against else sections(bench))
         if unknown := set(args.only or ()) - known.keys():
             parser.error(f"no section {', '.join(sorted(unknown))}; known: {', '.join(known)}")

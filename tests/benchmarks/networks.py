@@ -1,13 +1,14 @@
 """Networks with seeded random weights, in ONNX, built on the spot: nothing is downloaded.
 
 python tests/benchmarks/networks.py FOLDER NAME ...     NAME is a function below: one_layer, squeezenet, resnet50 (102 MB of weights),
-                                                  bert_base (438 MB), external (2.2 GB beside the model), chain_2500, small_500, ...
+                                                  bert_base (438 MB), external (2.2 GB beside the model), chain_2500, small_500,
+                                                  kinds (ten small networks of different kinds, in a folder), ...
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -258,9 +259,131 @@ def small(folder: Path, count: int) -> None:
         net.save(folder / f"small_{seed}.onnx", net.node("Softmax", [x], axis=-1), [1, 10])
 
 
+def mobile(net: Network) -> tuple[str, list[int], list[int]]:
+    """Depthwise separable convolutions with residuals (Sandler et al. 2018)."""
+    x, channels = net.conv("image", 3, 16, 3, 2, 1), 16
+    for _ in range(4):
+        y = net.node("Clip", [net.conv(x, channels, 64, 1), *bounds(net)])
+        w = net.weight(64, 1, 3, 3, scale=0.3)
+        y = net.node("Conv", [y, w, net.weight(64)], group=64, pads=[1] * 4)
+        x = net.node("Add", [x, net.conv(net.node("Clip", [y, *bounds(net)]), 64, channels, 1)])
+    return net.node("GlobalAveragePool", [x]), [1, channels, 1, 1], [1, 3, 64, 64]
+
+
+def bounds(net: Network) -> list[str]:
+    return [net.constant(np.array(v, np.float32)) for v in (0, 6)]
+
+
+def unet(net: Network) -> tuple[str, list[int], list[int]]:
+    """Down twice, up by transposed convolutions, joined by the channels."""
+    first = net.node("Relu", [net.conv("image", 3, 8, 3, 1, 1)])
+    second = net.node("Relu", [net.conv(net.max_pool(first, 2, 2), 8, 16, 3, 1, 1)])
+    w = net.weight(16, 8, 2, 2, scale=0.2)
+    up = net.node("ConvTranspose", [second, w], kernel_shape=[2, 2], strides=[2, 2])
+    x = net.conv(net.node("Concat", [first, up], axis=1), 16, 4, 3, 1, 1)
+    return net.node("Sigmoid", [x]), [1, 4, 48, 48], [1, 3, 48, 48]
+
+
+def detector(net: Network) -> tuple[str, list[int], list[int]]:
+    """A head whose classes lie behind the places (Redmon et al. 2016)."""
+    x = net.node("LeakyRelu", [net.conv("image", 3, 16, 3, 2, 1)], alpha=0.1)
+    x = net.conv(x, 16, 18, 1)
+    x = net.node("Reshape", [x, net.constant(np.array([1, 3, 6, 16, 16]))])
+    x = net.node("Transpose", [x], perm=[0, 1, 3, 4, 2])
+    x = net.node("Reshape", [net.node("Sigmoid", [x]), net.constant(np.array([1, 768, 6]))])
+    return x, [1, 768, 6], [1, 3, 32, 32]
+
+
+def attention(net: Network) -> tuple[str, list[int], list[int]]:
+    """One block of self-attention on 12 tokens of width 32."""
+    heads = [net.linear("image", 32, 32) for _ in range(3)]
+    shape = net.constant(np.array([1, 12, 4, 8]))
+    q, k, v = (
+        net.node("Transpose", [net.node("Reshape", [h, shape])], perm=perm)
+        for h, perm in zip(heads, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+    )
+    scores = net.node("Softmax", [net.node("MatMul", [q, k])], axis=-1)
+    y = net.node("Transpose", [net.node("MatMul", [scores, v])], perm=[0, 2, 1, 3])
+    y = net.node("Reshape", [y, net.constant(np.array([1, 12, 32]))])
+    x = net.layer_norm(net.node("Add", ["image", net.linear(y, 32, 32)]), 32)
+    return x, [1, 12, 32], [1, 12, 32]
+
+
+def recurrent(kind: str, gates: int) -> Callable[[Network], tuple[str, list[int], list[int]]]:
+    def build(net: Network) -> tuple[str, list[int], list[int]]:
+        """One direction over 20 steps."""
+        x = net.node("Transpose", ["image"], perm=[1, 0, 2])
+        w, r = (net.weight(1, gates * 16, n, scale=0.2) for n in (8, 16))
+        y = net.node(kind, [x, w, r, net.weight(1, gates * 32, scale=0.1)], hidden_size=16)
+        y = net.node("Squeeze", [y, net.constant(np.array([1]))])
+        return net.node("Transpose", [y], perm=[1, 0, 2]), [1, 20, 16], [1, 20, 8]
+
+    return build
+
+
+def audio(net: Network) -> tuple[str, list[int], list[int]]:
+    """Dilated convolutions over time."""
+    x, channels = "image", 1
+    for dilation in (1, 2, 4):
+        w, b = net.weight(8, channels, 3, scale=0.3), net.weight(8)
+        pads = [dilation, dilation]
+        x = net.node("Conv", [x, w, b], dilations=[dilation], pads=pads, kernel_shape=[3])
+        x, channels = net.node("Tanh", [x]), 8
+    return x, [1, 8, 160], [1, 1, 160]
+
+
+def upscaler(net: Network) -> tuple[str, list[int], list[int]]:
+    """Depth to space beside a linear resize."""
+    deep = net.node("DepthToSpace", [net.conv("image", 3, 12, 3, 1, 1)], blocksize=2, mode="CRD")
+    factors = net.constant(np.array([1, 1, 2, 2], np.float32))
+    wide = net.node("Resize", ["image", "", factors], mode="linear")
+    return net.node("Add", [deep, wide]), [1, 3, 64, 64], [1, 3, 32, 32]
+
+
+def gated(net: Network) -> tuple[str, list[int], list[int]]:
+    """Group normalisation and SiLU, as in diffusion networks."""
+    x = net.conv("image", 3, 16, 3, 1, 1)
+    y = net.node("Reshape", [x, net.constant(np.array([1, 4, -1]))])
+    parameters = [net.constant(np.full(4, v, np.float32)) for v in (1, 0)]
+    y = net.node("InstanceNormalization", [y, *parameters])
+    y = net.node("Reshape", [y, net.constant(np.array([1, 16, 12, 12]))])
+    y = net.node("Mul", [y, net.node("Sigmoid", [y])])
+    return net.node("Add", [x, net.conv(y, 16, 16, 3, 1, 1)]), [1, 16, 12, 12], [1, 3, 12, 12]
+
+
+def mlp(net: Network) -> tuple[str, list[int], list[int]]:
+    """Rows of numbers to probabilities."""
+    x = net.node("Relu", [net.linear("image", 20, 64)])
+    return net.node("Softmax", [net.linear(x, 64, 5)], axis=-1), [1, 5], [1, 20]
+
+
+KINDS: dict[str, Callable[[Network], tuple[str, list[int], list[int]]]] = {
+    "mobile": mobile,
+    "unet": unet,
+    "detector": detector,
+    "attention": attention,
+    "lstm": recurrent("LSTM", 4),
+    "gru": recurrent("GRU", 3),
+    "audio": audio,
+    "upscaler": upscaler,
+    "gated": gated,
+    "mlp": mlp,
+}
+
+
+def kinds(folder: Path) -> None:
+    """Ten small networks of different kinds: each gives its output, its shape and the input's."""
+    folder.mkdir(parents=True)
+    for name, build in KINDS.items():
+        net = Network(name)
+        net.save(folder / f"{name}.onnx", *build(net))
+
+
 def make(folder: Path, name: str) -> None:
     kind, _, number = name.partition("_")
-    if kind == "chain":
+    if name == "kinds":
+        kinds(folder / name)
+    elif kind == "chain":
         chain(folder / f"{name}.onnx", int(number))
     elif kind == "small":
         small(folder / name, int(number))

@@ -211,6 +211,9 @@ class GraphWriter:
             self._add(LiteOperator("CUSTOM", inputs, outputs, custom=layer.kind, content=own))
 
     def _add(self, operator: LiteOperator) -> None:
+        if operator.builtin == "RESHAPE":  # LiteRT takes the operand, others the option as well
+            shape = self.lite.tensors[operator.inputs[1]].data
+            operator.options["new_shape"] = [] if shape is None else np.asarray(shape).tolist()
         self.lite.operators.append(operator)
 
     # states --------------------------------------------------------------------------------------
