@@ -7,6 +7,7 @@ unroll.py                  loops and choices that are known, written out
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
 extract_subgraph.py        only what some tensors need
+fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
 round_halves.py            roundings to half precision for targets that compute in floats
 promote_types.py           wider types where a target lacks an operator in the node's own

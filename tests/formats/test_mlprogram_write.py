@@ -488,3 +488,32 @@ def test_sizes_that_are_factors_of_the_image(mode: str, rule: str, tmp_path: Pat
     wanted = ReferenceEvaluator(str(source)).run(None, {"x": x})[0]
     assert wanted.shape == (1, 2, 13, 6)
     np.testing.assert_allclose(run(package, x=x), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.3])
+@pytest.mark.parametrize(("ios", "fused"), [("17", False), ("18", True)])
+def test_attention_is_one_operation_from_ios18(
+    ios: str, fused: bool, scale: float, tmp_path: Path
+) -> None:
+    nodes = [
+        h.make_node("Mul", ["q", "scale"], ["s"]),
+        h.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]),
+        h.make_node("MatMul", ["s", "t"], ["a"]),
+        h.make_node("Add", ["a", "mask"], ["m"]),
+        h.make_node("Softmax", ["m"], ["p"], axis=-1),
+        h.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": [1, 2, 3, 4], "k": [1, 2, 5, 4], "v": [1, 2, 5, 6]}
+    mask = np.where(np.tri(3, 5, 2), F(0), F(-1e4))
+    source = network(
+        *(tmp_path / "m.onnx", nodes, shapes, {"y": [1, 2, 3, 6]}), scale=F(scale), mask=mask
+    )
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package, target=f"mlprogram+ios={ios}")
+    assert ("scaled_dot_product_attention" in kinds(package)) == fused
+    # the operation scales by the root of the size, 0.5 here
+    assert ("mul" in kinds(package)) == (not fused or scale != 0.5)
+    q, k, v = (floats(*s) for s in shapes.values())
+    weights = np.exp(scale * q @ k.swapaxes(-1, -2) + mask)
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(run(package, q=q, k=k, v=v), wanted, rtol=1e-4, atol=1e-5)

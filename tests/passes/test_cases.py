@@ -17,6 +17,7 @@ from converter.passes.collapse_dims import collapse_dims, join_reshapes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
+from converter.passes.fuse_attention import fuse_attention
 from converter.passes.fuse_constants import fuse_constants
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
@@ -36,6 +37,7 @@ PASSES: dict[str, Callable[..., object]] = {
     "fold": fold,
     "join_reshapes": join_reshapes,
     "collapse_dims": lambda model, most: collapse_dims(model, int(most)),
+    "fuse_attention": fuse_attention,
     "fuse_constants": fuse_constants,
     "eliminate_common_subexpressions": eliminate_common_subexpressions,
     "remove_dead_code": remove_dead_code,

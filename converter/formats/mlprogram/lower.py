@@ -33,12 +33,14 @@ from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
 from converter.passes.constants import evaluate_constant, holds_numbers
 from converter.passes.fold import fold
+from converter.passes.fuse_attention import fuse_attention
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
 D = ir.DataType
 # iOS -> specification version, and the name of its operation set
 VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
+ATTENTION_SINCE = 9  # the specification version that has it as one operation
 OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
 
@@ -69,6 +71,8 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
         version = max(version, HALF_INTERFACE)
     collapse_dims(clone, MOST_AXES)
+    if version >= ATTENTION_SINCE:
+        fuse_attention(clone)
     legalise(clone, _refused(version, half), with_fewer_axes(REWRITES, MOST_AXES))
     join_reshapes(clone, MOST_AXES)
     fold(clone, limit=4096, keep=decodes)

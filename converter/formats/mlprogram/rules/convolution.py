@@ -15,7 +15,7 @@ from converter.mapping.context import Reading, Writing, static
 from converter.mapping.fields import Attr, Field, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
-IOS17 = 8  # the specification version
+IOS17, IOS18 = 8, 9  # the specification versions
 GROUPS = Attr("group", "groups", int, default=1)
 
 
@@ -222,6 +222,23 @@ def attention(r: Reading) -> Value:
     return b.MatMul(b.Softmax(scores, axis=-1), v)
 
 
+def write_attention(w: Writing) -> None:
+    """The scale is that of the size, another one is taken to the query."""
+    w.needs(IOS18)
+    t, q, k, v = writing(w), *(w.input(i) for i in range(3))
+    shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)
+    if len({tuple(s[:-2]) for s in shapes}) > 1 or shapes[0][-1] != shapes[1][-1]:
+        raise MappingError("attention whose batches are not the same")
+    if mask is not None and (mask.dtype != q.dtype or not 2 <= w.rank(3) <= len(shapes[0])):
+        raise MappingError("a mask of another type or number of axes")
+    factor = float(w.attr("scale")) * shapes[0][-1] ** 0.5
+    if abs(factor - 1) > 1e-6:
+        number = np.asarray(factor, (q.dtype or ir.DataType.FLOAT).numpy())
+        q = t.made("mul", q.dtype, shapes[0], x=q, y=w.const(number, "scale"))
+    given = {} if mask is None else {"attn_mask": mask}
+    t.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
+
+
 RULES: list[Rule | Custom] = [
     mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
     mil(
@@ -247,5 +264,9 @@ RULES: list[Rule | Custom] = [
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("MatMul", "matmul", product, write_product),
     custom("", "einsum", einsum),
-    custom("", "scaled_dot_product_attention", attention),
+    custom(
+        *("netconv::ScaledDotProductAttention", "scaled_dot_product_attention"),
+        attention,
+        write_attention,
+    ),
 ]

@@ -1,0 +1,118 @@
+"""Attention of its parts, for targets that have it as one operator.
+
+before: s = MatMul(q * 0.5, Transpose(k)); y = MatMul(Softmax(s + mask), v)
+after: y = ScaledDotProductAttention(q, k, v, mask, scale=0.5)
+
+Scores may be scaled in front of the product, on either side, or behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.extensions import replace
+from converter.graph.infer import known, rank_of
+from converter.graph.names import Names
+from converter.graph.value import Value, with_operators
+from converter.graph.walk import all_graphs
+from converter.mapping.fusing import only_user
+from converter.passes.dead_code import remove_dead_code
+
+
+def fuse_attention(model: ir.Model) -> None:
+    """In place: all products behind a Softmax whose operands have one rank of three axes or more."""
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            found = parts_of(node) if node.op_type == "MatMul" and not node.domain else None
+            if found is not None:
+                b = builder_before(node, names)
+                replace(node, [found.written(b)], b)
+    remove_dead_code(model)
+
+
+@dataclass
+class Parts:
+    """Operands of an attention; `turned` is k with its last two axes changed."""
+
+    q: ir.Value
+    turned: ir.Value
+    v: ir.Value
+    mask: ir.Value | None
+    scale: float
+
+    def written(self, b: Builder) -> ir.Value:
+        return b.ScaledDotProductAttention(
+            self.q, key_of(b, self.turned), self.v, self.mask, scale=self.scale
+        )
+
+
+def key_of(b: Builder, turned: ir.Value) -> ir.Value:
+    """k of k'; a Transpose that makes k' of other axes, too, makes k of them."""
+    node, rank = turned.producer(), rank_of(turned) or 2
+    swap = [*range(rank - 2), rank - 1, rank - 2]
+    if node is None or node.op_type != "Transpose" or node.inputs[0] is None:
+        return b.Transpose(turned, perm=swap)
+    own = [int(i) for i in attrs_of(node)["perm"]]
+    perm = [own[i] for i in swap]
+    if perm == list(range(rank)):
+        return node.inputs[0]
+    return b.Transpose(node.inputs[0], perm=perm)
+
+
+def parts_of(node: ir.Node) -> Parts | None:
+    """The parts of the attention that ends in this product."""
+    weights, v = node.inputs
+    softmax = made_by(weights, "Softmax")
+    if softmax is None or v is None or rank_of(v) is None:
+        return None
+    rank = rank_of(v) or 0
+    if int(attrs_of(softmax).get("axis", -1)) % rank != rank - 1:
+        return None
+    scores, mask, scale = softmax.inputs[0], None, 1.0
+    added = made_by(scores, "Add")
+    if added is not None:
+        product = next((i for i in (0, 1) if scaled(added.inputs[i])[0] is not None), None)
+        if product is None:
+            return None
+        scores, mask = added.inputs[product], added.inputs[1 - product]
+    inner, factor = scaled(scores)
+    if inner is None or inner.inputs[0] is None or inner.inputs[1] is None:
+        return None
+    scale *= factor
+    (q, first), (turned, second) = (unscaled(v) for v in inner.inputs)
+    if q is None or turned is None or {rank_of(q), rank_of(turned), rank} != {rank} or rank < 3:
+        return None
+    return Parts(q, turned, v, mask, scale * first * second)
+
+
+def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
+    """The operator of this kind that makes a value which only one node reads."""
+    node = None if value is None else value.producer()
+    if value is None or node is None or node.op_type != kind or node.domain:
+        return None
+    return node if only_user(value) is not None else None
+
+
+def scaled(value: ir.Value | None) -> tuple[ir.Node | None, float]:
+    """The MatMul behind whose result a factor stands, or none, and the factor."""
+    inner, factor = unscaled(value)
+    return made_by(inner, "MatMul"), factor
+
+
+def unscaled(value: ir.Value | None) -> tuple[Value | None, float]:
+    """A value without the constant factor by which a Mul or Div, read by one node, changes it."""
+    for kind in ("Mul", "Div"):
+        node = made_by(value, kind)
+        if node is None:
+            continue
+        for i in (0, 1) if kind == "Mul" else (1,):
+            factor, other = known(node.inputs[i]), node.inputs[1 - i]
+            if factor is not None and factor.size == 1 and other is not None:
+                number = float(factor.reshape(-1)[0])
+                if rank_of(other) == rank_of(value) and number:
+                    return with_operators(other), number if kind == "Mul" else 1 / number
+    return (None if value is None else with_operators(value)), 1.0
