@@ -44,7 +44,7 @@ def network(
         [h.make_tensor_value_info(k, dtype, v) for k, v in outputs.items()],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )
-    opset = [h.make_opsetid("", 20)]
+    opset = [h.make_opsetid("", 20), h.make_opsetid("com.microsoft", 1)]
     onnx.save(h.make_model(graph, opset_imports=opset, ir_version=9), str(path))
     return path
 
@@ -258,6 +258,48 @@ def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, k
     np.testing.assert_allclose(run(package, x=x), run(source, x=x), rtol=1e-5, atol=1e-5)
     version = {"": 7, "+ios=18": 9, "+ios=15": 6}[ios]
     assert model_of(package).specificationVersion == version
+
+
+def test_weights_of_four_bits_with_scales_of_blocks_stay_small(tmp_path: Path) -> None:
+    """As com.microsoft's MatMulNBits, whose scales are one line of numbers, is read."""
+    packed = RNG.integers(0, 256, (64, 4, 16)).astype(np.uint8)
+    scales = RNG.random(256).astype(F)
+    attributes = {"K": 128, "N": 64, "bits": 4, "block_size": 32}
+    node = h.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
+    source = network(
+        *(tmp_path / "m.onnx", [node], {"x": [2, 128]}, {"y": [2, 64]}), w=packed, s=scales
+    )
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    assert kinds(package) == ["constexpr_blockwise_shift_scale", "matmul"]
+    assert model_of(package).specificationVersion == 9
+    files = content(package)
+    assert sum(map(len, files.values())) < packed.nbytes + scales.nbytes + 6000
+    converter.convert(package, tmp_path / "b.onnx")
+    types = {i.data_type for i in onnx.load(tmp_path / "b.onnx").graph.initializer}
+    assert T.UINT4 in types
+    x = floats(2, 128)
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(64, 4, 32).astype(F)
+    weights = ((codes - 8) * scales.reshape(64, 4, 1)).reshape(64, 128)
+    for path in (package, tmp_path / "b.onnx"):
+        np.testing.assert_allclose(run(path, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
+
+
+def test_weights_of_four_bits_are_stored_in_eight_before_ios18(tmp_path: Path) -> None:
+    codes, scales = RNG.integers(-8, 8, (16, 8)).astype(np.int8), np.linspace(0.5, 1, 8).astype(F)
+    nodes = [
+        h.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=1),
+        h.make_node("MatMul", ["x", "f"], ["y"]),
+    ]
+    source = network(tmp_path / "m.onnx", nodes, {"x": [2, 16]}, {"y": [2, 8]}, s=scales)
+    model = onnx.load(source)
+    model.graph.initializer.append(h.make_tensor("w", T.INT4, [16, 8], codes.reshape(-1)))
+    model.opset_import[0].version = 21
+    onnx.save(model, source)
+    package, x = tmp_path / "m.mlpackage", floats(2, 16)
+    converter.convert(source, package, target="mlprogram+ios=16")
+    assert "constexpr_affine_dequantize" in kinds(package)
+    np.testing.assert_allclose(run(package, x=x), x @ (codes * scales), rtol=1e-4, atol=1e-4)
 
 
 def test_half_precision_is_inside_and_not_at_the_boundary(tmp_path: Path) -> None:

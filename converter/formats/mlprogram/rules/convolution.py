@@ -9,10 +9,12 @@ from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import reading, writing
 from converter.formats.mlprogram.rules.fields import Window, data, listed, mil
+from converter.graph.build import attrs_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.fields import Attr, Field, Implied, Only
+from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17, IOS18 = 8, 9  # the specification versions
@@ -180,7 +182,19 @@ def write_product(w: Writing) -> None:
     x, y = w.input(0), w.input(1)
     if x.const_value is not None and y.const_value is not None:
         raise MappingError("a product of constants")
-    writing(w).operation("matmul", x=x, y=y, transpose_x=False, transpose_y=False)
+    (x, first), (y, second) = (before_swap(v) for v in (x, y))
+    writing(w).operation("matmul", x=x, y=y, transpose_x=first, transpose_y=second)
+
+
+def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
+    """The matrix that a Transpose of its own graph makes of another one, and whether there is one."""
+    node, rank = value.producer(), len(value.shape or ())
+    user = only_user(value)
+    if node is None or node.op_type != "Transpose" or user is None or node.inputs[0] is None:
+        return value, False
+    perm = [int(i) for i in attrs_of(node)["perm"]]
+    swapped = perm == [*range(rank - 2), rank - 1, rank - 2]
+    return (node.inputs[0], True) if swapped and not node.domain else (value, False)
 
 
 def product(r: Reading) -> Value:

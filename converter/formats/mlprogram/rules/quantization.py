@@ -25,6 +25,7 @@ from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
+from converter.passes.constants import evaluate_constant
 
 D = ir.DataType
 IOS16, IOS18 = 7, 9  # specification versions
@@ -269,28 +270,34 @@ def cast(r: Reading) -> Value:
 
 
 def write_dequantized(w: Writing) -> None:
-    """Constants of eight bits with a scale for all or each place of an axis, since iOS18 of four
-    bits too, and with scales of blocks.
+    """Constants of four or eight bits with a scale for all or each place of an axis, since iOS18
+    with scales of blocks; before, those of four bits are stored in eight.
     """
-    data, scale = (w.input(i).const_value for i in (0, 1))
+    data, scale = w.input(0).const_value, evaluate_constant(w.input(1))
     if data is None or scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
         raise MappingError("numbers that are not constant, or not of four or eight bits")
     w.needs(IOS16)
-    zero = None if w.optional(2) is None else w.constant(2, "the zero points")
-    axis, factors = w.attr("axis", 1), scale.numpy().astype(writing(w).real_of(w.node.outputs[0]))
+    zero = evaluate_constant(w.optional(2))
+    if zero is None and w.optional(2) is not None:
+        raise MappingError("the zero points must be constant")
+    axis, factors = (
+        w.attr("axis", 1),
+        scale.astype(writing(w).real_of(w.node.outputs[0]), copy=False),
+    )
     if len(data.shape) == 0:
         raise MappingError("one number")
     axis %= len(data.shape)
     if w.version >= IOS18:
         _blockwise(w, data, factors, zero, axis)
         return
-    if data.dtype not in (D.INT8, D.UINT8) or factors.ndim > 1:
-        raise MappingError("four bits, or blocks, before iOS18", "X206")
-    none = np.zeros((), data.dtype.numpy())
-    zeros = none if zero is None else zero
+    if factors.ndim > 1:
+        raise MappingError("scales of blocks before iOS18", "X206")
+    kind = D.INT8 if data.dtype in (D.INT8, D.INT4) else D.UINT8
+    zeros = np.zeros((), kind.numpy()) if zero is None else zero.astype(kind.numpy())
+    stored = LazyTensor.of(data).derived(lambda a: a.astype(kind.numpy()), kind)
     writing(w).operation(
         "constexpr_affine_dequantize",
-        quantized_data=data,
+        quantized_data=data if data.dtype == kind else stored,
         zero_point=zeros.reshape(()) if zeros.size == 1 else zeros,
         scale=factors.reshape(()) if factors.size == 1 else factors,
         axis=axis,
