@@ -71,6 +71,11 @@ CASES: dict[str, Callable[[Builder], Any]] = {
     "Pad": lambda b: b.op("Pad", image(b), given(b, "pads", D.INT64, 8), mode="edge"),
     "Resize": resized,
     "RoiAlign": of_rois,
+    "ScatterElements": lambda b: b.op(
+        *("ScatterElements", given(b, "x", D.INT64, 8), given(b, "i", D.INT64, 8)),
+        given(b, "u", D.INT64, 8),
+        reduction="min",
+    ),
     "ScatterND": lambda b: b.op(
         *("ScatterND", image(b, None), given(b, "i", D.INT64, None, 1)),
         given(b, "u", D.FLOAT, None),

@@ -166,7 +166,9 @@ PARTLY = {
     "Pad": "mode edge by computed amounts",
     "Resize": "other axes than height and width, and cubic, of sizes that are not known",
     "RoiAlign": "sampling_ratio=0 of computed regions",
-    "ScatterND": "max, min and mul of sizes that are not known",
+    "ScatterElements": "max, min and mul of whole numbers",
+    "ScatterND": "max, min and mul of whole numbers, or of sizes that are not known; computed "
+    "places, of which any two may be the same, where there are more than 1024",
     "Slice": "computed axes and computed steps",
     "Squeeze": "computed axes",
 }
