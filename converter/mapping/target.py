@@ -87,7 +87,7 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
     help = (
         "fix the inputs with --inputs NAME:1,3,224,224"
         if dynamic
-        else "its size depends on the data, not on the shapes of the inputs"
+        else "the shapes of the inputs alone do not tell its size"
     )
     if not dynamic:
         dynamic = [

@@ -149,7 +149,7 @@ class SizeOneAxes(Field):
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
         if axes is None and after is None:
-            message = "which axes have one entry depends on the data"
+            message = "which axes have one entry is not known before the sizes are"
             raise MappingError(message, "X203", "fix the shapes with --inputs")
         if (target := self._reshaped(w)) is not None:
             self._reshape(w, *target)
