@@ -27,13 +27,6 @@ HEAVY = (
 )
 
 
-# format -> the one other format that it may import, and why
-BORROWS = {
-    # most operators of TensorFlow Lite are NNAPI's: what both lack is rewritten alike
-    "tflite": "nnapi",
-}
-
-
 def module_name(file: Path, root: Path = ROOT) -> str:
     parts = file.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -68,10 +61,9 @@ def format_of(name: str) -> str | None:
 
 
 def strangers(file: Path) -> list[str]:
-    """Imports of another format from inside a format, but for those of BORROWS."""
+    """Imports of another format from inside a format."""
     own = format_of(module_name(file))
-    allowed = (None, own, BORROWS.get(own or ""))
-    return [name for name in imported(file) if own and format_of(name) not in allowed]
+    return [name for name in imported(file) if own and format_of(name) not in (None, own)]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +80,6 @@ def test_a_format_imports_no_other_format(folder: Path) -> None:
     assert files
     found = {str(file.relative_to(ROOT)): names for file in files if (names := strangers(file))}
     assert not found
-
-
-@pytest.mark.parametrize(("borrower", "lender"), BORROWS.items())
-def test_exceptions_are_used(borrower: str, lender: str) -> None:
-    files = sorted((CONVERTER / "formats" / borrower).rglob("*.py"))
-    assert lender in {format_of(name) for file in files for name in imported(file)}
-    assert lender not in BORROWS
 
 
 # every package and module of converter/; each imports only what stands before it

@@ -1,14 +1,61 @@
-"""The curve of cubic interpolation.
+"""Where the elements of a resized axis come from, and the curve of cubic interpolation.
 
-Source: R. Keys, Cubic convolution interpolation for digital image processing (1981); `a` is
-cubic_coeff_a of ONNX's Resize.
+Sources: the formulas of ONNX's Resize; R. Keys, Cubic convolution interpolation for digital image
+processing (1981), where `a` is cubic_coeff_a of ONNX's Resize.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from converter.errors import MappingError
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
+
+# by nearest_mode
+ROUND: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda c: np.ceil(c - c.dtype.type(0.5)),
+    "round_prefer_ceil": lambda c: np.floor(c + c.dtype.type(0.5)),
+}
+
+
+def coordinates(
+    rule: str,
+    size: int,
+    result: int,
+    factor: float,
+    part: tuple[float, float] | None = None,
+    dtype: type[np.float32] | type[np.float64] = np.float64,
+) -> Array:
+    """Where each of `result` elements of an axis lies in the source of `size` elements, which may
+    be outside of it: [result], `dtype`.
+
+    `rule` is a coordinate_transformation_mode, `part` the start and the end that
+    tf_crop_and_resize takes of the axis. MappingError for a rule that ONNX does not have.
+    """
+    i, one = arange(result, dtype=dtype), dtype
+    half, scale = one(0.5), one(factor)
+    if rule == "align_corners":
+        return i * one(size - 1) / one(result - 1) if result > 1 else i * 0
+    if rule == "asymmetric":
+        return i / scale
+    if rule == "pytorch_half_pixel" and result == 1:
+        return i * 0
+    if rule == "tf_crop_and_resize" and part is not None:
+        start, end = (one(p) for p in part)
+        if result == 1:
+            return i + half * (start + end) * one(size - 1)
+        return start * one(size - 1) + i * ((end - start) * one(size - 1) / one(result - 1))
+    if rule == "half_pixel_symmetric":
+        offset = one(size) / one(2) * (one(1) - one(result) / (scale * one(size)))
+        return offset + (i + half) / scale - half
+    if rule in ("half_pixel", "pytorch_half_pixel"):
+        return (i + half) / scale - half
+    raise MappingError(f"the rule {rule!r} for coordinates is not possible")
 
 
 def cubic_factors(a: float, inner: bool) -> tuple[float, ...]:

@@ -22,6 +22,7 @@ suppression.py             suppression of overlapping boxes in the manner of Cor
 legalise.py                what a target cannot express is rewritten until it can, or left to be
                            refused
 coverage.py                the operators that a target has no way to write
+lite/                      rewrites for kernels that TensorFlow Lite and NNAPI share
 decompositions/            operators written as simpler ones, by theme
 channels_last.py           the layout pass, both ways
 layout/                    what the layout pass knows about axes and operators

@@ -28,7 +28,4 @@ control.py               IF and WHILE into the graph
 lower.py                 the graph into a table of the lowest feature level
 writing.py               a subgraph that is being written
 legalise.py              rewrites by feature level
-legalise_integers.py     rewrites of whole numbers and truth values
-legalise_numbers.py      rewrites of functions of real numbers
-legalise_shapes.py       rewrites of ranks, groups and dilations
 """

@@ -10,24 +10,80 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_integers import INTEGER, either, truth
-from converter.formats.nnapi.legalise_numbers import FLOATS, NUMBERS
-from converter.formats.nnapi.legalise_shapes import MOST, SHAPES
-from converter.formats.nnapi.rules.indexing import counts_from_front
 from converter.formats.nnapi.rules.recurrent import whole
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
-from converter.passes.collapse_dims import with_fewer_axes
+from converter.passes.collapse_dims import collapse_dims, with_fewer_axes
+from converter.passes.constants import plain_weights
+from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.equal_shapes import equal_shapes
-from converter.passes.indices import from_front
+from converter.passes.fold import fold
 from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.lite.functions import FLOATS, FUNCTIONS
+from converter.passes.lite.images import dilated_groups, grouped_transpose, resize, two_spatial
+from converter.passes.lite.integers import (
+    JOINS,
+    joined,
+    moved,
+    product,
+    quotient,
+    reduced,
+    relu,
+    remainder,
+    sign,
+    turned_around,
+    wrapped,
+)
+from converter.passes.lite.picking import either, gather, top_k, truth
 from converter.passes.split_directions import forward_alone
-from converter.passes.unroll import copy_body
+from converter.passes.unroll import LARGEST, copy_body, unroll
 
 # A bound is added and taken away again below level 3: small ones lose nothing that matters.
 LARGEST_BOUND = 256.0
+MOST = 4  # axes
+_MOVING = frozenset(
+    {
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Flatten",
+        "Identity",
+    }
+)
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+def _plain(weight: ir.Value) -> bool:
+    """Whether a computed constant is stored as its numbers.
+
+    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    """
+    producer = weight.producer()
+    return (producer is not None and producer.op_type not in _MOVING) or any(
+        user.op_type in _RECURRENT for user, _ in weight.uses()
+    )
+
+
+def _countable(node: ir.Node) -> bool:
+    """Whether a loop has a known number of turns that all fit, or a choice a known condition."""
+    if node.op_type == "If":
+        return known(node.inputs[0]) is not None
+    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
+    most = LARGEST // max(1, len(next(subgraphs(node))))
+    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most
+
+
+def prepare(model: ir.Model) -> None:
+    """What is done once, whatever the level: loops and choices written out, high ranks lowered."""
+    unroll(model, _countable, LARGEST)
+    fold(model)
+    plain_weights(model, _plain)
+    collapse_dims(model, MOST)
 
 
 def rewrites(level: int) -> Rewrites:
@@ -112,40 +168,6 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
     return y if attrs_of(node).get("keepdims", 1) else b.Reshape(y, [n, c])
 
 
-def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
-    """Indices are counted from the front, as GATHER demands."""
-    x, axis = operand(node), attrs_of(node).get("axis", 0)
-    shape = shape_of(x)
-    if shape is None or counts_from_front(node):
-        return truth(node, b)
-    return b.Gather(x, from_front(b, operand(node, 1), shape[axis]), axis=axis)
-
-
-UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)
-
-
-def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """The largest along the last axis, as TOPK_V2 has it: another axis is brought there, and the
-    least are the largest of the negatives.
-    """
-    x, a = operand(node), attrs_of(node)
-    rank, least = rank_of(x), not a.get("largest", 1)
-    if rank is None:
-        return None
-    axis, last = int(a.get("axis", -1)) % rank, rank - 1
-    if axis != last:
-        perm = [*(i for i in range(rank) if i != axis), axis]
-        back = [perm.index(i) for i in range(rank)]
-        turned = b.Transpose(x, perm=perm)
-        found = b.TopK(turned, node.inputs[1], outputs=2, largest=int(not least))
-        return [b.Transpose(y, perm=back) for y in found]
-    if not least:
-        return None
-    signed = b.Cast(x, to=ir.DataType.INT64) if x.dtype in UNSIGNED else x
-    values, places = b.TopK(signed * -1, node.inputs[1], outputs=2)
-    return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
-
-
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """One operation for each direction, where the common decomposition writes out every step."""
     shape = shape_of(operand(node))
@@ -174,8 +196,31 @@ def choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     return found
 
 
+INTEGER: dict[str, Rewrite] = {
+    **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
+    **dict.fromkeys(JOINS, reduced),
+    **dict.fromkeys(BITS, by_digits),
+    **dict.fromkeys(("Reshape", "Split", "Pad"), truth),
+    **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
+    "Concat": either(joined, truth),
+    "Sign": sign,
+    "Relu": relu,
+    "Div": quotient,
+    "Mod": remainder,
+    "MatMul": product,
+    "Cast": wrapped,
+}
+
+SHAPES: dict[str, Rewrite] = {
+    "Conv": dilated_groups,
+    "ConvTranspose": grouped_transpose,
+    "Resize": resize,
+    **dict.fromkeys(
+        ("MaxPool", "AveragePool", "InstanceNormalization", "LRN", "GlobalMaxPool"), two_spatial
+    ),
+}
 REWRITES: dict[str, Rewrite] = {
-    **NUMBERS,
+    **FUNCTIONS,
     **INTEGER,
     **SHAPES,
     "LSTM": lstm,

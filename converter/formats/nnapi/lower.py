@@ -14,8 +14,7 @@ from converter.formats.format import Flavour
 from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary, note_shapes
 from converter.formats.nnapi.findings import Findings
-from converter.formats.nnapi.legalise import rewrites
-from converter.formats.nnapi.legalise_shapes import MOST, prepare
+from converter.formats.nnapi.legalise import MOST, prepare, rewrites
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate

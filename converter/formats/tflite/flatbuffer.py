@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
-from converter.formats.nnapi.table import Array, Bytes, Value
 from converter.formats.tflite.associated import write_files
 from converter.formats.tflite.options import accessor, options_of
 from converter.formats.tflite.schema import flatbuffers, schema
 from converter.formats.tflite.sparsity import Dimension, Sparsity
+from converter.graph.lazy_tensor import Array, LazyTensor
 from converter.io.chunks import write_array
 from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
+
+Bytes = npt.NDArray[np.uint8]
+Value = Array | LazyTensor
 
 _ROOM = 1 << 26  # bytes for everything but weights; more are found when they are needed
 

@@ -9,16 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.nnapi.legalise import gather, top_k
-from converter.formats.nnapi.legalise_integers import (
-    product,
-    reduced,
-    relu,
-    remainder,
-    sign,
-)
-from converter.formats.nnapi.legalise_numbers import NUMBERS as FUNCTIONS
-from converter.formats.nnapi.legalise_shapes import grouped_transpose, resize, two_spatial
 from converter.formats.tflite.integers import (
     has_signed_weights,
     move_integers,
@@ -45,6 +35,10 @@ from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
+from converter.passes.lite.functions import FUNCTIONS
+from converter.passes.lite.images import grouped_transpose, resize, two_spatial
+from converter.passes.lite.integers import product, reduced, relu, remainder, sign
+from converter.passes.lite.picking import gather, top_k
 from converter.passes.promote_types import parameter, promote_types
 from converter.passes.promote_types import parameters as type_parameters
 from converter.passes.split_directions import forward_alone

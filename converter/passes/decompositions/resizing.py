@@ -7,7 +7,6 @@ nearest_mode, cubic_coeff_a, antialias).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,11 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import Array, constant, shape_of
-from converter.graph.interpolation import cubic
+from converter.graph.interpolation import ROUND, coordinates, cubic
 from converter.graph.sizes import arange
 from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
-
-ROUND: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda c: np.ceil(c - c.dtype.type(0.5)),
-    "round_prefer_ceil": lambda c: np.floor(c + c.dtype.type(0.5)),
-}
 
 
 def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
@@ -107,12 +99,10 @@ def weights(
     part: tuple[float, float] | None = None,
 ) -> Array:
     """[result, size], float64: what each source element gives to each element of the result."""
-    mode, at = (
-        attrs.get("mode", "nearest"),
-        coordinates(
-            attrs.get("coordinate_transformation_mode", "half_pixel"), size, result, factor, part
-        ),
-    )
+    mode = attrs.get("mode", "nearest")
+    rule = attrs.get("coordinate_transformation_mode", "half_pixel")
+    # in float32, so that ties fall as they do in the engines
+    at = coordinates(rule, size, result, factor, part, np.float32)
     matrix = np.zeros((result, size))
     rows = arange(result)
     if mode == "nearest":
@@ -132,35 +122,6 @@ def weights(
     if part is not None:
         matrix[(at < 0) | (at > size - 1)] = 0  # outside: extrapolation_value, which is 0
     return matrix
-
-
-def coordinates(
-    rule: str, size: int, result: int, factor: float, part: tuple[float, float] | None = None
-) -> Array:
-    """Where each element of the result lies in the source; in float32, so that ties fall as they do
-    in the engines.
-    """
-    i, one = arange(result, dtype=np.float32), np.float32
-    scale = one(factor)
-    if rule == "align_corners":
-        return i * one(size - 1) / one(result - 1) if result > 1 else i * 0
-    if rule == "asymmetric":
-        return i / scale
-    if rule == "pytorch_half_pixel" and result == 1:
-        return i * 0
-    if rule == "tf_crop_and_resize" and part is not None:
-        start, end = (one(p) for p in part)
-        return (
-            start * one(size - 1) + i * ((end - start) * one(size - 1) / one(result - 1))
-            if result > 1
-            else i + one(0.5) * (start + end) * one(size - 1)
-        )
-    offset = (
-        one(size) / one(2) * (one(1) - one(result) / (scale * one(size)))
-        if rule == "half_pixel_symmetric"
-        else one(0)
-    )
-    return offset + (i + one(0.5)) / scale - one(0.5)
 
 
 def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> None:

@@ -17,7 +17,7 @@ from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import op
-from converter.passes.indices import never_negative
+from converter.passes.lite.picking import counts_from_front
 
 LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as floats
 
@@ -127,18 +127,6 @@ class Backwards(Field):
         first = int(np.iinfo(np.int64).min) + 1
         bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
         r.node.inputs = [data(r), *(r.b.const(v) for v in bounds)]
-
-
-def counts_from_front(node: ir.Node) -> bool:
-    """Whether the indices of a Gather cannot be negative at run time.
-
-    They are constants, or known to be none, or come from NNAPI, which has none.
-    """
-    return (
-        known(node.inputs[1]) is not None
-        or node.metadata_props.get("netconv.format") == "nnapi"
-        or never_negative(node.inputs[1])
-    )
 
 
 @record

@@ -5,18 +5,14 @@ Another rule is written as one of them where both pick the same sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.fields import reading, writing
-from converter.formats.nnapi.table import Array
-from converter.graph.infer import known
-from converter.graph.sizes import arange
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Only
 from converter.mapping.rules import op
+from converter.passes.lite.resizing import own, scales_of, sources
 
 # by the flags align_corners and half_pixel_centers
 RULES_THERE = {
@@ -80,60 +76,6 @@ class Coordinates(Field):
                     w.layer.attrs |= {"align_corners": corners, "half_pixel_centers": half}
                 return
         raise MappingError("none of NNAPI's rules for coordinates gives these sources")
-
-
-ROUND: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda c: np.ceil(c - 0.5),
-    "round_prefer_ceil": lambda c: np.floor(c + 0.5),
-}
-
-
-def scales_of(w: Writing, size: Sequence[int], target: Sequence[int]) -> list[float]:
-    """The factors of height and width: those that are given, else the ratio of the sizes."""
-    value = w.optional(2)
-    given = None if value is None else known(value)
-    if value is not None and given is None and w.static(2) != (0,):
-        raise MappingError("the scales are known only at run time")
-    if given is None or given.size not in (2, 4):
-        return [m / n for n, m in zip(size, target, strict=True)]
-    # channels-last operators have them in the order N, C, height, width too
-    return [float(s) for s in given.reshape(-1)[-2:]]
-
-
-def sources(w: Writing, n: int, m: int, scale: float) -> Array:
-    """What each of `m` positions of an axis is made of: a source, or a coordinate between two."""
-    found = coordinates(w.attr("coordinate_transformation_mode"), n, m, scale)
-    if w.attr("mode") == "nearest":
-        found = ROUND[w.attr("nearest_mode")](found)
-    return np.clip(found, 0, n - 1)
-
-
-def coordinates(rule: str, n: int, m: int, scale: float) -> Array:
-    """The source coordinate of each of `m` positions, as ONNX's Resize has it."""
-    i = arange(m, dtype=np.float64)
-    if rule == "align_corners":
-        return i * (n - 1) / (m - 1) if m > 1 else i * 0
-    if rule == "asymmetric":
-        return i / scale
-    if rule == "pytorch_half_pixel" and m == 1:
-        return i * 0
-    if rule in ("half_pixel", "pytorch_half_pixel"):
-        return (i + 0.5) / scale - 0.5
-    if rule == "half_pixel_symmetric":
-        return n / 2 * (1 - m / (scale * n)) + (i + 0.5) / scale - 0.5
-    raise MappingError(f"the rule {rule!r} for coordinates is not possible")
-
-
-def own(mode: str, corners: bool, half: bool, n: int, m: int) -> Array:
-    """The same as `sources`, by NNAPI's rules."""
-    scale = (n - 1) / (m - 1) if corners and m > 1 else n / m
-    i = arange(m, dtype=np.float64)
-    found = (i + 0.5) * scale if half else i * scale
-    if mode == "nearest":
-        return np.minimum(np.floor(found + 0.5) if corners else np.floor(found), n - 1)
-    return np.clip(found - 0.5 if half else found, 0, n - 1)
 
 
 RULES = [

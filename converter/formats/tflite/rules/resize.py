@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.nnapi.rules.resize import own, scales_of, sources
 from converter.formats.tflite.rules.fields import data, reading, sizes, whole, writing
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import LiteWriting
@@ -16,6 +15,7 @@ from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.lite.resizing import own, scales_of, sources
 
 ONE = 1 << 10  # of a coordinate
 FLAGS = ("align_corners", "half_pixel_centers")

@@ -6,7 +6,6 @@ The output port has the size; factors and attributes only repeat it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.openvino.legacy.context import legacy, writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.infer import Array, known
-from converter.graph.sizes import arange
+from converter.graph.interpolation import ROUND, coordinates
 from converter.mapping.codecs import Codec, number_text
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Implied, ignore
@@ -168,27 +167,12 @@ def linear(w: Writing, sides: Sides, *places: str) -> str | None:
 
 def source(size: int, wanted: int, factor: float, where: str) -> Array:
     """Where each pixel of the result lies in the source, inside of the image."""
-    at = arange(wanted, dtype=np.float64)
-    half: Callable[[], Array] = lambda: (at + 0.5) / factor - 0.5  # noqa: E731
-    places: dict[str, Callable[[], Array]] = {
-        "align_corners": lambda: at * ((size - 1) / (wanted - 1)) if wanted > 1 else at * 0,
-        "asymmetric": lambda: at / factor,
-        "half_pixel": half,
-        "pytorch_half_pixel": lambda: half() if wanted > 1 else at * 0,
-        "half_pixel_symmetric": lambda: size / 2 * (1 - wanted / (factor * size)) + half(),
-    }
-    if where not in places:
-        raise MappingError(f"coordinate_transformation_mode={where!r} is not known to the target")
-    return np.clip(places[where](), 0, size - 1)
+    return np.clip(coordinates(where, size, wanted, factor), 0, size - 1)
 
 
 def nearest(size: int, wanted: int, factor: float, where: str, rounding: str) -> Array:
     at = np.round(source(size, wanted, factor, where), 6)
-    if rounding in ("floor", "ceil"):
-        found = np.floor(at) if rounding == "floor" else np.ceil(at)
-    else:
-        found = np.floor(at + 0.5) if rounding == "round_prefer_ceil" else np.ceil(at - 0.5)
-    return np.asarray(np.clip(found, 0, size - 1))
+    return np.asarray(np.clip(ROUND[rounding](at), 0, size - 1))
 
 
 def stays(w: Writing) -> bool:

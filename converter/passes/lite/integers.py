@@ -1,29 +1,25 @@
-"""Whole numbers and truth values in the few operations that NNAPI has for them.
+"""Whole numbers in the few operators that TensorFlow Lite and NNAPI have for them.
 
-For whole numbers there are +, -, *, the quotient rounded down, the larger, the smaller, and Gather.
-The common decompositions are of real numbers, or need types of 64 bits.
+These are +, -, *, the quotient rounded down, the larger, the smaller, and Gather. The common
+decompositions are of real numbers, or need types of 64 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.legalise_numbers import FLOATS
-from converter.formats.nnapi.writing import BYTES
-from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, evaluate, known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, operand, optional
-from converter.passes.decompositions.bitwise import BITS, by_digits
-from converter.passes.legalise import Rewrite
+from converter.passes.lite.functions import FLOATS
 
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 LARGEST_TABLE = 1 << 20  # elements of an index that stands for a movement
 _NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
-_JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
+JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
 def reduced(node: ir.Node, b: Builder) -> Value | None:
@@ -38,7 +34,7 @@ def reduced(node: ir.Node, b: Builder) -> Value | None:
     if attrs_of(node).get("noop_with_empty_axes", 0):
         return None
     for axis in {int(a) % len(shape) for a in axes.reshape(-1)} or set(range(len(shape))):
-        x = _joined(b, x, axis, shape[axis], _JOINS[node.op_type])
+        x = _joined(b, x, axis, shape[axis], JOINS[node.op_type])
     return b.Reshape(x, list(out))
 
 
@@ -112,7 +108,7 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
 
 
 def turned_around(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers of 8 bits wrap around, those of NNAPI end at their bounds: computed in floats, which
+    """Numbers of 8 bits wrap around, those of these kernels end at their bounds: computed in floats, which
     hold every result, and brought back.
     """
     x, y = operand(node), operand(node, 1)
@@ -177,41 +173,3 @@ def joined(node: ir.Node, b: Builder) -> Value | None:
         result = spread if result is None else b.Where(mask, spread, result)
         start += shape[axis]
     return result
-
-
-def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Truth values are moved as 0.0 and 1.0: no common decomposition moves them so."""
-    if node.outputs[0].dtype != ir.DataType.BOOL:
-        return None
-    inputs, first = list(node.inputs), 1 if node.op_type == "Where" else 0
-    for i, v in enumerate(inputs):
-        if i >= first and v is not None and v.dtype == ir.DataType.BOOL:
-            inputs[i] = b.Cast(v, to=ir.DataType.FLOAT)
-    made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
-    return [b.Cast(y, to=ir.DataType.BOOL) for y in made]
-
-
-def either(first: Rewrite, second: Rewrite) -> Rewrite:
-    """The first that applies."""
-
-    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
-        found = first(node, b)
-        return second(node, b) if found is None else found
-
-    return both
-
-
-INTEGER: dict[str, Rewrite] = {
-    **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
-    **dict.fromkeys(_JOINS, reduced),
-    **dict.fromkeys(BITS, by_digits),
-    **dict.fromkeys(("Reshape", "Split", "Pad"), truth),
-    **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
-    "Concat": either(joined, truth),
-    "Sign": sign,
-    "Relu": relu,
-    "Div": quotient,
-    "Mod": remainder,
-    "MatMul": product,
-    "Cast": wrapped,
-}

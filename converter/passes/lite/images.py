@@ -1,7 +1,5 @@
-"""Ranks that NNAPI does not have, and groups and dilations of filters.
-
-One spatial dimension becomes two, more than four dimensions are merged, loops of known length are
-unrolled.
+"""Windows and images: one spatial dimension becomes two, and groups and dilations of filters are
+zeros in the filter.
 """
 
 from __future__ import annotations
@@ -15,62 +13,13 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, optional
-from converter.graph.walk import subgraphs
-from converter.passes.collapse_dims import collapse_dims
-from converter.passes.constants import plain_weights
-from converter.passes.fold import fold
 from converter.passes.images import image_of, window_over_images
-from converter.passes.legalise import Rewrite
-from converter.passes.unroll import LARGEST, unroll
-
-MOST = 4
-_MOVING = frozenset(
-    {
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "Transpose",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Identity",
-    }
-)
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-
-
-def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as its numbers.
-
-    Quantised weights that are only moved may stay quantised, but for recurrent layers.
-    """
-    producer = weight.producer()
-    return (producer is not None and producer.op_type not in _MOVING) or any(
-        user.op_type in _RECURRENT for user, _ in weight.uses()
-    )
-
-
-def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit, or a choice a known condition."""
-    if node.op_type == "If":
-        return known(node.inputs[0]) is not None
-    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
-    most = LARGEST // max(1, len(next(subgraphs(node))))
-    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most
-
-
-def prepare(model: ir.Model) -> None:
-    """What is done once, whatever the level: loops and choices written out, high ranks lowered."""
-    unroll(model, _countable, LARGEST)
-    fold(model)
-    plain_weights(model, _plain)
-    collapse_dims(model, MOST)
 
 
 def two_spatial(node: ir.Node, b: Builder) -> Value | None:
     """A window over one spatial dimension works on images of height 1.
 
-    NNAPI's own operation stays, where the common decompositions write out sums and products.
+    The operator itself stays, where the common decompositions write out sums and products.
     """
     if len(node.outputs) > 1 and node.outputs[1].uses():
         return None
@@ -136,13 +85,3 @@ def spread(w: np.ndarray[Any, Any], dilations: Sequence[int]) -> np.ndarray[Any,
     full = np.zeros((*w.shape[:2], (kh - 1) * dh + 1, (kw - 1) * dw + 1), w.dtype)
     full[:, :, ::dh, ::dw] = w
     return full
-
-
-SHAPES: dict[str, Rewrite] = {
-    "Conv": dilated_groups,
-    "ConvTranspose": grouped_transpose,
-    "Resize": resize,
-    **dict.fromkeys(
-        ("MaxPool", "AveragePool", "InstanceNormalization", "LRN", "GlobalMaxPool"), two_spatial
-    ),
-}

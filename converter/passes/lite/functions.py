@@ -1,6 +1,6 @@
-"""Functions of real numbers that NNAPI does not have: polynomials that are as exact as its float32.
+"""Functions of real numbers as polynomials, as exact as float32.
 
-No common decomposition has them.
+Neither TensorFlow Lite nor NNAPI has these operators, and no common decomposition says them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def asin(node: ir.Node, b: Builder) -> Value | None:
     return signed * -1 + np.pi / 2 if node.op_type == "Acos" else signed
 
 
-NUMBERS: dict[str, Rewrite] = {
+FUNCTIONS: dict[str, Rewrite] = {
     "Ceil": ceil,
     "Cos": cos,
     "Erf": erf,

@@ -1,0 +1,81 @@
+"""Picking elements, and moving truth values, by the kernels that TensorFlow Lite and NNAPI share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.value import Value, operand
+from converter.passes.indices import from_front, never_negative
+from converter.passes.legalise import Rewrite
+
+
+def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
+    """Indices are counted from the front, as GATHER demands."""
+    x, axis = operand(node), attrs_of(node).get("axis", 0)
+    shape = shape_of(x)
+    if shape is None or counts_from_front(node):
+        return truth(node, b)
+    return b.Gather(x, from_front(b, operand(node, 1), shape[axis]), axis=axis)
+
+
+UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)
+
+
+def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """The largest along the last axis, as TOPK_V2 has it: another axis is brought there, and the
+    least are the largest of the negatives.
+    """
+    x, a = operand(node), attrs_of(node)
+    rank, least = rank_of(x), not a.get("largest", 1)
+    if rank is None:
+        return None
+    axis, last = int(a.get("axis", -1)) % rank, rank - 1
+    if axis != last:
+        perm = [*(i for i in range(rank) if i != axis), axis]
+        back = [perm.index(i) for i in range(rank)]
+        turned = b.Transpose(x, perm=perm)
+        found = b.TopK(turned, node.inputs[1], outputs=2, largest=int(not least))
+        return [b.Transpose(y, perm=back) for y in found]
+    if not least:
+        return None
+    signed = b.Cast(x, to=ir.DataType.INT64) if x.dtype in UNSIGNED else x
+    values, places = b.TopK(signed * -1, node.inputs[1], outputs=2)
+    return (values * -1 if signed is x else b.Cast(values * -1, to=x.dtype)), places
+
+
+def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """Truth values are moved as 0.0 and 1.0: no common decomposition moves them so."""
+    if node.outputs[0].dtype != ir.DataType.BOOL:
+        return None
+    inputs, first = list(node.inputs), 1 if node.op_type == "Where" else 0
+    for i, v in enumerate(inputs):
+        if i >= first and v is not None and v.dtype == ir.DataType.BOOL:
+            inputs[i] = b.Cast(v, to=ir.DataType.FLOAT)
+    made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
+    return [b.Cast(y, to=ir.DataType.BOOL) for y in made]
+
+
+def either(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The first that applies."""
+
+    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+        found = first(node, b)
+        return second(node, b) if found is None else found
+
+    return both
+
+
+def counts_from_front(node: ir.Node) -> bool:
+    """Whether the indices of a Gather cannot be negative at run time.
+
+    They are constants, or known to be none, or come from NNAPI, which has none.
+    """
+    return (
+        known(node.inputs[1]) is not None
+        or node.metadata_props.get("netconv.format") == "nnapi"
+        or never_negative(node.inputs[1])
+    )
