@@ -130,7 +130,8 @@ def convert(request: Request) -> Written:
     files = sorted(
         (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
     )
-    return Written(model, flavour, tuple(files), (*model.notes, *notes))
+    grown = in_file(model_files.larger(model, files), str(request.source))
+    return Written(model, flavour, tuple(files), (*model.notes, *notes, *grown))
 
 
 def map_of(target: Path) -> Path:

@@ -132,6 +132,13 @@ CODES: dict[str, Explanation] = {
         "have by default), or more than four axes as four in NNAPI, which has no more; or "
         "half precision as float32 in TensorFlow Lite, which does not compute it.",
     ),
+    "X212": Explanation(
+        "the written file is much larger than the source's weights",
+        "The target has no place for something that keeps the source small: weights that "
+        "several layers share, weights of a few bits, or loops. They are written out; the "
+        "numbers are the same. Core ML's NeuralNetwork gives each layer its own weights, for "
+        "example, an ML Program (.mlpackage) does not.",
+    ),
     "W301": Explanation(
         "the output could not be written",
         "The folder does not exist, is read-only, or the disk is full. Nothing was left behind.",

@@ -101,13 +101,13 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
-    from converter.commands.inspect import size
     from converter.formats.mlpackage import size_of
+    from converter.io.files import size_text
 
     names = " + ".join(p.name for p in written.files)
     total = sum(map(size_of, written.files))
     console.say(
-        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})"
+        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size_text(total)})"
     )
 
 
