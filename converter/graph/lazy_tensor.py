@@ -117,6 +117,17 @@ class LazyTensor(ir.LazyTensor):
             return LazyTensor(self.numpy().T, self.dtype, name=self.name)
         return self.derived(lambda array: array.T, shape=self.shape.numpy()[::-1])
 
+    def untransposed(self) -> LazyTensor | None:
+        """The matrices whose last two axes were exchanged to make these, where these are nothing
+        but a view of them; None otherwise.
+        """
+        if self.decode is not None or callable(self.source) or len(self.shape) < 2:
+            return None
+        array = self.numpy()
+        stored = array.swapaxes(-1, -2)
+        turned = stored.flags.c_contiguous and not array.flags.c_contiguous
+        return LazyTensor(stored, self.dtype) if turned else None
+
     def derived(
         self,
         change: Callable[[Array], Array],

@@ -22,6 +22,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import with_operators
 from converter.mapping.codecs import PLAIN, Codec, Kind, codec_of
 from converter.mapping.node import Layer, Node, Operands, Parameters
@@ -260,6 +261,15 @@ class Writing:
 
     def ints(self, index: int, what: str) -> list[int]:
         return whole_numbers(self.constant(index, what), what)
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """The constant matrices whose last two axes were exchanged to make operand `index`, where
+        that is a view of them: a layer that transposes by itself leaves them as they are stored.
+        """
+        value = self.input(index)
+        tensor = value.const_value
+        stored = tensor.untransposed() if isinstance(tensor, LazyTensor) else None
+        return None if stored is None else self.const(stored, value.name or "weights")
 
     def rank(self, index: int = 0, what: str = "the input") -> int:
         return rank(self.input(index), what)

@@ -127,7 +127,12 @@ class Matrices(Field):
                 first = second = fewer = [math.prod(front)]
             left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
         source = turned(lw, b) if len(lw.shape(b)) == rank <= 4 else None
-        inputs = [lw.reshaped(a, left), lw.reshaped(b, right) if source is None else source]
+        if source is None and rank <= 4:
+            source = w.untransposed(1)
+        factor, shape = (
+            (b, right) if source is None else (source, [*right[:-2], right[-1], right[-2]])
+        )
+        inputs = [lw.reshaped(a, left), lw.reshaped(factor, shape)]
         integers = not is_float(lw.out)
         if integers:  # behind layers that move integers the engine takes them for floats
             inputs = [lw.converted(v, D.FLOAT) for v in inputs]

@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.infer import rank_of
-from converter.graph.lazy_tensor import LazyTensor
 from converter.mapping.codecs import Codec
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, ignore
@@ -31,23 +30,10 @@ class Transposed(Field):
 
     def lower(self, w: Writing) -> None:
         for i, key in enumerate(self.keys):
-            stored = turned_view(w.input(i))
+            stored = w.untransposed(i)
             if stored is not None:
-                w.layer.inputs[i] = w.const(stored, w.input(i).name or "weight")
+                w.layer.inputs[i] = stored
             w.set(**{key: stored is not None})
-
-
-def turned_view(value: ir.Value) -> LazyTensor | None:
-    """The matrices whose last two axes were swapped to make this constant, where that is a view of
-    them: what somebody else reads, too, is stored once.
-    """
-    tensor = value.const_value
-    if not isinstance(tensor, LazyTensor) or callable(tensor.source) or len(tensor.shape) < 2:
-        return None
-    array = tensor.numpy()
-    stored = array.swapaxes(-1, -2)
-    turned = stored.flags.c_contiguous and not array.flags.c_contiguous
-    return LazyTensor(stored, tensor.dtype) if turned else None
 
 
 def swapped(r: Reading, x: ir.Value) -> ir.Value:
