@@ -311,6 +311,10 @@ def _payload(codes: ir.Value) -> tuple[Array, int] | None:
         packed = constant(node.inputs[0])
         return None if packed is None else (packed, int(attrs_of(node)["bits"]))
     array = constant(codes)
+    if array is not None and codes.dtype == ir.DataType.UINT4:
+        flat = array.reshape(-1).astype(np.uint8)
+        pairs = np.pad(flat, (0, -flat.size % 2)).reshape(-1, 2)
+        return pairs[:, 0] << 4 | pairs[:, 1], 4
     return (array, 8) if array is not None and array.dtype in (np.uint8, np.int8) else None
 
 

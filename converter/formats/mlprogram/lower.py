@@ -24,6 +24,7 @@ from converter.formats.mlprogram.describe import (
 from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
+from converter.formats.mlprogram.rules.quantization import compact_since
 from converter.graph.build import builder_before
 from converter.graph.names import Names
 from converter.graph.network import Network
@@ -107,12 +108,14 @@ def unpack_bits(model: ir.Model) -> None:
 
 
 def lowest(model: ir.Model, half: bool) -> int:
-    """The first version that says as many operators as any, without decomposing them."""
+    """The first version that says as many operators as any, without decomposing them or storing
+    their constants with more bits.
+    """
     nodes = [n for g in all_graphs(model.graph) for n in g]
 
     def missing(version: int) -> int:
         refused = _refused(version, half)
-        return sum(refused(n) for n in nodes)
+        return sum(version < compact_since(n) or refused(n) for n in nodes)
 
     return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
 

@@ -22,7 +22,7 @@ from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
-from converter.graph.value import Value
+from converter.graph.value import Value, producer_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 from converter.passes.constants import evaluate_constant
@@ -317,16 +317,40 @@ def _blockwise(w: Writing, data: Any, scale: Array, zero: Array | None, axis: in
     writing(w).operation("constexpr_blockwise_shift_scale", **given, **more)
 
 
-def write_looked_up(w: Writing) -> None:
-    """Indices of eight bits into a table of numbers."""
-    table, places = w.input(0).const_value, w.input(1).producer()
-    indices = places.inputs[0] if places is not None and places.op_type == "Cast" else None
+def looked_up_in(
+    table: ir.Value | None, places: ir.Value | None
+) -> tuple[ir.TensorProtocol, ir.TensorProtocol] | None:
+    """A table of at most 256 numbers, and constant indices of four or eight bits into it; None
+    for everything else that is gathered.
+    """
+    cast = producer_of(places)
+    indices = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
     stored = None if indices is None else indices.const_value
-    if table is None or stored is None or stored.dtype != D.UINT8:
-        raise not_meant("a table and indices of eight bits")
-    if len(table.shape) != 1 or table.dtype not in FLOATS or not 1 < table.size <= 256:
-        raise not_meant("a table of at most 256 numbers")
+    numbers = None if table is None else table.const_value
+    if stored is None or numbers is None or stored.dtype not in (D.UINT4, D.UINT8):
+        return None
+    few = len(numbers.shape) == 1 and numbers.dtype in FLOATS and 1 < numbers.size <= 256
+    return (numbers, stored) if few else None
+
+
+def compact_since(node: ir.Node) -> int:
+    """The specification version from which the constants of an operator take as few bits as in the
+    graph.
+    """
+    if node.op_type == "Gather" and looked_up_in(*node.inputs[:2]) is not None:
+        return IOS16
+    data = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+    four = data is not None and data.const_value is not None and data.dtype in (D.INT4, D.UINT4)
+    return IOS18 if four else 0
+
+
+def write_looked_up(w: Writing) -> None:
+    """Indices of four or eight bits into a table of numbers."""
+    found = looked_up_in(w.input(0), w.input(1))
+    if found is None:
+        raise not_meant("a table of at most 256 numbers and constant indices of few bits")
     w.needs(IOS16)
+    table, stored = found
     kind = writing(w).real_of(w.node.outputs[0])
     bits = next(n for n in (1, 2, 4, 6, 8) if 1 << n >= table.size)
     bits = bits if w.version < IOS18 else 4 if bits <= 4 else 8
@@ -335,12 +359,14 @@ def write_looked_up(w: Writing) -> None:
     lazy, shape = LazyTensor.of(stored), stored.shape.numpy()
     if w.version < IOS18:
         count = -(-stored.size * bits // 8)
-        data = LazyTensor(lambda: packed_bits(lazy.numpy(), bits), D.UINT8, [count])
+        data = LazyTensor(
+            lambda: packed_bits(lazy.numpy().astype(np.uint8), bits), D.UINT8, [count]
+        )
         sizes = np.array(shape, np.uint32)
         t = writing(w)
         t.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
         return
-    nibbles = bits == 4
+    nibbles = bits == 4 and stored.dtype == D.UINT8
     narrow = lazy.derived(lambda a: a.astype(ml_dtypes.uint4), D.UINT4) if nibbles else lazy
     tables = wide.reshape([*[1] * len(shape), 1 << bits, 1])
     writing(w).operation("constexpr_lut_to_dense", indices=narrow, lut=tables)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of, dim
-from converter.formats.openvino.opset.codes import narrowest, repacked
+from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
 from converter.formats.openvino.opset.context import opset
 from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import producer_of
 from converter.mapping.context import Reading, Writing
@@ -181,10 +182,25 @@ class Blocks(Field):
         weights = cut(w.input(0), start, size, count, width)
         scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
         point = None if zero is None else cut(zero, first, count, count, 1)
+        weights, point = _narrowed(w, weights, point)
         product = factors(w, weights, scale, point)
         dtype = w.node.outputs[0].dtype
         y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
         return y, [*shape[:axis], size, *shape[axis + 1 :]]
+
+
+def _narrowed(
+    w: Writing, weights: ir.Value, point: ir.Value | None
+) -> tuple[ir.Value, ir.Value | None]:
+    """Weights of two bits as such, with zero points of two bits: of one type, as runtimes know
+    them.
+    """
+    tensors = [v.const_value for v in (weights, point) if v is not None]
+    fewer = [narrowest(t) for t in tensors if isinstance(t, LazyTensor)]
+    if len(fewer) != len(tensors) or not all(map(code_of, fewer)):
+        return weights, point
+    stored = [w.const(t, t.name or "const") for t in fewer]
+    return stored[0], None if point is None else stored[1]
 
 
 def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
@@ -199,7 +215,7 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
         size = list(shape_of(value) or ())
         size[axis] = at.stop - at.start
         weight = weight.derived(lambda array: array[(*[slice(None)] * axis, at)], shape=size)
-    return w.const(narrowest(weight).reshaped(shape), value.name or "const")
+    return w.const(weight.reshaped(shape), value.name or "const")
 
 
 class Unpacked(Field):
@@ -217,6 +233,33 @@ class Unpacked(Field):
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
         w.layer.inputs = [opset(w).stored(w.const(stored, name))]
         w.set(destination_type="u8")
+
+
+def table_of(w: Writing) -> str:
+    """The element type whose numbers a constant of places looks up; "" for other tables."""
+    table, cast = known(w.input(0)), _source(w.input(1), "Cast")
+    codes = None if cast is None else cast.inputs[0]
+    if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
+        return ""
+    return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
+
+
+class Places(Field):
+    """A constant of four bits, each the place of a number in the table that the type has."""
+
+    inputs = (0, 1)
+    names = ("axis",)
+    keys = ("destination_type",)
+
+    def lower(self, w: Writing) -> None:
+        cast = _source(w.input(1), "Cast")
+        codes = cast.inputs[0] if cast is not None else None
+        assert codes is not None and codes.const_value is not None
+        stored = LazyTensor.of(codes.const_value)
+        name = codes.name or "weights"
+        weights = coded(table_of(w), stored.bytes(), stored.shape.numpy(), name)
+        w.layer.inputs = [opset(w).stored(w.const(weights, name))]
+        w.set(destination_type="f32")
 
 
 class Rounded(Field):
@@ -284,6 +327,14 @@ RULES = [
         Implied(("output_dtype", "block_size", "saturate", "precision")),
         lower_only=True,
         given="2,3 =f32:3 =u8:3",
+    ),
+    op(
+        "Gather",
+        "Convert",
+        Guard("places in a table that a type has", lower_if=lambda w: bool(table_of(w))),
+        Places(),
+        lower_only=True,
+        given="",
     ),
     op("netconv::UnpackBits", "Convert", Unpacked(), lower_only=True, given="=u8:[27,228,5]"),
 ]
