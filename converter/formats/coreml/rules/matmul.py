@@ -11,7 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import reading, writing
 from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar, maker
-from converter.formats.coreml.weight_encoding import dynamic_int8
+from converter.formats.coreml.weight_encoding import dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.mapping.context import Reading, Writing
@@ -29,6 +29,9 @@ def turned(w: Writing, weights: Value) -> WeightData:
     transpose = maker(weights, "Transpose")
     if weights.const_value is None and transpose is not None and rank_of(weights) == 2:
         return writing(w).stored(transpose.inputs[0])
+    compact = turned_form(weights)
+    if compact is not None:
+        return compact
     array = evaluate_constant(weights)
     if array is None:
         raise MappingError("the matrix must be constant")
