@@ -17,7 +17,7 @@ from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
 from converter.graph.verify.node import check_shape
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, all_nodes
 from converter.io.atomic import recover
 from converter.io.files import Output, size_text
 
@@ -26,7 +26,7 @@ D = ir.DataType
 
 TEXT = (".xml", ".txt", ".json")  # of formats whose weights lie beside
 GROWTH = 1.3  # from where a written file is much larger than the weights of the source
-ROOM = 1 << 20  # bytes for everything but weights
+ROOM, NODE_ROOM = 1 << 16, 1 << 10  # bytes for everything but weights: for a file, for each node
 
 
 def load(
@@ -132,7 +132,8 @@ def larger(network: Network, files: Iterable[Path]) -> list[Diagnostic]:
     distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}
     weights = sum(t.length for t in distinct)
     written = sum(size_of(p) for p in files if p.suffix not in TEXT)
-    if written <= GROWTH * weights + ROOM:
+    nodes = sum(1 for _ in all_nodes(network.ir.graph))
+    if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:
         return []
     message = f"the weights take {size_text(weights)} in the source, the written file {size_text(written)}"
     help = "weights that the source shares or packs are written out where the target cannot do so"

@@ -25,14 +25,12 @@ from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
 from converter.formats.mlprogram.rules.quantization import compact_since
-from converter.graph.build import builder_before
-from converter.graph.names import Names
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
-from converter.passes.constants import evaluate_constant, holds_numbers
+from converter.passes.constants import holds_numbers, unpack_bits
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.legalise import legalise
@@ -92,19 +90,6 @@ def decodes(node: ir.Node) -> bool:
     types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
     half = node.op_type == "Cast" and D.FLOAT16 in types
     return half or any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
-
-
-def unpack_bits(model: ir.Model) -> None:
-    """Constants that are stored as numbers of a few bits as such of eight, in place: a program
-    stores them in its own way.
-    """
-    names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in [n for n in graph if n.op_type == "UnpackBits"]:
-            array = evaluate_constant(node.outputs[0])
-            if array is not None:
-                value = builder_before(node, names).const(array, str(node.outputs[0].name))
-                node.outputs[0].replace_all_uses_with(value)
 
 
 def lowest(model: ir.Model, half: bool) -> int:

@@ -30,6 +30,7 @@ from converter.mapping.rules import Custom
 from converter.passes.channels_last import to_nhwc
 from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
+from converter.passes.constants import unpack_bits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
@@ -59,6 +60,7 @@ def legal(
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     graph.graph.meta["states"] = states
+    unpack_bits(graph)
     fold(graph)
     fuse_biases(graph)
     unroll(graph, countable)
