@@ -40,7 +40,9 @@ class EqualWeights(Generic[T]):
         if weight.length > _SMALL and not weight.is_view():
             return make()
         array = weight.stored()
-        alike = self._by_sample.setdefault(_sample(array), [])
+        # the numbers of an element type of a format's own need not be written as they are stored
+        kind = (weight.element, weight.size) if weight.element else ()
+        alike = self._by_sample.setdefault((*kind, *_sample(array)), [])
         for other, made in alike:
             if _equal(array, other):
                 return made

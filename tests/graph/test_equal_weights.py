@@ -64,6 +64,15 @@ def test_packed_elements_and_byte_order() -> None:
     assert places(big, LazyTensor(PLAIN)) == [0, 1], "it would have to be converted twice"
 
 
+def test_numbers_that_are_stored_as_others() -> None:
+    raw = np.array([0b10101010], np.uint8)
+
+    def bits(count: int) -> LazyTensor:
+        return LazyTensor(raw, D.UINT8, [count], element="u1", decode=np.unpackbits)
+
+    assert places(LazyTensor(raw), bits(8), bits(5), bits(8)) == [0, 1, 2, 1]
+
+
 def test_what_a_function_computes_is_not_computed_twice() -> None:
     calls = []
 
