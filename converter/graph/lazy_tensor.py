@@ -28,7 +28,7 @@ class LazyTensor(ir.LazyTensor):
     or more than `shape` has.
 
     Two weights are equal when they are the same bytes of memory or file, or of the same function,
-    and of the same `element`.
+    of the same `element`, and of as many numbers.
     """
 
     def __init__(
@@ -159,6 +159,7 @@ class LazyTensor(ir.LazyTensor):
         return self is other or (
             isinstance(other, LazyTensor)
             and self.element == other.element
+            and self.size == other.size
             and self.place == other.place
         )
 
