@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
+from converter.formats.coreml_declared import GRAYSCALE16_SINCE, has_halves
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
@@ -70,6 +71,8 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
         version = max(version, STATES_SINCE)
     if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
         version = max(version, HALF_INTERFACE)
+    if not asked and has_halves(network, clone):
+        version = max(version, GRAYSCALE16_SINCE)
     collapse_dims(clone, MOST_AXES)
     if version >= ATTENTION_SINCE:
         fuse_attention(clone)
@@ -161,7 +164,7 @@ def _program(
     classifier: Classifier | None,
     notes: list[Diagnostic],
 ) -> Written:
-    written, graph = Written(), model.graph
+    written = Written()
     writer = ProgramWriter(low, written.blobs)
     program = written.model.mlProgram
     program.version = 1
@@ -172,7 +175,7 @@ def _program(
     try:
         hidden = [] if classifier is None else [classifier.scores]
         description = written.model.description
-        boundary = describe(network, graph, writer, description, notes, hidden)
+        boundary = describe(network, model, writer, description, notes, hidden)
         for name, dtype, value in boundary.inputs:
             given = function.inputs.add(name=name)
             writer.value_type(given.type, value, dtype)
