@@ -302,14 +302,45 @@ def test_weights_of_four_bits_are_stored_in_eight_before_ios18(tmp_path: Path) -
     np.testing.assert_allclose(run(package, x=x), x @ (codes * scales), rtol=1e-4, atol=1e-4)
 
 
+def types_of(package: Path) -> list[tuple[str, str, list[int]]]:
+    """Operations with the types of their results, each of which `cast` names itself."""
+    words = {10: "fp16", 11: "fp32", 23: "int32", 21: "int8", 31: "uint8", 1: "bool"}
+    found = []
+    for o in operations(package):
+        if o.type != "const":
+            kind = o.outputs[0].type.tensorType
+            sizes = [d.constant.size for d in kind.dimensions]
+            found.append((o.type, words[kind.dataType], sizes))
+            if o.type == "cast":
+                given = o.inputs["dtype"].arguments[0].value.immediateValue.tensor.strings
+                assert list(given.values) == [words[kind.dataType]]
+    return found
+
+
 def test_half_precision_is_inside_and_not_at_the_boundary(tmp_path: Path) -> None:
     weights, x = floats(3, 7), floats(2, 3)
     package = tmp_path / "m.mlpackage"
     converter.convert(linear(tmp_path / "m.onnx", weights), package, target="mlprogram+fp16")
-    assert kinds(package) == ["cast", "linear", "add", "cast"]
-    types = {o.outputs[0].type.tensorType.dataType for o in operations(package) if o.type == "add"}
-    assert types == {10}  # FLOAT16
+    assert types_of(package) == [
+        ("cast", "fp16", [2, 3]),
+        ("linear", "fp16", [2, 7]),
+        ("add", "fp16", [2, 7]),
+        ("cast", "fp32", [2, 7]),
+    ]
     np.testing.assert_allclose(run(package, x=x), x @ weights + 2, rtol=1e-2, atol=1e-2)
+
+
+def test_inputs_without_axes_in_half_precision(tmp_path: Path) -> None:
+    source, package = tmp_path / "m.onnx", tmp_path / "m.mlpackage"
+    network(source, [h.make_node("Exp", ["x"], ["y"])], {"x": []}, {"y": []})
+    converter.convert(source, package, target="mlprogram+fp16")
+    assert types_of(package) == [
+        ("squeeze", "fp32", []),
+        ("cast", "fp16", []),
+        ("exp", "fp16", []),
+        ("cast", "fp32", []),
+    ]
+    np.testing.assert_allclose(run(package, x=F(2)), np.exp(2), rtol=1e-2)
 
 
 def test_a_classifier(tmp_path: Path) -> None:

@@ -71,10 +71,13 @@ def describe(
             side.output(value, made)
     declared.demand_one(description.input)
     declared.metadata(description.metadata)
-    left = {public_name(k): public_name(v) for k, v in pairs.items() if k not in kept}
-    notes += [_as_input(name) for name in left]
+    if network.variables:
+        notes += [_as_input(public_name(k)) for k in pairs if k not in kept]
+    named = {public_name(k): public_name(v) for k, v in pairs.items()}
+    own = {public_name(k) for k in kept}
+    told = {k: v for k, v in named.items() if k not in own or v != f"{k}_out"}
     changed = {k: v for k, v in side.renamed.items() if k != v}
-    for key, found in ((STATES, left), (SCALARS, side.scalars), (NAMES, changed)):
+    for key, found in ((STATES, told), (SCALARS, side.scalars), (NAMES, changed)):
         if found:
             description.metadata.userDefined[key] = json.dumps(found, sort_keys=True)
     return side.boundary
@@ -104,6 +107,7 @@ class Describing:
     def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
         """A value of the interface, in another type or shape than that of the graph."""
         found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
+        self.writer.low.exact.add(found)
         self.writer.named[found] = name
         return found
 
@@ -124,11 +128,25 @@ class Describing:
         if steps:
             del self.writer.named[value]
             outer = self._outer(value, name, dtype, ir.Shape(shape or [1]))
-        self.boundary.before += _chain(name, outer, value, steps)
+        self.boundary.before += self._chain(name, outer, value, steps)
         self.boundary.inputs.append((name, dtype, outer))
         if not image:
             default = self.network.interface.get("defaults", {}).get(public_name(value))
             self.declared.default(feature, default)
+
+    def _chain(
+        self, name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
+    ) -> list[Layer]:
+        """Operations one behind the other, from an input to the value of the graph."""
+        layers: list[Layer] = []
+        for i, (kind, given) in enumerate(steps):
+            made = value
+            if i < len(steps) - 1:
+                made = ir.Value(name=name, type=outer.type, shape=ir.Shape([]))
+                self.writer.low.exact.add(made)
+            layers.append(Layer(kind, name, {"x": outer, **given}, outputs=[made]))
+            outer = made
+        return layers
 
     def _type(self, feature: Any, value: ir.Value, own: ir.DataType, image: bool) -> ir.DataType:
         """The type in the interface, which for arrays is declared with their sizes."""
@@ -184,26 +202,15 @@ def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
     start = network.interface.get("defaults", {}).get(public_name(value))
     zeros = start is not None and not np.any(start)
     half = low.carried(value) == D.FLOAT16
+    if public_name(value) not in network.variables:
+        return False
     return low.version >= STATES_SINCE and zeros and half and bool(shape_of(value))
 
 
 def _as_input(name: str) -> Diagnostic:
     text = f"the state {name} is written as an input and an output"
-    help = "states of a program are of half precision and begin with zeros: ios=18"
+    help = "states of a program are of half precision and begin with zeros: mlprogram+ios=18+fp16"
     return Diagnostic("X205", text, level="warning", where=Where(layer=name), help=help)
-
-
-def _chain(
-    name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
-) -> list[Layer]:
-    """Operations one behind the other, from an input to the value of the graph."""
-    layers: list[Layer] = []
-    for i, (kind, given) in enumerate(steps):
-        last = i == len(steps) - 1
-        made = value if last else ir.Value(name=name, type=outer.type, shape=ir.Shape([]))
-        layers.append(Layer(kind, name, {"x": outer, **given}, outputs=[made]))
-        outer = made
-    return layers
 
 
 def interface_type(
