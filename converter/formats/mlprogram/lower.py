@@ -32,7 +32,7 @@ from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
-from converter.passes.constants import evaluate_constant, holds_numbers
+from converter.passes.constants import evaluate_constant, holds_numbers, plain_weights
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.legalise import legalise
@@ -42,6 +42,7 @@ D = ir.DataType
 # iOS -> specification version, and the name of its operation set
 VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
 ATTENTION_SINCE = 9  # the specification version that has it as one operation
+COMPRESSED_SINCE = 7  # the one that has compressed weights
 OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
 
@@ -73,6 +74,8 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
         version = max(version, HALF_INTERFACE)
     if not asked and has_halves(network, clone):
         version = max(version, GRAYSCALE16_SINCE)
+    if version < COMPRESSED_SINCE:
+        plain_weights(clone)
     collapse_dims(clone, MOST_AXES)
     if version >= ATTENTION_SINCE:
         fuse_attention(clone)
