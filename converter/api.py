@@ -111,6 +111,8 @@ def convert(
     weights: PathLike | None = None,
     force: bool = True,
     signature: str = "",
+    state: Mapping[str, str] | None = None,
+    states: str = "keep",
 ) -> list[Diagnostic]:
     """One conversion from file to file, as `netconv convert` does it; returns what reading and
     writing warn of.
@@ -118,13 +120,18 @@ def convert(
     `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
     it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `outputs` keeps
     only what these tensors or layers need, `io_layout` is "keep" or "native" for channels-last
-    targets, `weights`, `dequantize` and `signature` are as in `load`. Existing files are overwritten unless
+    targets, `weights`, `dequantize` and `signature` are as in `load`.
+    `state` has inputs that are states with the outputs that are their next values, by names;
+    `states` is "keep", or "io" where all states shall be inputs and outputs whatever the target
+    has. Existing files are overwritten unless
     `force` is false, but never an input, nor a side file that another model beside it uses (W302).
     All files appear, or none. Raises what `load` and `save` raise, and UsageError for names and
     shapes that the model does not have.
     """
     from converter.commands.convert import Request, convert
 
+    if states not in ("keep", "io"):
+        raise UsageError(Diagnostic("U501", f"states={states!r} is neither 'keep' nor 'io'"))
     request = Request(
         source=Path(src),
         target=Path(dst),
@@ -137,6 +144,8 @@ def convert(
         force=force,
         dequantize=dequantize,
         signature=signature,
+        states=tuple((state or {}).items()),
+        states_as_inputs=states == "io",
     )
     return list(convert(request).notes)
 

@@ -86,6 +86,22 @@ class Code(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
 
 
+class Pair(click.ParamType):  # type: ignore[type-arg]
+    """Two names, NAME=NAME."""
+
+    name = "NAME=NAME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        first, _, second = str(value).partition("=")
+        if not first or not second:
+            raise UsageError(
+                Diagnostic("U501", f"{value!r} is not of the form {getattr(param, 'metavar', '')}")
+            )
+        return first, second
+
+
 class FilePath(click.ParamType):  # type: ignore[type-arg]
     """A path that may not exist: a missing input is exit code 4 with our own message, not click's
     2.

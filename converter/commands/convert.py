@@ -16,14 +16,15 @@ from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, in
 from converter.formats import model_files
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.network import Network
+from converter.graph.network import AS_INPUTS, Network
 from converter.io.files import Output
 
 
 @dataclass(frozen=True)
 class Request:
     """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an
-    input), `dequantize` and `signature` as in `load`.
+    input), `dequantize` and `signature` as in `load`. `states` are inputs and the outputs that are
+    their next values; `states_as_inputs`: they are so in every target.
 
     `with_map`: also OUT.map.json, which says what comes from where.
     """
@@ -40,6 +41,8 @@ class Request:
     dequantize: bool = False
     with_map: bool = False
     signature: str = ""
+    states: Sequence[tuple[str, str]] = ()
+    states_as_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,12 @@ def read(request: Request) -> Network:
             model.ir, lambda node: node.op_type == "If"
         ):  # what the shapes decide is decided: the other branch need not fit them
             infer_all(model.ir)
+    if request.states:
+        from converter.graph.states import join_states
+
+        join_states(model, request.states)
+    if request.states_as_inputs:
+        model.interface[AS_INPUTS] = True
     return model
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from converter.graph.infer import Array
 
 
+AS_INPUTS = "states_as_inputs"  # in the interface: states shall be inputs and outputs in any format
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """A graph input or output: `shape` holds ints, names of symbolic dimensions, or None
@@ -57,6 +60,13 @@ class Network:
     source: Path | None = (
         None  # the file it was read from, for engines that execute the format itself
     )
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The states that a target with variables has as such: inputs that may be left out, and the
+        outputs that are their next values, by names. None where inputs and outputs are wanted.
+        """
+        return {} if self.interface.get(AS_INPUTS) else dict(self.interface.get("states", {}))
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -9,8 +9,10 @@ import click
 
 from converter.cli.common import (
     REPORTS,
+    Choice,
     FilePath,
     FormatName,
+    Pair,
     inputs_option,
     layout_option,
     native_option,
@@ -53,6 +55,21 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 )
 @layout_option
 @option(
+    "--state",
+    "pairs",
+    metavar="PAST=PRESENT",
+    type=Pair(),
+    multiple=True,
+    help="This input is a state, and this output its next value; repeatable.",
+)
+@option(
+    "--states",
+    type=Choice(["keep", "io"]),
+    default="keep",
+    show_default=True,
+    help="keep: states are the target's own, where it has such; io: inputs and outputs.",
+)
+@option(
     "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
 )
 @option(
@@ -85,6 +102,8 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             force=options["force"],
             dequantize=options["dequantize"],
             signature=options["signature"],
+            states=options["pairs"],
+            states_as_inputs=options["states"] == "io",
             with_map=options["with_map"] and output != DASH,
         )
         written = convert.convert(request)

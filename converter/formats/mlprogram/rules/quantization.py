@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import MilReading, reading, writing
+from converter.formats.mlprogram.rules.context import MilReading, collector, reading, writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
@@ -28,7 +28,8 @@ from converter.mapping.rules import custom
 from converter.passes.constants import evaluate_constant
 
 D = ir.DataType
-IOS16, IOS18 = 7, 9  # specification versions
+IOS16, IOS17, IOS18 = 7, 8, 9  # specification versions
+QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
 def axis_of(r: Reading, scale: Array) -> int | None:
@@ -59,6 +60,60 @@ def dequantize(r: Reading) -> Value:
     kind = (x.dtype or D.INT8).numpy()
     zero = t.array("zero_point").astype(kind)
     return r.b.DequantizeLinear(x, scale, zero.reshape(scale.shape), axis=axis)
+
+
+def write_quantize(w: Writing) -> None:
+    """Numbers of eight bits. Operations other than dequantize take them in 32 bits: where nothing
+    else needs these, the cast is left out in the end.
+    """
+    x, out = w.input(0), w.node.outputs[0]
+    if out.dtype not in QUANTISED or x.dtype not in FLOATS:
+        raise MappingError("numbers other than of eight bits")
+    given = _scales(w, out.dtype, writing(w).real)
+    raw = _stored(w, out)
+    t, word = writing(w), QUANTISED[out.dtype]
+    t.operation("quantize", [raw], input=x, **given, output_dtype=word)
+    t.operation("cast", [out], x=raw, dtype="int32")
+    collector(w).stored[out] = raw
+
+
+def _write_dequantize(w: Writing) -> None:
+    x = w.input(0)
+    if x.dtype not in QUANTISED:
+        raise MappingError("numbers other than of eight bits")
+    given = _scales(w, x.dtype, writing(w).real_of(w.node.outputs[0]))
+    raw, t = collector(w).stored.get(x), writing(w)
+    if raw is None:
+        raw = _stored(w, x)
+        t.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+    t.operation("dequantize", input=raw, **given)
+
+
+def _stored(w: Writing, value: ir.Value) -> ir.Value:
+    """A value of the same numbers in the type in which they are stored."""
+    raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
+    collector(w).exact.add(raw)
+    return raw
+
+
+def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
+    """Constant scales and zero points, of all numbers or of each place of an axis."""
+    w.needs(IOS17)
+    scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
+    if scale is None or (zero is None and w.optional(2) is not None):
+        raise MappingError("scales and zero points must be constant")
+    if scale.ndim > 1:
+        raise MappingError("scales of blocks")
+    factors = scale.astype(real)
+    if not (np.isfinite(factors) & (factors > 0)).all():
+        raise MappingError(f"scales that are no numbers of {np.dtype(real).name}")
+    one = scale.size == 1
+    given: dict[str, Any] = {"scale": factors.reshape(()) if one else factors}
+    if zero is not None and zero.any():
+        given["zero_point"] = zero.astype(stored.numpy()).reshape(given["scale"].shape)
+    if not one:
+        given["axis"] = int(w.attr("axis", 1)) % max(1, w.rank())
+    return given
 
 
 # compressed constants ----------------------------------------------------------------------------
@@ -274,8 +329,11 @@ def write_dequantized(w: Writing) -> None:
     with scales of blocks; before, those of four bits are stored in eight.
     """
     data, scale = w.input(0).const_value, evaluate_constant(w.input(1))
-    if data is None or scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
-        raise MappingError("numbers that are not constant, or not of four or eight bits")
+    if data is None:
+        _write_dequantize(w)
+        return
+    if scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
+        raise MappingError("scales that are not constant, or numbers not of four or eight bits")
     w.needs(IOS16)
     zero = evaluate_constant(w.optional(2))
     if zero is None and w.optional(2) is not None:
@@ -379,11 +437,11 @@ def packed_bits(numbers: Array, bits: int) -> Array:
 
 
 RULES = [
-    custom("", "quantize", quantize),
+    custom("QuantizeLinear", "quantize", quantize, write_quantize),
     custom("", "dequantize", dequantize),
     custom(
         "DequantizeLinear",
-        "constexpr_affine_dequantize constexpr_blockwise_shift_scale",
+        "dequantize constexpr_affine_dequantize constexpr_blockwise_shift_scale",
         None,
         write_dequantized,
     ),
