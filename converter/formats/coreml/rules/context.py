@@ -23,8 +23,9 @@ from converter.formats.coreml.weight_encoding import Stored, of_array, stored_fo
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.infer import Array
+from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind, same
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import InputType
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
@@ -66,7 +67,7 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class CoreReading(Reading):
+class Reading(context.Reading):
     """`lead`: how many axes the blobs of the network have in front of [C, H, W].
 
     A row may turn out to be a value that is there already (`alias`).
@@ -134,7 +135,7 @@ class CoreReading(Reading):
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
 
 
-class CoreWriting(Writing):
+class Writing(context.Writing):
     """`version` is the highest specificationVersion; a row may turn out to be a value that is there
     already (`alias`).
     """
@@ -202,15 +203,3 @@ class CoreWriting(Writing):
 
     def plain(self, array: Array) -> WeightData:
         return of_array(np.asarray(array, np.float32), self.low.half)
-
-
-def reading(r: Reading) -> CoreReading:
-    """The context as that of a Core ML layer."""
-    assert isinstance(r, CoreReading)
-    return r
-
-
-def writing(w: Writing) -> CoreWriting:
-    """The context as that of a Core ML layer."""
-    assert isinstance(w, CoreWriting)
-    return w

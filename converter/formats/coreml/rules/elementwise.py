@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.collector import is_float, scalar, shape_list
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
     INTEGERS,
     SEVERAL,
@@ -28,7 +28,7 @@ from converter.formats.coreml.rules.fields import (
 )
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     Const,
@@ -272,7 +272,7 @@ class ChannelSlope(Field):
         slope, rank = slope_of(w), w.rank()
         if rank < 3:
             raise not_meant("the slopes are those of channels")
-        w.layer.blobs["PReLU.alpha"] = writing(w).plain(slope.reshape(-1))
+        w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
 class Leak(Field):
@@ -286,7 +286,7 @@ class Leak(Field):
 
 
 def slope_of(w: Writing) -> Any:
-    slope = writing(w).numbers(1, "the slope")
+    slope = w.numbers(1, "the slope")
     by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
     if slope.size != 1 and not by_channel:
         raise MappingError("a slope that is neither one number nor one per channel (axis -3)")
@@ -408,7 +408,7 @@ class Whole(Field):
     """A fraction, of which whole numbers keep what lies towards zero."""
 
     def lower(self, w: Writing) -> None:
-        x, c = w.input(0), writing(w).scalar(1)
+        x, c = w.input(0), w.scalar(1)
         if x.dtype in INTEGERS and not (c is not None and c >= 0):
             TowardsZero().lower(w)
 
@@ -435,7 +435,7 @@ class Remainder(Field):
 
     def lower(self, w: Writing) -> None:
         x, y, out = w.input(0), w.input(1), w.node.outputs[0]
-        shape, quotient = writing(w).dims(out), w.result("quotient", T.FLOAT)
+        shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
         def behind() -> None:
             whole = w.temporary("trunc", out.dtype, shape)
@@ -459,7 +459,7 @@ def like_channels(r: Reading, path: str, key: str) -> Value:
         message = f"{path} has the shape {shape}; [1], [C], [1,H,W] or [C,H,W] is known"
         raise MappingError(message, "R110")
     full = [shape[0], 1, 1] if len(shape) == 1 else shape
-    return reading(r).weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
+    return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
 
 
 def scaled(r: Reading) -> None:
@@ -573,7 +573,7 @@ LOGIC = [
 
 
 def lower_identity(w: Writing) -> None:
-    writing(w).low.alias(w.node.outputs[0], w.input(0))
+    w.low.alias(w.node.outputs[0], w.input(0))
 
 
 MOVING = [custom("Identity", "copy", lambda r: r.input(0), lower_identity)]

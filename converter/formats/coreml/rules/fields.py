@@ -12,10 +12,9 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, rank_of_value
-from converter.formats.coreml.rules.context import AnyType, reading, writing
+from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, InputType
 from converter.mapping.record import record
 
@@ -72,8 +71,8 @@ class ScalarOperand(Field):
 
     def lower(self, w: Writing) -> None:
         x, y = w.input(0), w.input(1)
-        number = writing(w).scalar(1) if len(w.node.inputs) == 2 else None
-        if number is None and self.either and (number := writing(w).scalar(0)) is not None:
+        number = w.scalar(1) if len(w.node.inputs) == 2 else None
+        if number is None and self.either and (number := w.scalar(0)) is not None:
             x, y = y, x
         if number is None or not fits(number, x, y):
             raise not_meant("a second operand that is no constant number")
@@ -116,7 +115,7 @@ class ConstOrInput(Field):
         r.node.set_input(self.index, r.cast(value, dtype))
 
     def lower(self, w: Writing) -> None:
-        value, found = w.optional(self.index), writing(w).known(self.index)
+        value, found = w.optional(self.index), w.known(self.index)
         if value is None:
             if self.absent is not None:
                 w.layer.attrs[self.key] = self.absent
@@ -137,7 +136,7 @@ class TowardsZero(Field):
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
     """sign(x) * floor(|x|), as the results of the operator unless `outputs` says."""
-    shape = writing(w).dims(x)
+    shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
     whole = w.emit("floor", size, shape=shape)
     sign = w.emit("sign", x, shape=shape)
@@ -196,7 +195,7 @@ class PositiveAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = reading(r).axis("axis", blobs.rank(r))
+        r.node.attrs["axis"] = r.axis("axis", blobs.rank(r))
 
     def lower(self, w: Writing) -> None:
         axis, rank = int(w.attr("axis")), rank_of(w.input(0))
@@ -231,7 +230,7 @@ class Weights(Field):
 
     def lift(self, r: Reading) -> None:
         if not self.flag or r.attr(self.flag, bool):
-            made = reading(r).weights if self.compact else reading(r).plain
+            made = r.weights if self.compact else r.plain
             r.node.set_input(self.index, made(self.blob, self.shape(r)))
 
     def lower(self, w: Writing) -> None:
@@ -239,11 +238,10 @@ class Weights(Field):
         if self.flag:
             w.layer.attrs[self.flag] = value is not None
         if value is not None or not self.flag:
-            c = writing(w)
             w.layer.blobs[self.blob] = (
-                c.stored(value, self.blob)
+                w.stored(value, self.blob)
                 if self.compact
-                else c.plain(c.numbers(self.index, f"the {self.blob}").reshape(-1))
+                else w.plain(w.numbers(self.index, f"the {self.blob}").reshape(-1))
             )
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import rank_of_value, shape_list
-from converter.formats.coreml.rules.context import AnyType, CoreReading, reading, writing
+from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.formats.coreml.rules.fields import (
     ANY,
     ONE,
@@ -28,7 +28,6 @@ from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
@@ -51,7 +50,7 @@ class ScalarIndex(Field):
         rank, axis = rank_of_value(w.input(0)), w.attr("axis")
         if rank_of_value(w.input(1)) or rank < 2:
             return
-        sizes = writing(w).dims(w.node.outputs[0])
+        sizes = w.dims(w.node.outputs[0])
         gathered = w.result("gathered")
         if sizes is not None:
             sizes.insert(axis % rank, 1)
@@ -82,7 +81,7 @@ def _same_places(w: Writing) -> bool:
 SAME_PLACES = Guard("indices that are smaller than the data along other axes", _same_places)
 
 
-def lookup(r: CoreReading, indices: Value, rows: int, width: int) -> Value:
+def lookup(r: Reading, indices: Value, rows: int, width: int) -> Value:
     """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
     table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
     y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
@@ -94,9 +93,9 @@ def lift_embedding(r: Reading) -> Value:
     x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
     n = blobs.rank(x, 3)
     if n == 3:
-        y = lookup(reading(r), r.b.Reshape(x, [-1]), *sizes)
+        y = lookup(r, r.b.Reshape(x, [-1]), *sizes)
         return r.b.Reshape(y, [-1, 1, 1])
-    y = lookup(reading(r), blobs.squeeze(r.b, x, [n - 3, n - 2, n - 1]), *sizes)
+    y = lookup(r, blobs.squeeze(r.b, x, [n - 3, n - 2, n - 1]), *sizes)
     return r.b.Unsqueeze(y, [n - 2, n - 1])
 
 
@@ -105,7 +104,7 @@ def lift_embedding_nd(r: Reading) -> Value:
     x = r.input(0)
     n = blobs.rank(x)
     indices = blobs.squeeze(r.b, x, [n - 1]) if n > 1 else x
-    return lookup(reading(r), indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
+    return lookup(r, indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
 
 
 def lower_embedding(w: Writing) -> None:
@@ -120,12 +119,12 @@ def lower_embedding(w: Writing) -> None:
         raise not_meant("no embedding")
     if not 1 <= rank <= 4 or not is_constant(table):
         raise not_meant("no constant table")
-    sizes = writing(w).dims(indices)
+    sizes = w.dims(indices)
     column = None if sizes is None else [*sizes, 1]
     x = w.emit("expandDims", indices, shape=column, axes=[rank])
     attrs = {"vocabSize": size[0], "embeddingSize": size[1]}
     weights = {"weights": turned(w, table)}
-    writing(w).low.add("embeddingND", [x], w.node.outputs, attrs, weights)
+    w.low.add("embeddingND", [x], w.node.outputs, attrs, weights)
 
 
 # scattering --------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ class WholeRows(Field):
         b, (data, indices, updates) = r.b, r.inputs(3)
         assert data is not None and indices is not None
         rank, n = blobs.rank(data), blobs.rank(indices)
-        axis = reading(r).axis("axis", rank)
+        axis = r.axis("axis", rank)
         r.node.inputs[1] = b.Unsqueeze(indices, [n])
         if axis == 0:
             return
@@ -203,7 +202,7 @@ class OnOff(Field):
         r.node.set_input(2, r.b.const(np.array(values, np.float32)))
 
     def lower(self, w: Writing) -> None:
-        off, on = writing(w).numbers(2, "the values of OneHot").reshape(-1)
+        off, on = w.numbers(2, "the values of OneHot").reshape(-1)
         w.set(offValue=float(off), onValue=float(on))
 
 
@@ -287,29 +286,28 @@ class Strided(Field):
         pieces, gone = strided(r, begin, end, r.layer.attrs)
         r.node.inputs += [r.b.const(v) for v in pieces]
         if not pieces:
-            reading(r).alias(r.input(0))
+            r.alias(r.input(0))
         r.then(lambda results: [blobs.squeeze(r.b, results[0], gone)])
 
     def lower(self, w: Writing) -> None:
         starts, ends, axes, steps = limits(w)
         if starts is None or ends is None or steps is None:
             raise not_meant("limits that are known only at run time")
-        size, rank = writing(w).dims(w.input(0)), w.rank()
+        size, rank = w.dims(w.input(0)), w.rank()
         parts = zip(axes, starts, ends, steps, strict=True)
         w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
 
 def limits(w: Writing) -> Any:
     """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
-    c = writing(w)
     if 0 in (shape_of(w.node.outputs[0]) or ()):
         raise MappingError("a Slice without elements")
-    starts, ends = c.known(1), c.known(2)
+    starts, ends = w.known(1), w.known(2)
     count = len(starts or ends or [])
-    axes = c.known(3) if w.optional(3) is not None else list(range(count))
+    axes = w.known(3) if w.optional(3) is not None else list(range(count))
     if axes is None:
         raise MappingError("the axes of a Slice must be constant")
-    steps = c.known(4) if w.optional(4) is not None else [1] * len(axes)
+    steps = w.known(4) if w.optional(4) is not None else [1] * len(axes)
     return starts, ends, axes, steps
 
 
@@ -400,7 +398,7 @@ def lower_dynamic(w: Writing) -> None:
 
 def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
     """Limits or steps for some axes as those for all (`other` elsewhere)."""
-    rank, found = w.rank(), writing(w).known(index)
+    rank, found = w.rank(), w.known(index)
     if found is not None:
         every = range(rank)
         near = {a: min(max(v, -FAR), FAR) for a, v in zip(axes, found, strict=True)}
@@ -413,7 +411,7 @@ def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
 
 def lift_by_size(r: Reading) -> Value:
     x, b, size = r.input(0), r.b, r.attr("size", int)
-    axis = reading(r).axis("axis", blobs.rank(x))
+    axis = r.axis("axis", blobs.rank(x))
     begin = b.Reshape(blobs.ints(b, r.input(1)), [1])
     at = known(begin)
     if at is not None:
@@ -463,13 +461,13 @@ def backwards(r: Reading) -> None:
     n = len(axes)
     r.node.inputs += [r.b.const(v) for v in ([-1] * n, [FIRST] * n, axes, [-1] * n)]
     if not axes:
-        reading(r).alias(r.b.Identity(r.input(0)))
+        r.alias(r.b.Identity(r.input(0)))
 
 
 def windows(r: Reading) -> None:
     """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
-    axis = reading(r).axis("axis", blobs.rank(x))
+    axis = r.axis("axis", blobs.rank(x))
     length, offsets = blobs.dims(x)[axis], arange(width)
     r.node.attrs["axis"] = axis
     if length is not None:
@@ -492,7 +490,7 @@ class BatchAndSequence(Field):
     def lift(self, r: Reading) -> None:
         b, x, a = r.b, r.node.inputs[0], r.node.attrs
         rank = blobs.rank(r)
-        batch, time = (reading(r).axis(key, rank) for key in self.keys)
+        batch, time = (r.axis(key, rank) for key in self.keys)
         a["batch_axis"], a["time_axis"] = batch, time
         if {batch, time} != {0, 1}:
             a["batch_axis"], a["time_axis"] = 0, 1

@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, Axis, Weights
 from converter.formats.coreml.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, ignore
 from converter.mapping.rules import Rule, op
 
@@ -41,7 +40,7 @@ class Untouched(Field):
 
     def lower(self, w: Writing) -> None:
         size = w.static(1, "gamma")
-        plain = writing(w).plain
+        plain = w.plain
         w.layer.blobs |= {"mean": plain(np.zeros(size)), "variance": plain(np.ones(size))}
 
 
@@ -60,9 +59,7 @@ def whole_batch(r: Reading) -> None:
     rank = blobs.rank(x, 3)
     axes = [i for i in range(rank) if i != rank - 3]
     standardised(r, x, axes, r.attr("epsilon", unset(1e-5)))
-    gamma, beta = (
-        r.b.Reshape(reading(r).plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta")
-    )
+    gamma, beta = (r.b.Reshape(r.plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta"))
     r.then(lambda results: [results[0] * gamma + beta])
 
 
@@ -127,18 +124,18 @@ class NormalizedShape(Field):
     def lift(self, r: Reading) -> None:
         shape = r.attr("normalizedShape", list)
         r.node.attrs["axis"] = -len(shape)
-        r.node.inputs += [reading(r).weights(name, shape) for name in self.blobs]
+        r.node.inputs += [r.weights(name, shape) for name in self.blobs]
 
     def lower(self, w: Writing) -> None:
-        c, axis, x = writing(w), int(w.attr("axis")), w.input(0)
-        shape = (c.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
+        axis, x = int(w.attr("axis")), w.input(0)
+        shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
         if not shape or None in shape:
             message = "LayerNormalization over dimensions that are not static"
             raise MappingError(message, "X203", FIX)
         w.set(normalizedShape=shape)
         for index, name in ((1, "gamma"), (2, "beta")):
             given = index == 1 or w.optional(index) is not None
-            array: Any = c.numbers(index, f"the {name}") if given else np.float32(0)
+            array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
             full = np.asarray(np.broadcast_to(array, shape), np.float32)
             w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 

@@ -7,11 +7,10 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op, ops
 
@@ -41,7 +40,7 @@ class Axes(Field):
             r.then(lambda results: [r.b.Reshape(results[0], [1])])
 
     def lower(self, w: Writing) -> None:
-        axes = writing(w).known(1) if w.optional(1) is not None else []
+        axes = w.known(1) if w.optional(1) is not None else []
         if axes is None:
             raise MappingError("the axes must be constant")
         if not axes and w.attr("noop_with_empty_axes"):

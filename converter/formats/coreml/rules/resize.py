@@ -10,12 +10,11 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import small
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import AsRank, maker, static
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec, Floats, enum, unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import Rule, op
 
@@ -124,11 +123,11 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     """The factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
-    c, x, rank = writing(w), w.input(0), w.rank()
-    given = c.known(2) if w.optional(2) is not None else None
-    if given is None and w.optional(2) is not None and c.dims(w.input(2)) != [0]:
+    x, rank = w.input(0), w.rank()
+    given = w.known(2) if w.optional(2) is not None else None
+    if given is None and w.optional(2) is not None and w.dims(w.input(2)) != [0]:
         raise MappingError("resizing by factors known only at run time")
-    size, result = c.dims(x), c.dims(w.node.outputs[0])
+    size, result = w.dims(x), w.dims(w.node.outputs[0])
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
     known = None not in (*spatial[0], *spatial[1])
     factors = [float(f) for f in given[-2:]] if given else _run_time_factors(w.optional(3), x)
@@ -185,7 +184,7 @@ class Positions(Field):
 
     def lower(self, w: Writing) -> None:
         where = w.attr("coordinate_transformation_mode")
-        result = (writing(w).dims(w.node.outputs[0]) or [None, None])[-2:]
+        result = (w.dims(w.node.outputs[0]) or [None, None])[-2:]
         if where == "pytorch_half_pixel":  # another formula for one element only
             if None in result or 1 in result:
                 raise MappingError("pytorch_half_pixel to one element")
@@ -268,7 +267,7 @@ class Block(Field):
     def lower(self, w: Writing) -> None:
         w.set(blockSize=int(w.attr("blocksize")))
         if w.attr("blocksize") < 2:
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
 
 
 SAMPLING = Codec(

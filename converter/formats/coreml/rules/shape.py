@@ -15,7 +15,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import rank_of_value, scalar
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
     ANY,
     FIX,
@@ -34,7 +34,6 @@ from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -60,7 +59,7 @@ class SizeOne(Field):
             return
         before = blobs.undone(r.input(0), self.opposite, axes)
         if before is not None or not axes:
-            reading(r).alias(before or r.input(0))
+            r.alias(before or r.input(0))
         r.node.set_input(1, r.b.const(axes))
 
     def axes(self, r: Reading) -> list[int] | None:
@@ -72,14 +71,14 @@ class SizeOne(Field):
     def lower(self, w: Writing) -> None:
         rank, axes = w.rank(), constant_axes(w)
         if not axes or (rank == 0 and len(axes) == 1):
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
         elif rank == 0:
             raise not_meant("of a number")
         w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
 
 
 def constant_axes(w: Writing) -> list[int]:
-    axes = writing(w).known(1)
+    axes = w.known(1)
     if axes is None:
         raise MappingError("the axes must be constant")
     return [int(a) for a in axes]
@@ -105,7 +104,7 @@ class Squeezed(SizeOne):
         if w.optional(1) is None:
             w.set(squeezeAll=True)
         elif not (axes := constant_axes(w)) or rank == 1:
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
         else:
             w.set(axes=sorted(a % rank for a in axes))
 
@@ -137,7 +136,7 @@ class Target(Field):
         r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
 
     def lower(self, w: Writing) -> None:
-        x, shape, wanted = w.input(0), shape_of(w.node.outputs[0]), writing(w).known(1)
+        x, shape, wanted = w.input(0), shape_of(w.node.outputs[0]), w.known(1)
         if 0 in (shape_of(x) or ()):
             raise MappingError("tensors without elements have no place in Core ML")
         if shape is None and (wanted is None or 0 in wanted):
@@ -171,7 +170,7 @@ class KeptSizes(Field):
         r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
 
     def lower(self, w: Writing) -> None:
-        wanted = writing(w).known(1)
+        wanted = w.known(1)
         if wanted is None:
             raise not_meant("to a shape that is known at run time")
         if len(wanted) != w.rank():
@@ -294,7 +293,7 @@ class Parts(Field):
         values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
         w.layer.inputs = list(values)
         if len(values) == 1:
-            writing(w).alias(values[0])
+            w.alias(values[0])
 
 
 def interleaved(r: Reading) -> None:
@@ -318,7 +317,7 @@ def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
 
 
 def stacked(r: Reading) -> None:
-    axis = reading(r).axis("axis", blobs.rank(r) + 1)
+    axis = r.axis("axis", blobs.rank(r) + 1)
     r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
     r.node.attrs["axis"] = axis
 
@@ -358,8 +357,8 @@ class Sizes(Field):
             r.node.attrs["num_outputs"] = count
 
     def lower(self, w: Writing) -> None:
-        c, count = writing(w), len(w.node.outputs)
-        sizes, dims = c.known(1), c.dims(w.input(0))
+        count = len(w.node.outputs)
+        sizes, dims = w.known(1), w.dims(w.input(0))
         if w.optional(1) is not None and sizes is None:
             raise MappingError("the sizes of a Split must be constant")
         length = dims[w.attr("axis", 0)] if dims is not None else None
@@ -369,7 +368,7 @@ class Sizes(Field):
         if sizes is not None and 0 in sizes:
             raise MappingError("a Split into parts without elements")
         if count == 1:
-            c.alias(w.input(0))
+            w.alias(w.input(0))
         elif sizes is not None and len(set(sizes)) > 1:
             w.set(splitSizes=[int(s) for s in sizes])
         else:
@@ -395,7 +394,7 @@ class Repeats(Field):
         r.node.inputs[1] = repeats
 
     def lower(self, w: Writing) -> None:
-        repeats = writing(w).known(1)
+        repeats = w.known(1)
         if repeats is None:
             w.layer.inputs.append(w.input(1))
         else:
@@ -430,13 +429,13 @@ class Reached(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, shape, c, node = w.input(0), w.input(1), writing(w), w.node.outputs[0].producer()
+        x, shape, node = w.input(0), w.input(1), w.node.outputs[0].producer()
         source = node.metadata_props if node is not None else {}
         own_kind = source.get("netconv.type") == "broadcastToDynamic"
         if own_kind and source.get("netconv.format") == "coreml":
             return  # by the rules of the layer that it was
-        own, rank = c.dims(x) or [None], rank_of_value(w.node.outputs[0])
-        asked = (c.dims(shape) or [None])[0]
+        own, rank = w.dims(x) or [None], rank_of_value(w.node.outputs[0])
+        asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:
             return
         here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
@@ -454,7 +453,7 @@ class TimesOnes(Field):
     """A size of 1 leaves the operand's as it is, which only arithmetic does."""
 
     def lower(self, w: Writing) -> None:
-        sizes = writing(w).known(1)
+        sizes = w.known(1)
         if sizes is None or rank_of_value(w.node.outputs[0]) != w.rank():
             raise not_meant("to a shape that is known at run time")
         if math.prod(int(n) for n in sizes) > MOST_ONES:
@@ -515,7 +514,7 @@ def band(r: Reading) -> None:
         r.node.inputs[0] = r.b.Trilu(r.node.inputs[0], upper, upper=0)
     r.node.set_input(1, r.b.const(-lower))
     if lower < 0:
-        reading(r).alias(r.node.inputs[0])
+        r.alias(r.node.inputs[0])
 
 
 # padding -----------------------------------------------------------------------------------------
@@ -523,11 +522,11 @@ def band(r: Reading) -> None:
 
 def amounts_of(w: Writing) -> tuple[list[int], list[int]]:
     """Before and after each axis of a Pad whose amounts are known."""
-    c, rank = writing(w), w.rank()
-    axes = list(range(rank)) if w.optional(3) is None else c.known(3)
+    rank = w.rank()
+    axes = list(range(rank)) if w.optional(3) is None else w.known(3)
     if axes is None:
         raise MappingError("the axes of a Pad must be constant")
-    pads = c.known(1)
+    pads = w.known(1)
     if pads is None:
         raise not_meant("pads that are known only at run time")
     before, after = [0] * rank, [0] * rank
@@ -557,7 +556,7 @@ class Borders(Field):
 
 
 def pad_value(w: Writing) -> float:
-    value = 0.0 if w.optional(2) is None else writing(w).scalar(2)
+    value = 0.0 if w.optional(2) is None else w.scalar(2)
     if value is None:
         raise MappingError("the value of a Pad must be constant")
     return value
@@ -608,11 +607,11 @@ class Pairs(Field):
         return b.Reshape(b.Transpose(pairs, perm=[1, 0]), [-1])
 
     def lower(self, w: Writing) -> None:
-        if writing(w).known(1) is not None:
+        if w.known(1) is not None:
             pairs = zip(*amounts_of(w), strict=True)
             w.set(padAmounts=[v for pair in pairs for v in pair])
             return
-        n, axes = w.rank(), writing(w).known(3)
+        n, axes = w.rank(), w.known(3)
         if w.optional(3) is not None and axes != list(range(n)):
             raise MappingError("pads of some axes that are known only at run time")
         halves = w.emit("reshapeStatic", w.input(1), shape=[2, n], targetShape=[2, n])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Stored
-from converter.formats.nnapi.rules.fields import writing
-from converter.mapping.context import Reading, Writing
+from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.mapping.fields import Attr, Field, Group, Guard, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
@@ -37,7 +35,7 @@ class WholeClasses(Field):
         whole = (ir.DataType.INT32, ir.DataType.INT64)
         if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
             raise MappingError("the drawn classes are whole numbers there")
-        w.layer.outputs = [writing(w).absorb(user)]
+        w.layer.outputs = [w.absorb(user)]
 
 
 RULES = [

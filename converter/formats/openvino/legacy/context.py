@@ -14,7 +14,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.access import LEGACY, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
-from converter.mapping.context import Reading, Results, Writing, static
+from converter.mapping import context
+from converter.mapping.context import Results, static
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Node
 
@@ -24,7 +25,7 @@ PRECISION = {D.FLOAT: "FP32", D.INT32: "I32"}
 MOST_AXES = 5  # of layers that go through the elements one by one
 
 
-class LegacyReading(Reading):
+class Reading(context.Reading):
     """`layer.outputs` are the ports as the file declares them;
     `version` is that of the IR, 2 to 9.
     """
@@ -81,11 +82,11 @@ class LegacyReading(Reading):
         self.then(marked)
 
 
-class LegacyWriting(Writing):
+class Writing(context.Writing):
     """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
 
     @classmethod
-    def beside(cls, low: Lowering) -> LegacyWriting:
+    def beside(cls, low: Lowering) -> Writing:
         """For layers that stand for no operator."""
         return cls(Node(""), low)
 
@@ -230,18 +231,6 @@ def per_channel(value: ir.Value | None, shape: Sequence[int]) -> Array | None:
         return None
     full = (1,) * (len(shape) - array.ndim) + array.shape
     return array.reshape(-1) if full == (1, shape[1], *[1] * (len(shape) - 2)) else None
-
-
-def legacy(context: Reading) -> LegacyReading:
-    """The context as that of a legacy layer."""
-    assert isinstance(context, LegacyReading)
-    return context
-
-
-def writing(context: Writing) -> LegacyWriting:
-    """The context as that of a legacy layer that is written."""
-    assert isinstance(context, LegacyWriting)
-    return context
 
 
 def _moves_axes(node: ir.Node) -> bool:

@@ -7,10 +7,9 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.infer import constant, shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
@@ -31,7 +30,7 @@ class Groups(Field):
 
     def lower(self, w: Writing) -> None:
         groups, (size, *rest) = w.attr("group"), w.static(1, "the weights")
-        w.layer.inputs[1] = opset(w).reshape(w.input(1), [groups, size // groups, *rest])
+        w.layer.inputs[1] = w.reshape(w.input(1), [groups, size // groups, *rest])
 
 
 class TransposedWindow(Window):
@@ -117,8 +116,8 @@ def whole_weights(w: Writing) -> None:
     if weights.op_type != "DequantizeLinear" or before.op_type not in (*RESHAPES, "Transpose"):
         return
     if {*shape[2:], *list(x.shape)[2:]} == {1}:
-        flat = opset(w).reshape(w.input(1), shape[:2])
-        w.layer.inputs[1] = opset(w).reshape(flat, shape)
+        flat = w.reshape(w.input(1), shape[:2])
+        w.layer.inputs[1] = w.reshape(flat, shape)
 
 
 def unbatched_before(r: Reading) -> None:

@@ -23,11 +23,11 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.mapping.codecs import Codec, Floats, csv
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import (
     Always,
     Attr,
@@ -94,7 +94,7 @@ class FlatInput(Field):
 
     def lower(self, w: Writing) -> None:
         if w.rank(self.index) != 1:
-            w.layer.inputs[self.index] = opset(w).reshape(w.input(self.index), [-1])
+            w.layer.inputs[self.index] = w.reshape(w.input(self.index), [-1])
 
 
 class RegionsAgain(Field):
@@ -263,7 +263,7 @@ class Decay(Field):
     def lower(self, w: Writing) -> None:
         hard, early = w.attr("hard"), w.version < 9
         if hard or early:
-            opset(w).layer.revision = 5
+            w.layer.revision = 5
         if early and not hard:
             sigma = known(w.input(5))
             if sigma is None or not np.all(sigma > 0):

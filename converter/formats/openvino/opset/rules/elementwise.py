@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     HALF,
     NumpyBroadcast,
@@ -19,7 +19,6 @@ from converter.formats.openvino.opset.rules.fields import (
     is_float,
 )
 from converter.graph.infer import known, rank_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
@@ -161,7 +160,7 @@ class Slope(Field):
         slope, rank = w.input(1), w.rank()
         one = slope.shape is not None and len(slope.shape) == 1 and slope.shape[0] != 1
         if one and rank != 1:
-            w.layer.inputs[1] = opset(w).reshape(slope, [1] * (rank - 1) + [-1])
+            w.layer.inputs[1] = w.reshape(slope, [1] * (rank - 1) + [-1])
 
 
 # activations that are several operators ----------------------------------------------------------

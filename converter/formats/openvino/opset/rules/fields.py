@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.windows import halves, same_padding, window_fault
@@ -28,7 +28,6 @@ from converter.mapping.codecs import (
     number,
     number_text,
 )
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import AttrInput, Field, InputType
 from converter.mapping.node import Node
 from converter.mapping.record import record
@@ -214,7 +213,7 @@ class IndexInput(InputType):
     def lower(self, w: Writing) -> None:
         for i in self.positions:
             if w.optional(i) is not None:
-                w.layer.inputs[i] = w.operand(opset(w).known(w.input(i)))
+                w.layer.inputs[i] = w.operand(w.known(w.input(i)))
 
 
 @record

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, axis_of, dim, leading_axes, words
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     IndexType,
@@ -24,7 +24,6 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -201,7 +200,7 @@ class Bounds(Field):
             raise MappingError("the number of sliced axes is unknown")
         one = w.const([1] * (count or 0), "steps") if steps is None else steps
         bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.layer.inputs = [w.input(0), *(w.operand(opset(w).known(v)) for v in bounds)]
+        w.layer.inputs = [w.input(0), *(w.operand(w.known(v)) for v in bounds)]
 
 
 @dataclass

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, ignore
 from converter.mapping.rules import op
 

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, axis_of, odd_window, words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Attr,
     Field,

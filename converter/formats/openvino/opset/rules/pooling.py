@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
-from converter.formats.openvino.opset.context import OpsetReading
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IMPLICIT,
     Window,
@@ -20,7 +20,7 @@ from converter.formats.openvino.opset.rules.fields import (
     is_float,
 )
 from converter.graph.infer import Array
-from converter.mapping.context import Reading, Results, Writing, static
+from converter.mapping.context import Results, static
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
 from converter.mapping.node import Node
 from converter.mapping.rules import op
@@ -183,7 +183,7 @@ class Indices(Field):
     keys = ("index_element_type", "axis")
 
     def lift(self, r: Reading) -> None:
-        assert isinstance(r, OpsetReading)
+        assert isinstance(r, Reading)
         to, axis = r.attr("index_element_type", element_type, int(T.INT64)), r.attr("axis", int, 0)
         rank = r.rank(r.input(0))
         if to not in (int(T.INT64), int(T.INT32)) or not -rank <= axis < rank:

@@ -10,13 +10,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of, dim
 from converter.formats.openvino.opset.codes import narrowest, repacked
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import producer_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied
 from converter.mapping.rules import op
 
@@ -31,7 +30,7 @@ def along(w: Writing, value: ir.Value) -> ir.Value:
     if rank_of(value) != 1 or n <= 1:
         return value
     axis = w.attr("axis") % n
-    return opset(w).reshape(value, [-1 if i == axis else 1 for i in range(n)])
+    return w.reshape(value, [-1 if i == axis else 1 for i in range(n)])
 
 
 # compressed weights ------------------------------------------------------------------------------
@@ -120,9 +119,9 @@ def factors(
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
     out = w.node.outputs[0].dtype or scale.dtype or T.FLOAT
-    y = convert(w, opset(w).stored(x), out)
+    y = convert(w, w.stored(x), out)
     if zero is not None:
-        y = w.emit("Subtract", y, convert(w, opset(w).stored(zero), out), auto_broadcast="numpy")
+        y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
     return y, convert(w, scale, out)
 
 
@@ -193,7 +192,7 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     if tensor is None:
         if not whole:
             raise MappingError("a part of what is not constant")
-        return opset(w).reshape(value, shape)
+        return w.reshape(value, shape)
     weight = LazyTensor.of(tensor)
     if not whole:
         size = list(shape_of(value) or ())
@@ -215,7 +214,7 @@ class Unpacked(Field):
         packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
         name = w.input(0).name or "weights"
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
-        w.layer.inputs = [opset(w).stored(w.const(stored, name))]
+        w.layer.inputs = [w.stored(w.const(stored, name))]
         w.set(destination_type="u8")
 
 

@@ -13,10 +13,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import dim, words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 

@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import cubic
 from converter.graph.sizes import arange
-from converter.mapping.context import FIX_INPUTS, Reading, Writing
+from converter.mapping.context import FIX_INPUTS
 from converter.mapping.fields import Attr, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 

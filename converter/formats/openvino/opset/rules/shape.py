@@ -18,7 +18,7 @@ from converter.formats.openvino.fields import (
     space_to_depth,
     words,
 )
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     NumpyBroadcast,
@@ -28,7 +28,6 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -159,7 +158,7 @@ class SizeOneAxes(Field):
             else:
                 self._reshape(w, w.emit("ShapeOf", x, output_type="i64"), False)
         elif axes is not None:
-            w.layer.inputs[1] = w.operand(opset(w).known(axes))
+            w.layer.inputs[1] = w.operand(w.known(axes))
 
     def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
         w.layer.kind, w.layer.inputs = "Reshape", [w.input(0), w.operand(target)]
@@ -234,7 +233,7 @@ class Lengths(Field):
 
     def _lengths(self, w: Writing) -> Any:
         if w.optional(1) is not None:
-            return opset(w).known(w.input(1))
+            return w.known(w.input(1))
         size, parts = dim(w.input(0), axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
         if size is None:
             message = "the length of the parts depends on a dynamic dimension"
@@ -296,7 +295,7 @@ class Fill(Field):
             w.layer.kind, w.layer.inputs = "Reshape", [w.const(fill.reshape(1)), w.const([])]
             w.set(special_zero=False)
         else:
-            w.layer.inputs = [w.const(fill), w.operand(opset(w).known(w.input(0)))]
+            w.layer.inputs = [w.const(fill), w.operand(w.known(w.input(0)))]
             w.set(mode="numpy")
 
 
@@ -330,8 +329,8 @@ class Repeats(Field):
         x, repeats, n = w.input(0), w.input(1), rank_of(w.input(0))
         if known(repeats) is not None or n is None or n < 2:
             flat = rank_of(repeats) in (1, None) or known(repeats) is not None
-            repeats = repeats if flat else opset(w).reshape(repeats, [-1])
-            w.layer.inputs[1] = w.operand(opset(w).known(repeats))
+            repeats = repeats if flat else w.reshape(repeats, [-1])
+            w.layer.inputs[1] = w.operand(w.known(repeats))
             return
         flat_repeats = w.emit("Reshape", repeats, [n], special_zero=False)
         parts = [w.temporary("count", repeats.dtype, [1]) for _ in range(n)]
@@ -415,7 +414,7 @@ class Padding(Field):
         """Amounts, or the axes they are for, that are known at run time only."""
         zero, (amounts, axes) = w.const(np.array(0, np.int64)), (w.input(1), w.optional(3))
         halves = [w.temporary("pads", T.INT64) for _ in range(2)]
-        w.put("Split", opset(w).known(amounts), zero, outputs=halves, num_splits=2)
+        w.put("Split", w.known(amounts), zero, outputs=halves, num_splits=2)
         if axes is None:
             return halves
         axes = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")

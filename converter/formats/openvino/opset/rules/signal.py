@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.catalogue.spectra import fitted
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only, attrs
 from converter.mapping.rules import op
 
