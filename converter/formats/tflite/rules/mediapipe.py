@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.elementwise import angle
 from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data, sizes
 from converter.formats.tflite.rules.pooling import MOST, windows
@@ -20,7 +21,6 @@ from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.graph.windows import halves, same_padding
-from converter.mapping.context import Reading
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 

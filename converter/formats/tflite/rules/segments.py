@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import data, whole
 from converter.graph.infer import known
 from converter.graph.value import Value
-from converter.mapping.context import Reading
 from converter.mapping.fields import Field, Guard
 from converter.mapping.rules import Custom, Rule, custom, op
 
