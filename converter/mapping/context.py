@@ -22,7 +22,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
-from converter.graph.value import with_operators
+from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Kind, codec_of
 from converter.mapping.node import Layer, Node, Operands, Parameters
 
@@ -186,11 +186,27 @@ class Reading:
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
 
+    def set(self, **attrs: Any) -> None:
+        """Attributes of the operator."""
+        self.node.attrs |= attrs
+
+    def set_input(self, index: int, operand: Any) -> None:
+        """Input `index` of the operator; arrays and Python numbers become constants."""
+        self.node.set_input(index, self.b.value(operand))
+
+    def set_inputs(self, *operands: Any) -> None:
+        """The inputs of the operator; arrays and Python numbers become constants."""
+        self.node.inputs = [self.b.value(v) for v in operands]
+
     def then(self, step: Callable[[Results], Results]) -> None:
         """When the node is there: the results of the layer, of those of the node; steps run in
         order.
         """
         self._behind.append(step)
+
+    def behind(self, step: Callable[[Value], ir.Value]) -> None:
+        """When the node is there: the first result of the layer, of that of the node."""
+        self.then(lambda results: [step(with_operators(results[0])), *results[1:]])
 
     def emit(self) -> Results:
         """The results of the row: the node in the graph, and what stands behind it."""
@@ -240,6 +256,11 @@ class Writing:
         return value
 
     # operands ------------------------------------------------------------------------------------
+
+    @property
+    def out(self) -> ir.Value:
+        """The first result of the operator."""
+        return self.node.outputs[0]
 
     def input(self, index: int) -> ir.Value:
         """Operand `index`; MappingError when it is left out."""

@@ -339,7 +339,7 @@ class Const(Field):
                 data = np.array(value, self.dtype or _dtype(r))
             except (ValueError, TypeError, OverflowError):
                 raise MappingError(f"{self.key}={value!r} is not a valid value", "R110") from None
-            r.node.set_input(self.index, r.b.const(data, self.key))
+            r.set_input(self.index, r.b.const(data, self.key))
 
     def lower(self, w: Writing) -> None:
         source = w.node.input(self.index)
@@ -473,7 +473,7 @@ class Weight(Field):
                 raise MappingError(f"the weights {self.blob!r} are absent", "R110")
             return
         if isinstance(array, ir.Value):
-            r.node.set_input(self.index, array)
+            r.set_input(self.index, array)
             return
         array = np.asarray(array)
         if self.shape is not None:
@@ -482,7 +482,7 @@ class Weight(Field):
         if perm is not None:
             array = array.transpose(np.argsort(np.asarray(perm)))
         name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
-        r.node.set_input(self.index, r.b.const(array, name))
+        r.set_input(self.index, r.b.const(array, name))
 
     def lower(self, w: Writing) -> None:
         source = w.node.input(self.index)
@@ -635,7 +635,7 @@ class Hook(Field):
         if self.before_lift is not None:
             self.before_lift(r)
         if (after := self.after_lift) is not None:
-            r.then(lambda results: [after(r, results[0]), *results[1:]])
+            r.behind(lambda y: after(r, y))
 
     def lower(self, w: Writing) -> None:
         if self.before_lower is not None:

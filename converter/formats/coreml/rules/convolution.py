@@ -187,7 +187,7 @@ class Flat(Field):
     def lower(self, w: Writing) -> None:
         if w.rank() == 3:
             flatten_input(w)
-            behind(w, [flattened_result(w, w.dims(w.node.outputs[0]))])
+            behind(w, [flattened_result(w, w.dims(w.out))])
 
 
 # convolutions ------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Filter(Field):
         shape = [out, into // groups if self.counts_all else into, *kernel]
         if self.transposed:
             shape = [into, out // groups, *kernel]
-        r.node.set_input(1, r.weights("weights", shape, int(self.transposed)))
+        r.set_input(1, r.weights("weights", shape, int(self.transposed)))
 
     def lower(self, w: Writing) -> None:
         weights, group = w.input(1), int(w.attr("group"))
@@ -304,7 +304,7 @@ class Transposed(Field):
 
     def lower(self, w: Writing) -> None:
         window = given_window(w, self.window.kernel(w))
-        n, sizes = len(window["kernel"]), w.dims(w.node.outputs[0])
+        n, sizes = len(window["kernel"]), w.dims(w.out)
         window["pads"], more = beyond(w, window["pads"])
         self.window.write(w, window)
         self._target(w, n)
@@ -336,7 +336,7 @@ class Transposed(Field):
         """
         if not w.attr("output_shape", None):
             return
-        shape = shape_of(w.node.outputs[0])
+        shape = shape_of(w.out)
         if shape is None or shape_of(w.input(0)) is None:
             # where the output begins depends on the input's size
             raise MappingError("a stated output size needs static shapes", "X203", FIX)

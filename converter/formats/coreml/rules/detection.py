@@ -22,7 +22,7 @@ class Settings(Field):
         for index, key in zip(self.inputs, self.keys, strict=True):
             if r.optional(index) is None:
                 dtype = np.int64 if key == "maxBoxes" else np.float32
-                r.node.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
+                r.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
         r.outputs = 4
 
     def lower(self, w: Writing) -> None:

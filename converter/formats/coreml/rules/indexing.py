@@ -50,7 +50,7 @@ class ScalarIndex(Field):
         rank, axis = rank_of_value(w.input(0)), w.attr("axis")
         if rank_of_value(w.input(1)) or rank < 2:
             return
-        sizes = w.dims(w.node.outputs[0])
+        sizes = w.dims(w.out)
         gathered = w.result("gathered")
         if sizes is not None:
             sizes.insert(axis % rank, 1)
@@ -112,7 +112,7 @@ def lower_embedding(w: Writing) -> None:
 
     Others may have negative indices, which embeddings do not know.
     """
-    table, indices, node = w.input(0), w.input(1), w.node.outputs[0].producer()
+    table, indices, node = w.input(0), w.input(1), w.out.producer()
     kind = node.metadata_props.get("netconv.type", "") if node is not None else ""
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
@@ -153,7 +153,7 @@ class Mode(Field):
             r.node.attrs["reduction"], inverse = INVERSE[mode]
             r.node.inputs[2] = r.b.op(inverse, r.node.inputs[2])
         else:
-            r.node.attrs["reduction"] = r.attr("mode", MODE)
+            r.set(reduction=r.attr("mode", MODE))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["mode"] = MODE.lower(w.attr("reduction"))
@@ -179,7 +179,7 @@ class WholeRows(Field):
         r.node.inputs[0] = b.Transpose(data, perm=order)
         r.node.inputs[2] = b.Transpose(updates, perm=front)
         back = [order.index(i) for i in range(rank)]
-        r.then(lambda results: [b.Transpose(results[0], perm=back)])
+        r.behind(lambda y: b.Transpose(y, perm=back))
 
     def lower(self, w: Writing) -> None:
         node = w.input(1).producer()
@@ -199,7 +199,7 @@ class OnOff(Field):
 
     def lift(self, r: Reading) -> None:
         values = [r.attr(key, float) for key in self.keys]
-        r.node.set_input(2, r.b.const(np.array(values, np.float32)))
+        r.set_input(2, np.array(values, np.float32))
 
     def lower(self, w: Writing) -> None:
         off, on = w.numbers(2, "the values of OneHot").reshape(-1)
@@ -208,7 +208,7 @@ class OnOff(Field):
 
 def _counts_up(w: Writing) -> bool:
     """The layer does not count from the end, nor does one that comes from Core ML."""
-    node = w.node.outputs[0].producer()
+    node = w.out.producer()
     source = node.metadata_props if node is not None else {}
     own = (source.get("netconv.format"), source.get("netconv.type")) == ("coreml", "oneHot")
     return own or bool(never_negative(w.optional(0)))
@@ -287,7 +287,7 @@ class Strided(Field):
         r.node.inputs += [r.b.const(v) for v in pieces]
         if not pieces:
             r.alias(r.input(0))
-        r.then(lambda results: [blobs.squeeze(r.b, results[0], gone)])
+        r.behind(lambda y: blobs.squeeze(r.b, y, gone))
 
     def lower(self, w: Writing) -> None:
         starts, ends, axes, steps = limits(w)
@@ -300,7 +300,7 @@ class Strided(Field):
 
 def limits(w: Writing) -> Any:
     """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
-    if 0 in (shape_of(w.node.outputs[0]) or ()):
+    if 0 in (shape_of(w.out) or ()):
         raise MappingError("a Slice without elements")
     starts, ends = w.known(1), w.known(2)
     count = len(starts or ends or [])
@@ -469,14 +469,14 @@ def windows(r: Reading) -> None:
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
     axis = r.axis("axis", blobs.rank(x))
     length, offsets = blobs.dims(x)[axis], arange(width)
-    r.node.attrs["axis"] = axis
+    r.set(axis=axis)
     if length is not None:
         starts: ir.Value = b.const(arange(0, length - width + 1, step)[:, None] + offsets)
     else:
         size = b.Squeeze(b.Slice(b.Shape(x), [axis], [axis + 1]), [0])
         first = b.Range(0, size - (width - 1), step)
         starts = b.Unsqueeze(first, [1]) + b.const(offsets)
-    r.node.set_input(1, starts)
+    r.set_input(1, starts)
 
 
 class BatchAndSequence(Field):
@@ -497,7 +497,7 @@ class BatchAndSequence(Field):
             order = [batch, time, *(i for i in range(rank) if i not in (batch, time))]
             back = [order.index(i) for i in range(rank)]
             r.node.inputs[0] = b.Transpose(x, perm=order)
-            r.then(lambda results: [b.Transpose(results[0], perm=back)])
+            r.behind(lambda y: b.Transpose(y, perm=back))
 
     def lower(self, w: Writing) -> None:
         batch, time = (int(w.attr(name)) for name in self.names)

@@ -52,9 +52,9 @@ class Dense(Field):
 
     def lift(self, r: Reading) -> None:
         weights, bias = self.operands(r)
-        r.node.set_input(1, r.transpose(weights, [1, 0]))
+        r.set_input(1, r.transpose(weights, [1, 0]))
         if bias is not None:
-            r.then(lambda results: [results[0] + bias])
+            r.behind(lambda y: y + bias)
 
     def lower(self, w: Writing) -> None:
         x, weights = w.input(0), w.input(1)
@@ -97,7 +97,7 @@ class Affine(Dense):
     inputs = (1, 2)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(0), *self.operands(r)]
+        r.set_inputs(r.input(0), *self.operands(r))
 
     def lower(self, w: Writing) -> None:
         weights, size = w.input(1), shape_of(w.input(1))
@@ -123,7 +123,7 @@ def as_columns(r: Reading) -> None:
     if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
         front = b.Slice(b.Shape(x), [0], [rank - 3])
         shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
-    r.then(lambda results: [blobs.reshape(b, results[0], shape)])
+    r.behind(lambda y: blobs.reshape(b, y, shape))
 
 
 class Bias(Dense):

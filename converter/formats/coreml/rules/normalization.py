@@ -49,7 +49,7 @@ def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value
     b = r.b
     centred = x - b.ReduceMean(x, axes, keepdims=1)
     variance = b.ReduceMean(centred * centred, axes, keepdims=1)
-    r.node.inputs = [centred, b.Sqrt(variance + epsilon)]
+    r.set_inputs(centred, b.Sqrt(variance + epsilon))
     return centred
 
 
@@ -60,7 +60,7 @@ def whole_batch(r: Reading) -> None:
     axes = [i for i in range(rank) if i != rank - 3]
     standardised(r, x, axes, r.attr("epsilon", unset(1e-5)))
     gamma, beta = (r.b.Reshape(r.plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta"))
-    r.then(lambda results: [results[0] * gamma + beta])
+    r.behind(lambda y: y * gamma + beta)
 
 
 # mvn: over C,H,W, or over H,W of each channel ----------------------------------------------------
@@ -73,7 +73,7 @@ def _axes(r: Reading) -> list[int]:
 
 def centred(r: Reading) -> None:
     x = r.input(0)
-    r.node.inputs = [x, r.b.ReduceMean(x, _axes(r), keepdims=1)]
+    r.set_inputs(x, r.b.ReduceMean(x, _axes(r), keepdims=1))
 
 
 def by_channel(r: Reading) -> None:
@@ -85,7 +85,7 @@ def by_channel(r: Reading) -> None:
 def by_image(r: Reading) -> None:
     size = [int(d or 0) for d in blobs.dims(r)[-3:]]
     r.node.inputs.append(r.b.const(np.ones(size, np.float32)))
-    r.node.attrs["axis"] = -3
+    r.set(axis=-3)
 
 
 def by_parts(r: Reading) -> None:
@@ -107,7 +107,7 @@ def length(r: Reading) -> None:
     b, x = r.b, r.input(0)
     rank = blobs.rank(x, 3)
     total = b.ReduceSumSquare(x, [rank - 3, rank - 2, rank - 1], keepdims=1)
-    r.node.inputs = [x, b.Sqrt(total + r.attr("epsilon", unset(1e-6)))]
+    r.set_inputs(x, b.Sqrt(total + r.attr("epsilon", unset(1e-6))))
 
 
 # layer normalisation -----------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class NormalizedShape(Field):
 
     def lift(self, r: Reading) -> None:
         shape = r.attr("normalizedShape", list)
-        r.node.attrs["axis"] = -len(shape)
+        r.set(axis=-len(shape))
         r.node.inputs += [r.weights(name, shape) for name in self.blobs]
 
     def lower(self, w: Writing) -> None:

@@ -52,7 +52,7 @@ def lower_constant(w: Writing) -> None:
     """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
     afterwards.
     """
-    out = w.node.outputs[0]
+    out = w.out
     if not is_constant(out):
         raise MappingError("DequantizeLinear of an activation")
     shape = w.dims(out) or [1]
@@ -98,7 +98,7 @@ class Truth(Field):
     names = ("to", "saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        x, out = w.input(0), w.node.outputs[0]
+        x, out = w.input(0), w.out
         if out.dtype != T.BOOL or x.dtype in (T.BOOL, T.STRING) or _is_compact(x):
             raise not_meant("to truth values only")
 
@@ -107,7 +107,7 @@ def lower_cast(w: Writing) -> None:
     """A Cast matters only where a number changes; compact weights that nobody stores with a layer
     are a constant of their own.
     """
-    x, out = w.input(0), w.node.outputs[0]
+    x, out = w.input(0), w.out
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("texts have no place in Core ML's tensors")
     if _is_compact(x):

@@ -42,7 +42,7 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
 def lower_standard(w: Writing) -> None:
     """ONNX's own operators, of which the second ones take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
-    kind, shape = name[0].lower() + name[1:], shape_of(w.node.outputs[0])
+    kind, shape = name[0].lower() + name[1:], shape_of(w.out)
     seed = w.attr("seed", None)
     attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}
     attrs["seed"] = -1 if seed is None else int(seed)

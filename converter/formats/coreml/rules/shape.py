@@ -60,7 +60,7 @@ class SizeOne(Field):
         before = blobs.undone(r.input(0), self.opposite, axes)
         if before is not None or not axes:
             r.alias(before or r.input(0))
-        r.node.set_input(1, r.b.const(axes))
+        r.set_input(1, axes)
 
     def axes(self, r: Reading) -> list[int] | None:
         """The new axes, counted from the front."""
@@ -116,7 +116,7 @@ class Ones(Field):
     inputs = (1,)
 
     def lower(self, w: Writing) -> None:
-        w.set(targetShape=[1] * rank_of_value(w.node.outputs[0]))
+        w.set(targetShape=[1] * rank_of_value(w.out))
 
 
 # shapes ------------------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ class Target(Field):
         before = maker(x, "Reshape")  # two in a row are one
         if before is not None and x is not None and shape_of(x) is not None:
             r.node.inputs[0] = before.inputs[0]
-        r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
+        r.set_input(1, r.attr("targetShape", list))
 
     def lower(self, w: Writing) -> None:
-        x, shape, wanted = w.input(0), shape_of(w.node.outputs[0]), w.known(1)
+        x, shape, wanted = w.input(0), shape_of(w.out), w.known(1)
         if 0 in (shape_of(x) or ()):
             raise MappingError("tensors without elements have no place in Core ML")
         if shape is None and (wanted is None or 0 in wanted):
@@ -167,7 +167,7 @@ class KeptSizes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
+        r.set_input(1, r.attr("targetShape", list))
 
     def lower(self, w: Writing) -> None:
         wanted = w.known(1)
@@ -199,7 +199,7 @@ def planes(r: Reading) -> None:
     before = maker(x, "Reshape")
     if before is not None and shape_of(x) is not None:
         r.node.inputs[0] = before.inputs[0]
-    r.node.set_input(1, r.b.value(blobs.shape_as(r.b, [*lead, *sizes], x)))
+    r.set_input(1, r.b.value(blobs.shape_as(r.b, [*lead, *sizes], x)))
 
 
 def pixels(r: Reading) -> None:
@@ -207,7 +207,7 @@ def pixels(r: Reading) -> None:
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
     r.node.inputs[0] = r.b.Reshape(channels_last(r, r.input(0)), shape)
-    r.node.attrs["perm"] = [*range(n), n + 2, n, n + 1]
+    r.set(perm=[*range(n), n + 2, n, n + 1])
 
 
 def vector(r: Reading) -> None:
@@ -218,7 +218,7 @@ def vector(r: Reading) -> None:
     count = -1 if None in tail else math.prod(int(d or 0) for d in tail)
     shape = blobs.shape_as(r.b, [*size[: rank - 3], count, 1, 1], x)
     r.node.inputs[0] = channels_last(r, x) if r.attr("mode", str) == "CHANNEL_LAST" else x
-    r.node.set_input(1, r.b.value(shape))
+    r.set_input(1, r.b.value(shape))
 
 
 def permuted(r: Reading) -> None:
@@ -228,9 +228,9 @@ def permuted(r: Reading) -> None:
         raise MappingError(f"axis={order} is no permutation of 0 to 3", "R110")
     place = [0, 2, 3, 4]
     if rank == 5:
-        r.node.attrs["perm"] = [place[order[0]], 1, *(place[a] for a in order[1:])]
+        r.set(perm=[place[order[0]], 1, *(place[a] for a in order[1:])])
     elif rank == 4 and order[0] == 0:
-        r.node.attrs["perm"] = [0, *order[1:]]
+        r.set(perm=[0, *order[1:]])
     else:
         raise MappingError(f"permute of a tensor of rank {rank}", "R105")
 
@@ -242,7 +242,7 @@ class Permutation(Field):
     keys = ("axes",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.attr("axes", list) or None
+        r.set(perm=r.attr("axes", list) or None)
 
     def lower(self, w: Writing) -> None:
         w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
@@ -277,7 +277,7 @@ class SequenceOrChannels(Field):
 
     def lift(self, r: Reading) -> None:
         back = 5 if r.attr("sequenceConcat", bool) else 3
-        r.node.attrs["axis"] = blobs.rank(r, back) - back
+        r.set(axis=blobs.rank(r, back) - back)
 
     def lower(self, w: Writing) -> None:
         back = w.rank() - w.attr("axis") % w.rank()
@@ -302,11 +302,11 @@ def interleaved(r: Reading) -> None:
     length = blobs.dims(r)[axis]
     if length is not None:
         order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
-        r.then(lambda results: [b.Gather(results[0], b.const(order), axis=axis)])
+        r.behind(lambda y: b.Gather(y, b.const(order), axis=axis))
         return
     r.node.inputs = [b.Unsqueeze(v, [axis + 1]) for v in values]
-    r.node.attrs["axis"] = axis + 1
-    r.then(lambda results: [_joined(b, results[0], axis)])
+    r.set(axis=axis + 1)
+    r.behind(lambda y: _joined(b, y, axis))
 
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
@@ -319,7 +319,7 @@ def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
 def stacked(r: Reading) -> None:
     axis = r.axis("axis", blobs.rank(r) + 1)
     r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
-    r.node.attrs["axis"] = axis
+    r.set(axis=axis)
 
 
 class EqualParts(Field):
@@ -330,7 +330,7 @@ class EqualParts(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["num_outputs"] = len(r.layer.outputs)
+        r.set(num_outputs=len(r.layer.outputs))
 
     def lower(self, w: Writing) -> None:
         w.set(nOutputs=len(w.node.outputs))
@@ -352,9 +352,9 @@ class Sizes(Field):
         if not sizes and length is not None:
             sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
         if sizes:
-            r.node.set_input(1, r.b.const(sizes))
+            r.set_input(1, sizes)
         else:
-            r.node.attrs["num_outputs"] = count
+            r.set(num_outputs=count)
 
     def lower(self, w: Writing) -> None:
         count = len(w.node.outputs)
@@ -386,7 +386,7 @@ class Repeats(Field):
         if repeats is None:
             amounts = r.attr("reps", list)
             r.node.inputs[0] = blobs.unsqueeze(r.b, x, list(range(len(amounts) - rank)))
-            r.node.set_input(1, r.b.const([*[1] * (rank - len(amounts)), *amounts]))
+            r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
             return
         count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
         if count is not None and count != rank:
@@ -409,7 +409,7 @@ class SequenceRepeats(Field):
 
     def lift(self, r: Reading) -> None:
         rest = [1] * (blobs.rank(r, 5) - 1)
-        r.node.set_input(1, r.b.const([r.attr("nRepetitions", int) or 1, *rest]))
+        r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
     def lower(self, w: Writing) -> None:
         first, *rest = w.ints(1, "the repeats")
@@ -429,12 +429,12 @@ class Reached(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, shape, node = w.input(0), w.input(1), w.node.outputs[0].producer()
+        x, shape, node = w.input(0), w.input(1), w.out.producer()
         source = node.metadata_props if node is not None else {}
         own_kind = source.get("netconv.type") == "broadcastToDynamic"
         if own_kind and source.get("netconv.format") == "coreml":
             return  # by the rules of the layer that it was
-        own, rank = w.dims(x) or [None], rank_of_value(w.node.outputs[0])
+        own, rank = w.dims(x) or [None], rank_of_value(w.out)
         asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:
             return
@@ -454,7 +454,7 @@ class TimesOnes(Field):
 
     def lower(self, w: Writing) -> None:
         sizes = w.known(1)
-        if sizes is None or rank_of_value(w.node.outputs[0]) != w.rank():
+        if sizes is None or rank_of_value(w.out) != w.rank():
             raise not_meant("to a shape that is known at run time")
         if math.prod(int(n) for n in sizes) > MOST_ONES:
             message = "an Expand of unknown dimensions to a constant shape that is large"
@@ -512,7 +512,7 @@ def band(r: Reading) -> None:
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
         r.node.inputs[0] = r.b.Trilu(r.node.inputs[0], upper, upper=0)
-    r.node.set_input(1, r.b.const(-lower))
+    r.set_input(1, -lower)
     if lower < 0:
         r.alias(r.node.inputs[0])
 
@@ -546,7 +546,7 @@ class Borders(Field):
     def lift(self, r: Reading) -> None:
         top, left, bottom, right = borders(r.attr("paddingAmounts", dict, {}))
         lead = [0] * (blobs.rank(r, 2) - 2)
-        r.node.set_input(1, r.b.const([*lead, top, left, *lead, bottom, right]))
+        r.set_input(1, [*lead, top, left, *lead, bottom, right])
 
     def lower(self, w: Writing) -> None:
         before, after = amounts_of(w)
@@ -570,7 +570,7 @@ class PadValue(Field):
 
     def lift(self, r: Reading) -> None:
         if value := r.attr("value", float):
-            r.node.set_input(2, r.b.const(np.array(value, np.float32)))
+            r.set_input(2, np.array(value, np.float32))
 
     def lower(self, w: Writing) -> None:
         w.set(value=pad_value(w))
@@ -589,14 +589,14 @@ class Pairs(Field):
         x, rank = r.input(0), blobs.rank(r)
         sizes = r.attr("padToGivenOutputSizeMode", bool)
         if r.optional(1) is not None:
-            r.node.set_input(1, self._computed(r, sizes))
+            r.set_input(1, self._computed(r, sizes))
             return
         amounts = r.attr("padAmounts", list)
         if len(amounts) != 2 * rank:
             raise MappingError(f"{len(amounts)} amounts for {rank} axes (2 for each)", "R110")
         if sizes:
             amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
-        r.node.set_input(1, r.b.const([*amounts[::2], *amounts[1::2]]))
+        r.set_input(1, [*amounts[::2], *amounts[1::2]])
 
     def _computed(self, r: Reading, sizes: bool) -> Value:
         b, x = r.b, r.input(0)

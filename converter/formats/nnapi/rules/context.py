@@ -305,7 +305,7 @@ class Writing(context.Writing):
     def has(self, index: int) -> bool:
         return self.optional(index) is not None
 
-    def out(self, index: int = 0) -> tuple[int, ...]:
+    def result_shape(self, index: int = 0) -> tuple[int, ...]:
         """The shape of a result."""
         return static(self.node.outputs[index], "the result")
 

@@ -34,7 +34,7 @@ class Depthwise(Field):
     keys = ("multiplier",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = r.channels()
+        r.set(group=r.channels())
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["multiplier"] = w.static(1)[0] // w.attr("group")
@@ -66,7 +66,7 @@ class TransposedWindow(Field):
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
-        size, target = (w.image(v)[1:3] for v in (w.input(0), w.node.outputs[0]))
+        size, target = (w.image(v)[1:3] for v in (w.input(0), w.out))
         totals = totals_of(size, a.get("strides") or (1, 1), w.static(1)[2:], target)
         before = list(a.get("pads") or (0, 0, 0, 0))[:2]
         auto = a.get("auto_pad", "NOTSET")

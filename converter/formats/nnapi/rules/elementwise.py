@@ -61,12 +61,12 @@ def broadcast_slope(r: Reading) -> None:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(data(r))]
+    r.set_inputs(r.b.Sqrt(data(r)))
 
 
 def one_shape(w: Writing) -> bool:
     """All three have one shape there (NeuralNetworksTypes.h, SELECT)."""
-    return all(w.static(i) == tuple(w.node.outputs[0].shape or ()) for i in range(3))
+    return all(w.static(i) == tuple(w.out.shape or ()) for i in range(3))
 
 
 def same_operand(t: Writing) -> None:

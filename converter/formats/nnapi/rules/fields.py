@@ -74,7 +74,7 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int, self.default) % max(1, r.rank(data(r)))
+        r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(data(r))))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = w.axis()
@@ -100,9 +100,9 @@ class ChannelAxis(Field):
         x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
         r.node.inputs[0], r.node.last = r.transpose(x, order), False
         back = [order.index(i) for i in range(4)]
-        r.then(lambda results: [r.transpose(results[0], back)])
+        r.behind(lambda y: r.transpose(y, back))
         if rank != 4:
-            r.then(lambda results: [r.b.Reshape(results[0], shape)])
+            r.behind(lambda y: r.b.Reshape(y, shape))
 
 
 @record
@@ -141,7 +141,7 @@ class FusedActivation(Field):
         name = r.attr(self.keys[0], CODES, "")
         if name in ("Tanh", "Sigmoid"):
             raise MappingError(f"activation {name} is not possible here", "R110")
-        r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+        r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
 
     def lower(self, w: Writing) -> None:
         w.fuse = True
@@ -168,7 +168,7 @@ class Filter(Field):
 
     def lift(self, r: Reading) -> None:
         order = [int(i) for i in np.argsort(self.perm)]
-        r.node.set_input(1, r.permuted(self.name, order))
+        r.set_input(1, r.permuted(self.name, order))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs[self.name] = weights(w, 1, self.perm, w.ref(0))
@@ -199,7 +199,7 @@ class Bias(Field):
     keys = ("bias",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(2, real_bias(r, "filter"))
+        r.set_input(2, real_bias(r, "filter"))
 
     def lower(self, w: Writing) -> None:
         filter_: Ref = w.layer.attrs["filter"]
@@ -306,7 +306,7 @@ class Window(Field):
             pairs = [same_pads(*window)[:: 1 if auto == "SAME_UPPER" else -1] for window in windows]
             pads = [p for side in zip(*pairs, strict=True) for p in side]
         if w.attr("ceil_mode", 0):
-            outputs = self.spatial(w, w.node.outputs[0])
+            outputs = self.spatial(w, w.out)
             for i, (window, count) in enumerate(zip(windows, outputs, strict=True)):
                 pads[i + 2] = self._behind(window, count, pads[i], pads[i + 2])
         return [int(n) for n in pads]

@@ -71,7 +71,7 @@ class BeginSize(Field):
             to_the_end = b.Equal(size, b.const(np.int64(-1)))
             ends = b.Where(to_the_end, b.const(LARGE), begin + size)
         axes = list(range(r.static(begin)[0]))
-        r.node.inputs = [data(r), begin, ends, b.const(axes)]
+        r.set_inputs(data(r), begin, ends, axes)
 
     def lower(self, w: Writing) -> None:
         found = parts(w)
@@ -99,7 +99,7 @@ class Strides(Field):
         starts, ends, steps = ([f[k] for f in found] for k in range(3))
         r.node.inputs[1:] = [r.b.const(v) for v in (starts, ends, list(range(len(found))), steps)]
         if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
-            r.then(lambda results: [r.b.Squeeze(results[0], dropped)])
+            r.behind(lambda y: r.b.Squeeze(y, dropped))
 
     def _bounds(
         self, start: int, end: int, step: int, begins: bool, ends: bool, shrinks: bool
@@ -125,7 +125,7 @@ class Backwards(Field):
     def lift(self, r: Reading) -> None:
         first = int(np.iinfo(np.int64).min) + 1
         bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
-        r.node.inputs = [data(r), *(r.b.const(v) for v in bounds)]
+        r.set_inputs(data(r), *(r.b.const(v) for v in bounds))
 
 
 @record
@@ -143,7 +143,7 @@ class Indices(Field):
         object.__setattr__(self, "blobs", (self.name,))
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.layer.blobs[self.name])
+        r.set_input(1, r.layer.blobs[self.name])
 
     def lower(self, w: Writing) -> None:
         given, shape = known(w.input(1)), w.static()
@@ -155,7 +155,7 @@ class Indices(Field):
             indices = w.stored(w.input(1))
         w.layer.attrs[self.name] = indices
         dims = [*shape[:axis], *w.about(indices).dimensions, *shape[axis + 1 :]]
-        if dims != (list(w.out()) or [1]):
+        if dims != (list(w.result_shape()) or [1]):
             w.behind(dims, w.reshape)
 
 

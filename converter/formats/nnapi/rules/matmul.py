@@ -32,8 +32,8 @@ class Dense(Field):
         _, size = r.shape("weights", axes=2)
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
             r.node.inputs[0] = r.b.Reshape(x, [-1, size])
-        r.node.set_input(1, r.permuted("weights", (1, 0)))
-        r.then(lambda results: [r.b.Add(results[0], real_bias(r, "weights"))])
+        r.set_input(1, r.permuted("weights", (1, 0)))
+        r.behind(lambda y: r.b.Add(y, real_bias(r, "weights")))
 
     def lower(self, w: Writing) -> None:
         dims, flipped = w.static(), bool(w.attr("transB", 0))
@@ -49,7 +49,7 @@ class Dense(Field):
 
     def _addend(self, w: Writing, units: int) -> ir.Value | None:
         found = w.optional(2)
-        if w.node.op == "MatMul" and (after := added(w.node.outputs[0], units)) is not None:
+        if w.node.op == "MatMul" and (after := added(w.out, units)) is not None:
             w.layer.outputs[0], found = w.absorb(after[0]), after[1]
         shape = () if found is None else shape_of(found)
         if shape is None or int(np.prod(shape)) not in (1, units):
@@ -82,7 +82,7 @@ class Matrices(Field):
             if r.attr(f"adjoint_{name}", bool, False):
                 n = r.rank(value)
                 value = r.b.Transpose(value, perm=[*range(n - 2), n - 1, n - 2])
-            r.node.set_input(i, value)
+            r.set_input(i, value)
 
     def lower(self, w: Writing) -> None:
         if min(len(w.static(i)) for i in (0, 1)) < 2:

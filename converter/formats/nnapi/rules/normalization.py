@@ -66,7 +66,7 @@ class SoftmaxAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int, -1) % max(1, r.rank(data(r)))
+        r.set(axis=r.attr("axis", int, -1) % max(1, r.rank(data(r))))
 
     def lower(self, w: Writing) -> None:
         dims = w.static()
@@ -110,7 +110,7 @@ class Norm(Field):
         r.node.attrs |= {"axes": [axis], "eps": SMALLEST_NORM**2, "eps_mode": "max"}
         if x.dtype == ir.DataType.FLOAT16:  # its own square would vanish there
             r.node.inputs[0] = r.cast(x, ir.DataType.FLOAT)
-            r.then(lambda results: [r.cast(results[0], ir.DataType.FLOAT16)])
+            r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
     def lower(self, w: Writing) -> None:
         rank, eps, limit = len(w.static()), w.attr("eps"), SMALLEST_NORM**2

@@ -31,7 +31,7 @@ CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 def types_of(w: Writing) -> tuple[DT | None, DT | None]:
     """What a Cast reads and gives, in the types in which they are written."""
-    x, y = (v.dtype for v in (w.input(0), w.node.outputs[0]))
+    x, y = (v.dtype for v in (w.input(0), w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
 
 
@@ -63,7 +63,7 @@ class To(Field):
 
     def lift(self, r: Reading) -> None:
         x, wanted = data(r), DATA_TYPES[r.output().type]
-        r.node.attrs["to"] = int(wanted)
+        r.set(to=int(wanted))
         if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
             limits = np.iinfo(wanted.numpy())
             wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
@@ -94,7 +94,7 @@ class Truth(Field):
                 raise not_meant("nothing to compute")
             w.layer.attrs |= {"a": w.stored(w.input(0)), "b": w.stored(zero(have))}
             return
-        y = w.writer.like(w.node.outputs[0])
+        y = w.writer.like(w.out)
         if y.type.dtype is None or have != DT.BOOL:
             raise MappingError("there is no such cast")
         demand_small(*y.dimensions)
@@ -125,7 +125,7 @@ class Scale(Field):
         operand = r.output() if self.of_result else r.operand("input")
         if operand.channel_quant is not None:
             r.node.inputs[1:] = [r.b.const(np.array(operand.channel_quant.scales, np.float32))]
-            r.node.attrs["axis"] = operand.channel_quant.dim
+            r.set(axis=operand.channel_quant.dim)
             return
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
@@ -155,7 +155,7 @@ class WholeScale(Field):
         if found is None or found[0].size != 1:
             raise MappingError("scale and zero point must be constant, and one for all")
         source = w.stored(w.input(0))
-        y = w.writer.like(w.node.outputs[0])
+        y = w.writer.like(w.out)
         real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
         w.operation("CAST", real, input=source)
         factor = w.number(found[0].reshape(1), real)

@@ -19,7 +19,7 @@ class Seeds(Field):
 
     def lift(self, r: Reading) -> None:
         low, high = r.attr("seeds", list)
-        r.node.attrs["seed"] = (low & 0xFFFFFFFF) | high << 32
+        r.set(seed=(low & 0xFFFFFFFF) | high << 32)
 
     def lower(self, w: Writing) -> None:
         seed = int(w.attr("seed"))
@@ -31,7 +31,7 @@ class WholeClasses(Field):
     """The classes are whole numbers there: the Cast behind the operator becomes a part of it."""
 
     def lower(self, w: Writing) -> None:
-        user = only_user(w.node.outputs[0])
+        user = only_user(w.out)
         whole = (ir.DataType.INT32, ir.DataType.INT64)
         if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
             raise MappingError("the drawn classes are whole numbers there")

@@ -239,7 +239,7 @@ def deliver(w: Writing, y: Ref) -> None:
     """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
     if used(w, 0):
-        w.operation("RESHAPE", w.target(w.node.outputs[0]), input=y, shape=[steps, 1, batch, size])
+        w.operation("RESHAPE", w.target(w.out), input=y, shape=[steps, 1, batch, size])
     if used(w, 1):
         last = [slice(steps - 1, steps, 1), slice(0, batch, 1), slice(0, size, 1)]
         put_slice(w, y, w.target(w.node.outputs[1]), last)

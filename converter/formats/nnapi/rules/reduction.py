@@ -25,9 +25,9 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         rank = r.rank(data(r))
         axes = sorted({i % rank for i in r.attr("axes", list)})
-        r.node.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
+        r.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
         if not axes:
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
@@ -43,7 +43,7 @@ class KeptAxis(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = int(r.rank(data(r)) == 1)
+        r.set(keepdims=int(r.rank(data(r)) == 1))
 
     def lower(self, w: Writing) -> None:
         shape = w.static()
@@ -60,7 +60,7 @@ class Largest(Field):
     keys = ("k",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const([r.attr("k", int)], "k"))
+        r.set_input(1, r.b.const([r.attr("k", int)], "k"))
 
     def lower(self, w: Writing) -> None:
         if w.axis(-1) != len(w.static()) - 1:

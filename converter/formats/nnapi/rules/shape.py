@@ -38,12 +38,12 @@ class Shape(Field):
                 f"shape has not {len(stated)} elements, as the result states", "R105"
             )
         if known(given) is not None or not stated or 0 in stated:
-            r.node.set_input(1, r.cast(given, ir.DataType.INT64))
+            r.set_input(1, r.cast(given, ir.DataType.INT64))
         else:
-            r.node.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
+            r.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["shape"] = list(w.out()) or [1]
+        w.layer.attrs["shape"] = list(w.result_shape()) or [1]
 
 
 class AddedAxis(Field):
@@ -54,10 +54,10 @@ class AddedAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const([r.attr("axis", int)]))
+        r.set_input(1, [r.attr("axis", int)])
 
     def lower(self, w: Writing) -> None:
-        dims, wanted = w.about(w.ref(0)).dimensions, list(w.out())
+        dims, wanted = w.about(w.ref(0)).dimensions, list(w.result_shape())
         ones = [i for i, n in enumerate(wanted) if n == 1]
         added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
         if not added:
@@ -73,7 +73,7 @@ class SqueezedAxes(Field):
 
     def lift(self, r: Reading) -> None:
         if axes := r.attr("axes", list, []):
-            r.node.set_input(1, r.b.const(axes))
+            r.set_input(1, axes)
 
     def lower(self, w: Writing) -> None:
         if w.optional(1) is not None:
@@ -88,7 +88,7 @@ class Permutation(Field):
 
     def lift(self, r: Reading) -> None:
         backwards = range(r.rank(data(r)))[::-1]
-        r.node.attrs["perm"] = r.attr("permutation", list, list(backwards))
+        r.set(perm=r.attr("permutation", list, list(backwards)))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["permutation"] = permutation(w)
@@ -113,7 +113,7 @@ def expands(w: Writing) -> bool:
 
 def same_dimensions(t: Writing) -> None:
     dims = t.about(t.real(t.input(0))).dimensions
-    if t.quantised or dims != (list(t.out()) or [1]):
+    if t.quantised or dims != (list(t.result_shape()) or [1]):
         raise not_meant("the dimensions change")
     t.alias(t.node.outputs[0], t.input(0))
 
@@ -142,11 +142,11 @@ class EqualParts(Field):
     keys = ("count",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["num_outputs"] = r.attr("count", int)
+        r.set(num_outputs=r.attr("count", int))
 
     def lower(self, w: Writing) -> None:
         count = len(w.node.outputs)
-        sizes = {w.out(i)[w.axis()] for i in range(count)}
+        sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
         if len(sizes) > 1 or len(w.static()) > 4:
             raise MappingError("the parts are of one size there, of up to four axes")
         w.layer.attrs["count"] = count
@@ -167,7 +167,7 @@ class Repeated(Field):
     keys = ("multiples",)
 
     def lower(self, w: Writing) -> None:
-        out = w.out()
+        out = w.result_shape()
         dims = [1] * (len(out) - len(w.static())) + list(w.static())
         w.operands[0] = w.reshaped(w.ref(0), dims)
         many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
@@ -181,7 +181,7 @@ class TimesOnes(Field):
     keys = ("b", "activation")
 
     def lower(self, w: Writing) -> None:
-        dims = list(w.out()) or [1]
+        dims = list(w.result_shape()) or [1]
         demand_small(*dims)
         w.layer.attrs |= {"b": w.number(np.ones(dims), w.ref(0)), "activation": 0}
 
@@ -197,11 +197,11 @@ class Filled(Field):
 
     def lift(self, r: Reading) -> None:
         shape = r.cast(data(r), ir.DataType.INT64)
-        r.node.inputs = [r.layer.blobs["value"], shape]
+        r.set_inputs(r.layer.blobs["value"], shape)
 
 
 def shape_of_input(r: Reading) -> None:
-    r.node.inputs = [r.b.Shape(data(r))]
+    r.set_inputs(r.b.Shape(data(r)))
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Amounts(Field):
 
     def lift(self, r: Reading) -> None:
         pairs = r.array("paddings").reshape(-1, 2)
-        r.node.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
+        r.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
@@ -248,7 +248,7 @@ class PadValue(Field):
         operand = r.operand("input")
         if operand.scale and self.said and r.operand("pad_value").type.name == "INT32":
             value = (value - operand.zero_point) * operand.scale
-        r.node.set_input(2, r.b.like(data(r), value))
+        r.set_input(2, r.b.like(data(r), value))
 
     def lower(self, w: Writing) -> None:
         array = 0.0 if w.optional(2) is None else w.constant(2, "the value").reshape(-1)[0]
@@ -276,8 +276,8 @@ class Symmetric(Field):
         orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
-        r.node.set_input(1, r.b.const(orders[-1]))
-        r.node.attrs["axis"] = axes[-1]
+        r.set_input(1, orders[-1])
+        r.set(axis=axes[-1])
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -306,8 +306,8 @@ class Shuffled(Field):
         i = r.attr("axis", int) % len(shape)
         parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
         r.node.inputs[0] = r.b.Reshape(data(r), parts)
-        r.node.attrs["perm"] = [*range(i), i + 1, i, *range(i + 2, len(parts))]
-        r.then(lambda results: [r.b.Reshape(results[0], shape)])
+        r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
+        r.behind(lambda y: r.b.Reshape(y, shape))
 
 
 def of_channels(r: Reading) -> bool:

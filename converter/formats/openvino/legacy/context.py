@@ -90,10 +90,6 @@ class Writing(context.Writing):
         """For layers that stand for no operator."""
         return cls(Node(""), low)
 
-    @property
-    def out(self) -> ir.Value:
-        return self.node.outputs[0]
-
     def shape(self, value: ir.Value | int = 0) -> list[int]:
         """The shape of a value, or of input number `value`; ports have no unknown dimensions."""
         found = self.input(value) if isinstance(value, int) else value

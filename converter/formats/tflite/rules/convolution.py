@@ -48,7 +48,7 @@ class Multiplier(Field):
             own = units // max(1, r.attr("depth_multiplier", int))
         if own < 1 or units % own:
             raise MappingError(f"{units} filters for {own} channels", "R105")
-        r.node.attrs["group"] = own
+        r.set(group=own)
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["depth_multiplier"] = int(w.static(1)[0]) // int(w.attr("group", 1))
@@ -97,7 +97,7 @@ class WantedSize(Field):
         a |= {f"stride_{x}": k for x, k in zip(self.axes, strides, strict=True)}
         if n == 3:
             a |= {f"dilation_{x}_factor": 1 for x in self.axes}
-        size, out = w.image(w.input(0)), w.image(w.node.outputs[0])
+        size, out = w.image(w.input(0)), w.image(w.out)
         if None in (*size[1:-1], *out[1:-1]):
             raise MappingError("the sizes of the image must be known", "X203")
         cut = Cut(w, kernel, strides, size[1:-1], out[1:-1])
@@ -165,10 +165,10 @@ class Dense(Field):
         keep = r.attr("keep_num_dims", bool) and rank != 1
         if not keep and (rank != 2 or x.shape is None or x.shape[1] != size):
             x = r.b.Reshape(x, [-1, size])
-        r.node.inputs = [x, r.permuted(1, (1, 0))]
+        r.set_inputs(x, r.permuted(1, (1, 0)))
         bias = r.real_bias(2)
         if bias is not None:
-            r.then(lambda results: [r.b.Add(results[0], bias)])
+            r.behind(lambda y: r.b.Add(y, bias))
 
     def lower(self, w: Writing) -> None:
         swapped = bool(w.attr("transB", 0))

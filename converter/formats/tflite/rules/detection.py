@@ -198,7 +198,7 @@ class Classes(Field):
             raise MappingError(f"{spare} scores more than classes", "R105")
         front = [0, 0, 1 - spare, 0, 0, 0]
         scores = r.b.Pad(scores, front) if spare == 0 else scores
-        r.node.inputs = [scores, deltas, anchors]
+        r.set_inputs(scores, deltas, anchors)
         r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
     def lower(self, w: Writing) -> None:

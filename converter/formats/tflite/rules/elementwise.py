@@ -93,7 +93,7 @@ def added(r: Reading) -> Value:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(data(r))]
+    r.set_inputs(r.b.Sqrt(data(r)))
 
 
 def squared(r: Reading, difference: ir.Value) -> ir.Value:
@@ -102,7 +102,7 @@ def squared(r: Reading, difference: ir.Value) -> ir.Value:
 
 
 def twice(r: Reading) -> None:
-    r.node.inputs = [data(r), data(r)]
+    r.set_inputs(data(r), data(r))
 
 
 def broadcast_slope(r: Reading) -> None:
@@ -161,7 +161,7 @@ class Shifted(Field):
             b.Cast(b.Pow(b.like(amount, 2), n), to=int(x.dtype or D.INT32))
             for n in (half, amount - half)
         )
-        r.node.inputs = [b.FloorDiv(x, first), second]
+        r.set_inputs(b.FloorDiv(x, first), second)
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
@@ -200,7 +200,7 @@ class To(Field):
                 return
             x = part(r, 0)
             r.node.inputs[0] = x
-        r.node.attrs["to"] = int(wanted)
+        r.set(to=int(wanted))
         floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
         if wanted.is_integer() and x.dtype in floats:
             r.ready = [truncated(x, r, wanted)]
@@ -222,7 +222,7 @@ class To(Field):
 
 def same_type(w: Writing) -> None:
     """A cast between types that are one here."""
-    source, result = w.input(0), w.node.outputs[0]
+    source, result = w.input(0), w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
     if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
@@ -233,7 +233,7 @@ def same_type(w: Writing) -> None:
 def same_tensor(w: Writing) -> None:
     if w.quantised:
         raise not_meant("nothing to compute")
-    w.low.alias(w.node.outputs[0], w.input(0))
+    w.low.alias(w.out, w.input(0))
 
 
 def of_root(w: Writing) -> bool:

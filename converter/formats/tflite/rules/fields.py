@@ -92,7 +92,7 @@ class FusedActivation(Field):
     def lift(self, r: Reading) -> None:
         name = r.attr(self.keys[0], CODES)
         if name:
-            r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+            r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs[self.keys[0]] = CODES.lower(w.activation())
@@ -112,7 +112,7 @@ class Filter(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.permuted(1, [int(i) for i in np.argsort(self.perm)]))
+        r.set_input(1, r.permuted(1, [int(i) for i in np.argsort(self.perm)]))
 
     def lower(self, w: Writing) -> None:
         if w.rank(1, "the filter") != len(self.perm):
@@ -132,11 +132,11 @@ class Bias(Field):
     def lift(self, r: Reading) -> None:
         bias = r.real_bias(self.index)
         array = None if bias is None else known(r.stored(self.index))
-        r.node.set_input(2, None if array is not None and not array.any() else bias)
+        r.set_input(2, None if array is not None and not array.any() else bias)
 
     def lower(self, w: Writing) -> None:
         """Always written: LiteRT refuses a convolution of two tensors."""
-        count = dims_of(w.node.outputs[0])[-1 if w.node.last else 1]
+        count = dims_of(w.out)[-1 if w.node.last else 1]
         if count is None:
             raise MappingError("the number of filters is unknown", "X203")
         image, filter_ = w.real(w.input(0)), w.layer.inputs[1]
@@ -156,7 +156,7 @@ class Depth(Field):
         own = channels(r) or depth
         if not depth or own % depth:
             raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
-        r.node.attrs["group"] = own // depth
+        r.set(group=own // depth)
 
     def lower(self, w: Writing) -> None:
         """The depth of the filter says it."""
@@ -265,7 +265,7 @@ class Windows:
         self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
     ) -> None:
         self.auto = w.attr("auto_pad", "NOTSET")
-        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.node.outputs[0]))
+        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.out))
         self.axes = list(zip(kernel, strides, dilations, strict=True))
         self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
         known = [n for n in self.sizes if n is not None]

@@ -58,7 +58,7 @@ class GatheredAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int)
+        r.set(axis=r.attr("axis", int))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = axis_of(w)
@@ -68,7 +68,7 @@ def counts_from_front(w: Writing) -> bool:
     """Whether no index is negative at run time: it is known, or it comes from a format that has no
     negative ones.
     """
-    node = w.node.outputs[0].producer()
+    node = w.out.producer()
     source = "" if node is None else node.metadata_props.get("netconv.format", "")
     given = source in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))

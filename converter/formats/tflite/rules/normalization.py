@@ -31,7 +31,7 @@ class LastAxis(Field):
     names = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = -1
+        r.set(axis=-1)
 
     def lower(self, w: Writing) -> None:
         if axis_of(w, default=-1) != w.rank() - 1:

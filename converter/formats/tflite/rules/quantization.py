@@ -53,7 +53,7 @@ class Range(Field):
         zero = np.floor(zero + 0.5)
         ends = [np.float32((n - zero) * scale) for n in (first, last)]
         r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
-        r.node.attrs["levels"] = last - first + 1
+        r.set(levels=last - first + 1)
 
 
 def whole_bytes(t: Writing, stored: ir.Value) -> ir.Value:
@@ -83,7 +83,7 @@ class Scale(Field):
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
-        node = w.node.outputs[0].producer()
+        node = w.out.producer()
         found = None if node is None else parameters(node)
         if node is None or found is None:
             raise MappingError("scale and zero point must be constant")
@@ -91,7 +91,7 @@ class Scale(Field):
         least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
         if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
             raise MappingError("a scale that is no ordinary number")
-        stored = w.node.outputs[0] if self.of_result else whole_bytes(w, w.input(0))
+        stored = w.out if self.of_result else whole_bytes(w, w.input(0))
         if stored.dtype not in STORED or (stored.dtype == ir.DataType.INT16 and zeros.any()):
             raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
         constant_weights = not self.of_result and stored.const_value is not None
@@ -110,16 +110,16 @@ class Scale(Field):
 
 def between(w: Writing) -> None:
     """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
-    node = w.node.outputs[0].producer()
+    node = w.out.producer()
     if not w.quantised or node is None:
         raise not_meant("a way between two scales")
     stored = w.real(w.input(0))
     found = parameters(node)
-    if found is None or found[0].size != 1 or stored.dtype != w.node.outputs[0].dtype:
+    if found is None or found[0].size != 1 or stored.dtype != w.out.dtype:
         raise not_meant("a way between two types")
     if w.scale(stored).single != (float(found[0][0]), int(found[1][0])):
         raise not_meant("a way between two scales")
-    w.low.alias(w.node.outputs[0], stored)
+    w.low.alias(w.out, stored)
 
 
 def identity(r: Reading) -> Value:

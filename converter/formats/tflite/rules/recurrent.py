@@ -419,7 +419,7 @@ def reason_against_lstm(node: ir.Node) -> str:
 
 
 def lower_lstm(w: Writing) -> None:
-    x, node = w.input(0), w.node.outputs[0].producer()
+    x, node = w.input(0), w.out.producer()
     assert node is not None
     if reason := reason_against_lstm(node):
         raise MappingError(reason)

@@ -35,12 +35,12 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         if known(r.input(1)) is None:
             r.node.inputs[1:] = [whole(r, r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
             return
         axes = axes_of(r, 1, r.rank(data(r)))
         r.node.inputs[1:] = [constant_of(r, axes, "axes")]
         if not axes:
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -60,7 +60,7 @@ class ListedAxes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axes"] = axes_of(r, 1, r.rank(data(r)))
+        r.set(axes=axes_of(r, 1, r.rank(data(r))))
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
@@ -89,14 +89,14 @@ class Dropped(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = 0
+        r.set(keepdims=0)
 
     def lower(self, w: Writing) -> None:
         if not w.attr("keepdims"):
             return
         axis = axis_of(w)
         result = w.result("dropped")
-        shape = w.node.outputs[0].shape
+        shape = w.out.shape
         result.shape = None if shape is None else ir.Shape([*shape[:axis], *shape[axis + 1 :]])
         place = w.int32(axis, "axis")
         w.then(lambda: w.put("EXPAND_DIMS", result, place))
@@ -129,7 +129,7 @@ class Truths(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[0] = r.cast(data(r), ir.DataType.INT32)
-        r.then(lambda results: [r.cast(results[0], ir.DataType.BOOL)])
+        r.behind(lambda y: r.cast(y, ir.DataType.BOOL))
 
 
 INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)

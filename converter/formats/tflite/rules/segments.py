@@ -43,7 +43,7 @@ class KnownRows(Field):
     def lift(self, r: Reading) -> None:
         if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
             raise MappingError("one segment for each row", "R105")
-        r.node.attrs["rows"] = max(r.ints(1, "the segments"), default=-1) + 1
+        r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
 def segment_sum(r: Reading) -> Value:

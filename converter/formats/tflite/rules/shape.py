@@ -57,8 +57,8 @@ class Shape(Field):
             given = r.b.Reshape(given, [1])
         array = known(given)
         if array is not None and 0 in array and -1 not in array:
-            r.node.attrs["allowzero"] = 1
-        r.node.inputs = [data(r), whole(r, given)]
+            r.set(allowzero=1)
+        r.set_inputs(data(r), whole(r, given))
 
     def lower(self, w: Writing) -> None:
         w.place(1, wanted_shape(w))
@@ -121,7 +121,7 @@ class Permutation(Field):
         found, rank = r.ints(1, "the permutation"), r.rank(data(r))
         if sorted(n % max(1, rank) for n in found) != list(range(rank)):
             raise MappingError(f"{found} is no permutation of {rank} axes", "R105")
-        r.node.attrs["perm"] = [n % rank for n in found]
+        r.set(perm=[n % rank for n in found])
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
@@ -138,7 +138,7 @@ class SqueezedAxes(Field):
 
     def lift(self, r: Reading) -> None:
         if axes := r.attr("squeeze_dims", list):
-            r.node.set_input(1, constant_of(r, axes, "axes"))
+            r.set_input(1, constant_of(r, axes, "axes"))
 
     def lower(self, w: Writing) -> None:
         axes = [] if w.optional(1) is None else w.ints(1, "the axes")
@@ -165,7 +165,7 @@ class JoinedAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int)
+        r.set(axis=r.attr("axis", int))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = axis_of(w)
@@ -205,7 +205,7 @@ class EqualParts(Field):
             "axis": one_axis(r, 0, r.rank(x)),
             "num_outputs": r.attr("num_splits", int),
         }
-        r.node.inputs = [x]
+        r.set_inputs(x)
 
     def lower(self, w: Writing) -> None:
         axis, count = axis_of(w), len(w.node.outputs)
@@ -228,7 +228,7 @@ class ListedParts(Field):
         x = data(r)
         axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
         if known(r.input(1)) is None:
-            r.node.inputs = [x, whole(r, r.input(1))]
+            r.set_inputs(x, whole(r, r.input(1)))
             return
         parts = r.ints(1, "the sizes")
         if -1 in parts:
@@ -236,7 +236,7 @@ class ListedParts(Field):
             if size is None:
                 raise MappingError("the size of what is left is not known", "X203")
             parts[parts.index(-1)] = size - sum(parts) - 1
-        r.node.inputs = [x, constant_of(r, parts, "sizes")]
+        r.set_inputs(x, constant_of(r, parts, "sizes"))
 
     def lower(self, w: Writing) -> None:
         axis = axis_of(w)
@@ -318,7 +318,7 @@ class Symmetric(Field):
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
         r.node.inputs[1] = r.b.const(orders[-1])
-        r.node.attrs["axis"] = axes[-1]
+        r.set(axis=axes[-1])
 
 
 def dilated(r: Reading) -> Value:
@@ -614,7 +614,7 @@ class Target(Field):
         r.node.inputs[1] = whole(r, r.input(1))
 
     def lower(self, w: Writing) -> None:
-        out = w.node.outputs[0]
+        out = w.out
         found = None if out.shape is None else dims_of(out)
         if found is not None and None not in found:
             shape = w.int32(found, "shape")
@@ -649,7 +649,7 @@ class Filled(Field):
     inputs = (0,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(1), whole(r, data(r))]
+        r.set_inputs(r.input(1), whole(r, data(r)))
 
     def lower(self, w: Writing) -> None:
         value = w.attr("value", None)

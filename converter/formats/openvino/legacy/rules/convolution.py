@@ -51,10 +51,10 @@ class Kernel(Field):
         return [*first, *kernel]
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = r.attr("group", int, 1)
+        r.set(group=r.attr("group", int, 1))
         given = r.optional(1) if self.index == 1 else None
         if given is None:
-            r.node.set_input(self.index, r.blob("weights", self.wanted(r)))
+            r.set_input(self.index, r.blob("weights", self.wanted(r)))
         elif not self.transposed:
             r.node.inputs[1] = r.b.Reshape(given, self.wanted(r))
         if not self.shape:
@@ -86,7 +86,7 @@ class Bias(Field):
 
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
-            r.node.set_input(2, r.blob("biases", r.dims()[1:2]))
+            r.set_input(2, r.blob("biases", r.dims()[1:2]))
 
     def lower(self, w: Writing) -> None:
         if w.optional(2) is not None:
@@ -102,7 +102,7 @@ class BiasBehind(Field):
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
             bias = r.blob("biases", [r.dims()[1], 1, 1])
-            r.then(lambda results: [r.b.Add(results[0], bias)])
+            r.behind(lambda y: r.b.Add(y, bias))
 
 
 class Transposed(Window):
@@ -147,14 +147,14 @@ class Bits(Kernel):
     keys = ("group", "output", "input")
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = r.attr("group", int, 1)
+        r.set(group=r.attr("group", int, 1))
         wanted, raw = self.wanted(r), r.layer.blobs.get("weights")
         count = math.prod(wanted)
         if raw is None or raw.nbytes < -(-count // 8):
             raise MappingError("the blob 'weights' is absent or too small", "R103")
         packed = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
         found = np.unpackbits(packed, bitorder="little")[:count].reshape(wanted)
-        r.node.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
+        r.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
         del r.node.attrs["kernel_shape"]
 
     def lower(self, w: Writing) -> None:

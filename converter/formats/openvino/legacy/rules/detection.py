@@ -143,7 +143,7 @@ class Boxes(Field):
             if len(r.static(v)) != 2:
                 inputs[i] = r.b.Reshape(v, [r.static(v)[0], -1])
         r.node.inputs = list(inputs)
-        r.then(lambda found: [self._as_many(r, found[0])])
+        r.behind(lambda y: self._as_many(r, y))
 
     def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
         out, found = r.dims(), r.static(rows)
@@ -196,8 +196,8 @@ class Limits(Field):
 
     def lift(self, r: Reading) -> None:
         bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
-        r.node.inputs = [r.input(0), r.input(1), r.optional(2), *bounds]
-        r.node.attrs["rows"] = r.dims()[0]
+        r.set_inputs(r.input(0), r.input(1), r.optional(2), *bounds)
+        r.set(rows=r.dims()[0])
 
     def lower(self, w: Writing) -> None:
         count = np.array([w.shape(1)[2]], np.int32)
@@ -219,7 +219,7 @@ class GroupSize(Attr):
     """That of the port."""
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group_size"] = r.dims()[-1]
+        r.set(group_size=r.dims()[-1])
 
 
 class RegionsAgain(Field):

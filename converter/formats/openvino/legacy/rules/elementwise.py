@@ -67,7 +67,7 @@ class Operands(Field):
         first = operands[0]
         for v in operands[1:-1]:
             first = r.b.op(name, first, v, **r.node.attrs)
-        r.node.inputs = [first, operands[-1]]
+        r.set_inputs(first, operands[-1])
 
     def _type(self, r: Reading) -> ir.DataType:
         """That of all operands when they agree, else that of the result;
@@ -182,7 +182,7 @@ class Line(Field):
         for key, step, nothing in (("scale", "Mul", 1.0), ("shift", "Add", 0.0)):
             value = r.attr(key, float, nothing) if key in self.keys else nothing
             x = x if value == nothing else r.b.op(step, x, r.b.like(x, value))
-        r.node.inputs = [r.floats(x) if self.floats else x]
+        r.set_inputs(r.floats(x) if self.floats else x)
 
     def lower(self, w: Writing) -> None:
         w.set(**{k: float(k == "scale") for k in self.keys})
@@ -202,7 +202,7 @@ class Number(Field):
 
     def lift(self, r: Reading) -> None:
         value = r.attr(self.key, float, float(self.key != "shift"))
-        r.node.set_input(
+        r.set_input(
             1, r.b.like(r.input(0) if r.node.inputs[0] is None else r.node.inputs[0], value)
         )
 
@@ -275,7 +275,7 @@ class Channels(Field):
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
             x = r.b.Mul(x, scales)
-        r.node.inputs = [x, factor(r, self.blob, self.place)]
+        r.set_inputs(x, factor(r, self.blob, self.place))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out)
@@ -330,7 +330,7 @@ class Bounds(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.input(0)
-        r.node.inputs = [x, *(r.b.like(x, r.attr(key, float)) for key in self.keys)]
+        r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in self.keys))
 
     def lower(self, w: Writing) -> None:
         for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
@@ -341,7 +341,7 @@ class Bounds(Field):
 
 
 def from_zero(r: Reading) -> None:
-    r.node.set_input(1, r.b.like(r.input(0), 0))
+    r.set_input(1, r.b.like(r.input(0), 0))
 
 
 @record
@@ -355,7 +355,7 @@ class Slopes(Field):
     def lift(self, r: Reading) -> None:
         slope = r.optional(1)
         rest = [1] * max(0, len(r.shape()) - 2)
-        r.node.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
+        r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
 
     def lower(self, w: Writing) -> None:
         shape, slope = w.shape(), w.constant(1, "the slopes")
@@ -368,7 +368,7 @@ class Slopes(Field):
 
 
 def as_truth(r: Reading) -> None:
-    r.node.inputs = [r.cast(r.input(0), D.BOOL)]
+    r.set_inputs(r.cast(r.input(0), D.BOOL))
 
 
 FLAT = Guard("there is a slope", lift_if=lambda r: r.attr("negative_slope", float, 0.0) == 0)
@@ -452,7 +452,7 @@ class Chosen(Field):
         missing = len(r.static(x)) - len(r.static(condition))
         if missing > 0:
             condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
-        r.node.inputs = [condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT)]
+        r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out) or [1]
@@ -473,7 +473,7 @@ class Precision(Field):
     keys = ("precision",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["to"] = int(r.declared())
+        r.set(to=int(r.declared()))
 
     def lower(self, w: Writing) -> None:
         to = D(w.attr("to"))

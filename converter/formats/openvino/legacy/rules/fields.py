@@ -64,7 +64,7 @@ class ToPort(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(0), r.b.const(list(r.dims()), "shape")]
+        r.set_inputs(r.input(0), r.b.const(list(r.dims()), "shape"))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out)
@@ -100,7 +100,7 @@ class Axis(Field):
 
     def lift(self, r: Reading) -> None:
         rank = len(r.shape())
-        r.node.attrs["axis"] = r.axis(min(self.default, rank - 1), rank)
+        r.set(axis=r.axis(min(self.default, rank - 1), rank))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=w.attr("axis") % len(w.shape()))
@@ -121,7 +121,7 @@ class PerChannel(Field):
 
     def lift(self, r: Reading) -> None:
         if r.optional(self.index) is None:
-            r.node.set_input(self.index, channels(r, self.blob))
+            r.set_input(self.index, channels(r, self.blob))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape()

@@ -37,8 +37,8 @@ class Indices(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = gathered_axis(r, 2)
-        r.node.inputs = [r.input(0), r.cast(r.input(1), D.INT64)]
+        r.set(axis=gathered_axis(r, 2))
+        r.set_inputs(r.input(0), r.cast(r.input(1), D.INT64))
 
     def lower(self, w: Writing) -> None:
         """Constant indices are written without signs and never as a scalar."""
@@ -84,8 +84,8 @@ class OneHot(Field):
         values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
         depth = r.b.const(r.attr("depth", int, r.dims()[axis]))
         index = r.cast(r.input(0), D.INT64)
-        r.node.inputs = [index, depth, r.b.const(np.array(values, dtype))]
-        r.node.attrs["axis"] = axis
+        r.set_inputs(index, depth, np.array(values, dtype))
+        r.set(axis=axis)
 
     def lower(self, w: Writing) -> None:
         values = known(w.optional(2))
@@ -130,8 +130,8 @@ def rows_in_place(r: Reading) -> None:
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
     rows = [*size[:axis], math.prod(r.static(r.input(1))), *size[axis + 1 :]]
     updates = b.Reshape(r.cast(r.input(2), x.dtype or D.FLOAT), rows)
-    r.node.inputs = [x, b.Expand(flat, rows), updates]
-    r.node.attrs["axis"] = axis
+    r.set_inputs(x, b.Expand(flat, rows), updates)
+    r.set(axis=axis)
 
 
 class Sparse(Field):
@@ -147,7 +147,7 @@ class Sparse(Field):
         count = r.static(index)[0]
         if r.static(values) != (count,):
             values = b.Expand(b.Reshape(values, [1]), [count])
-        r.node.inputs = [b.Expand(number, dims), index, values]
+        r.set_inputs(b.Expand(number, dims), index, values)
 
     def lower(self, w: Writing) -> None:
         number, shape = self._number(w), w.shape(w.out)
@@ -196,7 +196,7 @@ class Best(Field):
         if order not in ("value", "index", "none"):
             raise MappingError("sort must be value, index or none", "R110")
         r.node.attrs["axis"], r.outputs = axis, 2
-        r.node.inputs = [r.input(0), r.b.const(k)]
+        r.set_inputs(r.input(0), k)
 
         def by_index(found: Results) -> Results:
             index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
@@ -227,7 +227,7 @@ class BestAlone(Field):
         x, k = r.input(0), r.attr("top_k", int, 1)
         pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
         x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
-        r.node.attrs["axis"] = 2 if whole else r.axis()
+        r.set(axis=2 if whole else r.axis())
         r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 
         def chosen(found: Results) -> Results:
@@ -278,7 +278,7 @@ class Rows(Field):
     names = ("rows",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["rows"] = r.dims()[0]
+        r.set(rows=r.dims()[0])
 
 
 class FilledRows(Field):
@@ -313,8 +313,8 @@ class WeightedSum(Field):
     def lift(self, r: Reading) -> None:
         weights = r.optional(5)
         rest = [] if weights is None else [r.floats(weights)]
-        r.node.attrs["rows"] = r.dims()[0]
-        r.node.inputs = [*(r.input(i) for i in (0, 1, 3, 4)), *rest]
+        r.set(rows=r.dims()[0])
+        r.set_inputs(*(r.input(i) for i in (0, 1, 3, 4)), *rest)
 
     def lower(self, w: Writing) -> None:
         shape = [w.attr("rows"), w.shape(1)[0]]

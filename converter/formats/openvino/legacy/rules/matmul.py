@@ -36,10 +36,10 @@ class Connected(Field):
         given, bias = r.optional(1), r.optional(2)
         weights = r.b.Reshape(given, wanted) if given is not None else r.blob("weights", wanted)  # fmt: skip
         bias = r.blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
-        r.node.inputs = [flat, weights, bias]
-        r.node.attrs["transB"] = 1
+        r.set_inputs(flat, weights, bias)
+        r.set(transB=1)
         if len(out) != 2:
-            r.then(lambda results: [r.b.Reshape(results[0], list(out))])
+            r.behind(lambda y: r.b.Reshape(y, list(out)))
 
     def lower(self, w: Writing) -> None:
         if w.attr("transA", 0):
@@ -105,10 +105,10 @@ class Matrices(Field):
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
         r.node.inputs = list(operands)
         if alpha != 1:
-            r.then(lambda y: [b.Mul(y[0], b.like(y[0], alpha))])
+            r.behind(lambda y: b.Mul(y, b.like(y, alpha)))
         if c is not None:
             added = c if beta == 1 else b.Mul(c, b.like(c, beta))
-            r.then(lambda y: [b.Add(y[0], added)])
+            r.behind(lambda y: b.Add(y, added))
 
     def lower(self, w: Writing) -> None:
         """Operands of equal rank, with two axes in front of the matrices; integers as floats."""

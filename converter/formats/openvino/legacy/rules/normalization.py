@@ -30,7 +30,7 @@ class Statistics(Field):
         size = r.shape()[1:2]
         one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
         variance, mean = (r.blob(name, size) for name in self.blobs)
-        r.node.inputs = [r.input(0), r.b.const(one), r.b.const(zero), mean, variance]
+        r.set_inputs(r.input(0), one, zero, mean, variance)
 
     def lower(self, w: Writing) -> None:
         scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
@@ -121,7 +121,7 @@ def over_pixels(r: Reading) -> None:
     mean = b.op("AveragePool", b.Mul(x, x), **window, count_include_pad=1)
     base = b.Mul(mean, b.like(x, a.pop("alpha")))
     base = b.Add(base, b.like(x, a.pop("bias")))
-    r.node.inputs = [x, b.Pow(base, b.like(x, a.pop("beta")))]
+    r.set_inputs(x, b.Pow(base, b.like(x, a.pop("beta"))))
 
 
 # over axes ---------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class WholeAxes(Field):
     def lift(self, r: Reading) -> None:
         rank = len(r.shape())
         whole = r.attr(self.flag, bool, 0) or (self.spatial and rank < 3)
-        r.node.attrs["axes"] = self.axes(rank, bool(whole))
+        r.set(axes=self.axes(rank, bool(whole)))
 
     def lower(self, w: Writing) -> None:
         rank = len(w.shape())
@@ -169,7 +169,7 @@ class Scale(Field):
     def lift(self, r: Reading) -> None:
         if "weights" in r.layer.blobs:
             scale = channels(r, "weights")
-            r.then(lambda results: [r.b.Mul(results[0], scale)])
+            r.behind(lambda y: r.b.Mul(y, scale))
 
     def lower(self, w: Writing) -> None:
         w.set(channel_shared=0)
@@ -187,7 +187,7 @@ class SoftmaxAxis(Field):
 
     def lift(self, r: Reading) -> None:
         rank = len(r.shape())
-        r.node.attrs["axis"] = r.axis(min(1, rank - 1))
+        r.set(axis=r.axis(min(1, rank - 1)))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape()

@@ -69,14 +69,14 @@ class Parameters(Field):
         own = np.zeros((gates, hidden), bias.dtype)
         if apart:  # the fourth bias belongs to the hidden state's part of the h gate
             own[2], bias = bias[3], bias[:3]
-            r.node.attrs["linear_before_reset"] = 1
+            r.set(linear_before_reset=1)
         if kind == "LSTM":
             rows, bias = rows[FROM_FICO], bias[FROM_FICO]
         rows = rows.reshape(1, gates * hidden, width + hidden)
         biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
         parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
         for i, (name, array) in enumerate(parts.items(), 1):
-            r.node.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
+            r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
     def lower(self, w: Writing) -> None:
         gates = GATES[w.node.op]
@@ -153,7 +153,7 @@ class OneStep(Field):
         count, (rows, width), hidden = state_count(r.node.op), r.static(r.input(0)), hidden_size(r)
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
-        r.node.inputs = [steps, None, None, None, None, *states]
+        r.set_inputs(steps, None, None, None, None, *states)
         ports, r.outputs = len(r.layer.outputs), 1 + count
 
         def last(found: Results) -> Results:
@@ -207,7 +207,7 @@ def along_steps(r: Reading) -> None:
     length = None if lengths is None else r.cast(r.cast(lengths, D.INT64), D.INT32)
     rows = r.static(steps)[1]
     states = [b.Reshape(r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
-    r.node.inputs = [steps, *parameters, length, *states]
+    r.set_inputs(steps, *parameters, length, *states)
     r.node.attrs["direction"], r.outputs = direction, 1 + count
     r.then(lambda found: ports_of(r, found, axis))
 

@@ -28,8 +28,8 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         rank = len(r.shape())
         axes = [a % rank for a in r.ints(1, "the axes")]
-        r.node.inputs = [r.input(0), r.b.const(axes)]
-        r.node.attrs["keepdims"] = r.attr("keep_dims", CAPITAL_TRUTH, 1)
+        r.set_inputs(r.input(0), axes)
+        r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
 
     def lower(self, w: Writing) -> None:
         axes, keep = axes_of(w), bool(w.attr("keepdims"))

@@ -50,7 +50,7 @@ class ToSize(Field):
             message = f"the output port declares {out} for an input of {size}"
             raise MappingError(message, "R105")
         r.node.attrs |= self.sampling(r)
-        r.node.inputs = [r.input(0), None, None, r.b.const(np.array(out, np.int64))]
+        r.set_inputs(r.input(0), None, None, np.array(out, np.int64))
 
     @abstractmethod
     def sampling(self, r: Reading) -> dict[str, object]:

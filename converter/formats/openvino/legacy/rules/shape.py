@@ -123,7 +123,7 @@ class Order(Field):
         if sorted(order) != reverse[::-1]:
             message = f"order={order} is not a permutation of {len(reverse)} axes"
             raise MappingError(message, "R110")
-        r.node.attrs["perm"] = order
+        r.set(perm=order)
 
     def lower(self, w: Writing) -> None:
         w.set(order=list(w.attr("perm", None) or range(len(w.shape()))[::-1]))
@@ -159,8 +159,8 @@ class Pieces(Field):
         if sum(sizes) != total:
             message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
             raise MappingError(message, "R105")
-        r.node.attrs["axis"] = axis
-        r.node.inputs = [r.input(0), r.b.const(sizes, "sizes")]
+        r.set(axis=axis)
+        r.set_inputs(r.input(0), r.b.const(sizes, "sizes"))
 
     def lower(self, w: Writing) -> None:
         axis = w.attr("axis", 0) % len(w.shape())
@@ -264,7 +264,7 @@ class Crop(Field):
             axes = [*range(axes[0], len(out))]
             starts = starts * len(axes)
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
-        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes))]
+        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes)))
 
     def lower(self, w: Writing) -> None:
         size, lengths, found = w.shape(), w.shape(w.out), Slice.of(w)
@@ -293,7 +293,7 @@ class Strides(Field):
         axes, starts, ends, steps = (
             list(v) for v in (zip(*used, strict=True) if used else ([0], [0], [size[0]], [1]))
         )
-        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps))]
+        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps)))
 
     def _slices(
         self, r: Reading, begin: list[int], end: list[int], stride: list[int]
@@ -353,7 +353,7 @@ class Tiles(Field):
         else:
             axis = r.axis(-1)
             repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
-        r.node.inputs = [r.input(0), r.b.const(repeats)]
+        r.set_inputs(r.input(0), repeats)
 
     def lower(self, w: Writing) -> None:
         x = w.input(0)
@@ -396,7 +396,7 @@ def filling(r: Reading) -> None:
     """Input 1 is the number, input 0 the shape."""
     value = r.input(1)
     value = value if not r.static(value) else r.b.Reshape(value, [])
-    r.node.inputs = [value, r.b.const(list(r.dims()))]
+    r.set_inputs(value, list(r.dims()))
 
 
 # borders -----------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ class Amounts(Field):
         x, amounts = r.input(0), [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
         constant = r.node.attrs["mode"] == "constant"
         value = [r.b.like(x, r.attr("pad_value", float, 0.0))] if constant else []
-        r.node.inputs = [x, r.b.const(amounts), *value]
+        r.set_inputs(x, amounts, *value)
 
     def lower(self, w: Writing) -> None:
         rank, amounts = len(w.shape()), w.ints(1, "the pads")
@@ -443,7 +443,7 @@ def mirrored(r: Reading) -> None:
         if any(pair):
             index = np.pad(arange(r.static(x)[axis]), pair, "symmetric")
             x = r.b.Gather(x, index, axis=axis)
-    r.node.inputs = [x]
+    r.set_inputs(x)
 
 
 # blocks ------------------------------------------------------------------------------------------

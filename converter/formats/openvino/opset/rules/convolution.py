@@ -25,7 +25,7 @@ class Groups(Field):
     def lift(self, r: Reading) -> None:
         weights = r.input(1)
         groups, size, *rest = r.static(weights, "the weights")
-        r.node.attrs["group"] = groups
+        r.set(group=groups)
         r.node.inputs[1] = r.reshape(weights, [groups * size, *rest])
 
     def lower(self, w: Writing) -> None:
@@ -66,7 +66,7 @@ class TransposedWindow(Window):
         a["output_padding"] = (extra - spare).tolist()
         if any(zeros := (spare - less).tolist()):
             amounts = [0] * (n + 4) + zeros
-            r.then(lambda results: [r.b.Pad(results[0], amounts)])
+            r.behind(lambda y: r.b.Pad(y, amounts))
 
     def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
         a, n = r.node.attrs, len(begin)
@@ -124,7 +124,7 @@ def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
     if r.rank(r.input(0)) == 2:
         r.node.inputs[0] = r.b.Unsqueeze(r.input(0), [0])
-        r.then(lambda results: [r.b.Squeeze(results[0], [0])])
+        r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
 NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too

@@ -211,7 +211,7 @@ class Limits(Field):
 
     def lift(self, r: Reading) -> None:
         boxes, scores = (r.cast(r.input(i), T.FLOAT) for i in (0, 1))
-        r.node.inputs = [boxes, scores, *(_limit(r, 2 + i) for i in range(self.count))]
+        r.set_inputs(boxes, scores, *(_limit(r, 2 + i) for i in range(self.count)))
 
 
 class StrictLimits(Limits):
@@ -258,7 +258,7 @@ class Decay(Field):
     names = ("hard",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["hard"] = int(r.version < 9)
+        r.set(hard=int(r.version < 9))
 
     def lower(self, w: Writing) -> None:
         hard, early = w.attr("hard"), w.version < 9

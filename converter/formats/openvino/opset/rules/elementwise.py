@@ -106,7 +106,7 @@ class Bounds(Field):
             least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
             low = least if low <= least else most if low >= most else math.ceil(low)
             high = most if high >= most else least if high <= least else math.floor(high)
-        r.node.inputs = [x, r.b.like(x, low), r.b.like(x, high)]
+        r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
 
     def lower(self, w: Writing) -> None:
         bounds = []
@@ -169,14 +169,14 @@ class Slope(Field):
 def with_beta(r: Reading) -> None:
     """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
-    r.node.inputs = [x if beta is None else r.b.Mul(x, beta)]
-    r.then(lambda results: [r.b.Mul(x, results[0])])
+    r.set_inputs(x if beta is None else r.b.Mul(x, beta))
+    r.behind(lambda y: r.b.Mul(x, y))
 
 
 def selu_of_values(r: Reading) -> None:
     """Selu whose alpha and scale are computed; the operator is the Exp."""
     b, x, alpha, scale = r.b, r.input(0), r.input(1), r.input(2)
-    r.node.inputs = [x]
+    r.set_inputs(x)
 
     def behind(results: list[ir.Value]) -> list[ir.Value]:
         negative = b.Mul(alpha, b.Sub(results[0], b.like(x, 1)))
@@ -190,7 +190,7 @@ def hard_sigmoid_of_values(r: Reading) -> None:
     """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
     b, x = r.b, r.input(0)
     line = b.Add(b.Mul(r.input(1), x), r.input(2))
-    r.node.inputs = [line, b.like(x, 0), b.like(x, 1)]
+    r.set_inputs(line, b.like(x, 0), b.like(x, 1))
 
 
 def half_away(r: Reading, sign: ir.Value) -> ir.Value:
@@ -458,7 +458,7 @@ class ShiftOfBits(Field):
             return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
         r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
-        r.then(lambda results: [turned(r.cast(results[0], own))])
+        r.behind(lambda y: turned(r.cast(y, own)))
 
 
 STRINGS = Guard(

@@ -76,7 +76,7 @@ class Pads(Field):
     keys = ("pads_begin", "pads_end")
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["pads"] = explicit(r, self.rank)
+        r.set(pads=explicit(r, self.rank))
 
     def lower(self, w: Writing) -> None:
         pads = w.attr("pads", None) or [0] * (2 * self.rank)
@@ -251,7 +251,7 @@ class NumberInput(Field):
             value = r.b.const(np.int64(self.default))
         value = r.cast(r.input(self.position) if value is None else value, ir.DataType.INT64)
         flat = value if rank_of(value) == self.rank else r.reshape(value, [1] * self.rank)
-        r.node.set_input(self.position, flat)
+        r.set_input(self.position, flat)
 
     def lower(self, w: Writing) -> None:
         value = w.input(self.position)
@@ -288,7 +288,7 @@ class Axes(AttrInput):
     def lift(self, r: Reading) -> None:
         super().lift(r)
         rank = r.rank(r.input(0)) - self.spare(r)
-        r.node.attrs["axes"] = [axis_of(v, rank) for v in r.node.attrs["axes"]]
+        r.set(axes=[axis_of(v, rank) for v in r.node.attrs["axes"]])
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
 

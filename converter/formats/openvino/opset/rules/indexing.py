@@ -58,7 +58,7 @@ def gather_in_batch(r: Reading) -> None:
     # -> batch, before, indices, behind
     before = [*range(k, k + axis - batch)]
     order = [*range(batch), *before, *range(batch, k), *range(k + len(before), n + k - batch - 1)]
-    r.then(lambda results: [r.transpose(results[0], order)])
+    r.behind(lambda y: r.transpose(y, order))
 
 
 def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
@@ -86,8 +86,8 @@ def scatter_update(r: Reading) -> None:
         updates = r.transpose(updates, perm)
         x = r.transpose(x, [axis, *(i for i in range(n) if i != axis)])
         back = [*range(1, axis + 1), 0, *range(axis + 1, n)]
-        r.then(lambda results: [r.transpose(results[0], back)])
-    r.node.inputs = [x, places, updates]
+        r.behind(lambda y: r.transpose(y, back))
+    r.set_inputs(x, places, updates)
 
 
 REDUCTION = words("none", "min", "max", add="sum", mul="prod")
@@ -137,7 +137,7 @@ def mean_of_scattered(r: Reading) -> None:
         start = b.ScatterElements(x, indices, zeros, axis=added["axis"])
     total = b.op("ScatterElements", start, indices, updates, **added)
     count = b.op("ScatterElements", count, indices, filled_with(r, 1, 2), **added)
-    r.node.inputs = [total, count if initial else b.Max(count, b.like(x, 1))]
+    r.set_inputs(total, count if initial else b.Max(count, b.like(x, 1)))
 
 
 def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
@@ -191,7 +191,7 @@ class Bounds(Field):
     def lift(self, r: Reading) -> None:
         InputType(self.inputs, flat=True).lift(r)
         x, starts, ends, steps, *axes = r.inputs(4, 5)
-        r.node.inputs = [x, starts, ends, axes[0] if axes else None, steps]
+        r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
 
     def lower(self, w: Writing) -> None:
         starts, ends, axes, steps = (w.optional(i) for i in self.inputs)
@@ -300,7 +300,7 @@ def slice_scatter(r: Reading) -> None:
     numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
     places = b.Slice(numbers, start, stop, axes[0] if axes else None, step)
     operands = (b.Reshape(v, flat) for v in (x, places, updates))
-    r.node.inputs = [b.ScatterElements(*operands, axis=0), b.const(list(shape))]
+    r.set_inputs(b.ScatterElements(*operands, axis=0), list(shape))
 
 
 def reversed_axes(r: Reading, axes: list[int]) -> None:
@@ -308,7 +308,7 @@ def reversed_axes(r: Reading, axes: list[int]) -> None:
     k = len(axes)
     if not axes:
         r.ready = [r.b.Identity(r.input(0))]
-    r.node.inputs = [r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k))]
+    r.set_inputs(r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k)))
 
 
 def masked_axes(r: Reading) -> None:
@@ -367,11 +367,11 @@ def eye(r: Reading) -> None:
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
     zero, one = b.const(np.int64(0)), b.const(np.int64(1))
     row, column = (b.Range(zero, v, one) for v in (rows, columns))
-    r.node.inputs = [b.Equal(column, b.Add(b.Unsqueeze(row, [1]), diagonal))]
+    r.set_inputs(b.Equal(column, b.Add(b.Unsqueeze(row, [1]), diagonal)))
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
         batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
-        r.then(lambda results: [_copies(r, results[0], batch)])
+        r.behind(lambda y: _copies(r, y, batch))
 
 
 def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
@@ -385,7 +385,7 @@ class ConstantEye(Field):
     keys = ("special_zero",)
 
     def lower(self, w: Writing) -> None:
-        (rows, columns), dtype = w.static(), w.node.outputs[0].dtype or T.FLOAT
+        (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
         matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
         w.layer.inputs = [w.const(matrix), w.const([rows, columns])]
         w.set(special_zero=False)
@@ -403,7 +403,7 @@ class RangeType(Field):
             r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
         )
         r.node.inputs = [r.cast(v, work) for v in scalars]
-        r.then(lambda results: [r.cast(results[0], to)])
+        r.behind(lambda y: r.cast(y, to))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["output_type"] = element_type.lower(int(w.input(0).dtype or T.FLOAT))

@@ -24,9 +24,9 @@ class Transposed(Field):
         a, b = (r.attr(key, bool, False) for key in self.keys)
         x, y = r.input(0), r.input(1)
         if a and rank_of(y) == 1 and r.rank(x) > 1:  # x' y = y x
-            r.node.inputs = [y, x]
+            r.set_inputs(y, x)
         else:
-            r.node.inputs = [swapped(r, x) if a else x, swapped(r, y) if b else y]
+            r.set_inputs(swapped(r, x) if a else x, swapped(r, y) if b else y)
 
     def lower(self, w: Writing) -> None:
         w.set(transpose_a=False, transpose_b=False)
@@ -66,7 +66,7 @@ def attention(r: Reading) -> None:
         if mask.dtype == T.BOOL:
             mask = b.Where(mask, b.like(q, 0), b.like(q, float("-inf")))
         scores = b.Add(scores, mask)
-    r.node.inputs = [b.Softmax(scores, axis=-1), v]
+    r.set_inputs(b.Softmax(scores, axis=-1), v)
 
 
 def _scale(r: Reading, q: ir.Value) -> ir.Value:

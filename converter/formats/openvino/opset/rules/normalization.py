@@ -69,7 +69,7 @@ def over_axes(r: Reading) -> None:
         total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
     mean = b.Mul(total, b.like(x, a.alpha / a.size ** len(axes)))
     base = b.Add(mean, b.like(x, a.bias))
-    r.node.inputs = [x, b.Pow(base, b.like(x, a.beta))]
+    r.set_inputs(x, b.Pow(base, b.like(x, a.beta)))
 
 
 def _sum_of_neighbours(r: Reading, x: ir.Value, axis: int, reach: int) -> ir.Value:
@@ -97,7 +97,7 @@ class FirstAxes(Field):
     def lift(self, r: Reading) -> None:
         first = 1 if r.attr("across_channels", bool, 0) else 2
         rest = list(range(first, r.rank(r.input(0))))
-        r.node.attrs["axes"] = r.attr("reduction_axes", list, []) or rest
+        r.set(axes=r.attr("reduction_axes", list, []) or rest)
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
 
@@ -111,7 +111,7 @@ class FirstAxes(Field):
 def not_zero(r: Reading) -> None:
     """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
     x = r.input(0)
-    r.node.inputs = [r.b.Not(r.b.Equal(x, r.b.like(x, 0))), x]
+    r.set_inputs(r.b.Not(r.b.Equal(x, r.b.like(x, 0))), x)
 
 
 # rows --------------------------------------------------------------------------------------------

@@ -126,16 +126,16 @@ class CountedPadding(Field):
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
-            r.then(lambda results: [r.b.Mul(results[0], factor)])
+            r.behind(lambda y: r.b.Mul(y, factor))
         if any(empty) and rounding == "ceil":
-            r.then(lambda results: [r.b.Pad(results[0], [0] * (n + 4) + empty)])
+            r.behind(lambda y: r.b.Pad(y, [0] * (n + 4) + empty))
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
         if not a["count_include_pad"] or not a["ceil_mode"] or not any(a.get("pads") or ()):
             return
         n = len(a["kernel_shape"])
-        size, out = w.static()[2:], static(w.node.outputs[0])[2:]
+        size, out = w.static()[2:], static(w.out)[2:]
         ones, share, ends = [1] * n, np.ones([1] * (n + 2)), []
         strides, dilations = a.get("strides") or ones, a.get("dilations") or ones
         windows = zip(size, a["kernel_shape"], strides, dilations, out, strict=True)
@@ -172,7 +172,7 @@ class WidePadding(Field):
         n = len(kernel)
         a["pads"] = [0] * (2 * n)
         least = r.b.like(x, np.finfo(_dtype(x)).min)
-        r.node.inputs = [r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least)]
+        r.set_inputs(r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least))
 
 
 class Indices(Field):

@@ -101,7 +101,7 @@ class Compressed(Field):
         found = chain(r)
         assert found is not None
         r.node.attrs |= found.attrs
-        r.node.inputs = [found.weights, found.scale, found.zero]
+        r.set_inputs(found.weights, found.scale, found.zero)
         if found.flat is not None:
             for i, value in enumerate(r.node.inputs[1:], 1):
                 if value is not None and value.const_value is not None:
@@ -118,7 +118,7 @@ def factors(
     w: Writing, x: ir.Value, scale: ir.Value, zero: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
-    out = w.node.outputs[0].dtype or scale.dtype or T.FLOAT
+    out = w.out.dtype or scale.dtype or T.FLOAT
     y = convert(w, w.stored(x), out)
     if zero is not None:
         y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
@@ -146,7 +146,7 @@ class Blocks(Field):
 
     def lower(self, w: Writing) -> None:
         x, block, axis = w.input(0), w.attr("block_size"), w.attr("axis") % w.rank()
-        shape, out = shape_of(x), w.node.outputs[0]
+        shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
@@ -181,7 +181,7 @@ class Blocks(Field):
         scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
         point = None if zero is None else cut(zero, first, count, count, 1)
         product = factors(w, weights, scale, point)
-        dtype = w.node.outputs[0].dtype
+        dtype = w.out.dtype
         y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
         return y, [*shape[:axis], size, *shape[axis + 1 :]]
 
@@ -225,7 +225,7 @@ class Rounded(Field):
     keys = ("destination_type",)
 
     def lower(self, w: Writing) -> None:
-        out: Any = w.node.outputs[0].dtype
+        out: Any = w.out.dtype
         x, scale = (convert(w, v, T.FLOAT) for v in (w.input(0), along(w, w.input(1))))
         y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
         y = w.emit("Round", y, mode="half_to_even")
@@ -239,7 +239,7 @@ class Rounded(Field):
 
 IN_RANGE = Guard(
     "blocks or the type cannot be expressed",
-    lower_if=lambda w: not w.attr("block_size") and w.node.outputs[0].dtype in RANGES,
+    lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
 RULES = [

@@ -22,7 +22,7 @@ class DrawnType(Field):
     keys = ("output_type",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["dtype"] = r.attr("output_type", element_type)
+        r.set(dtype=r.attr("output_type", element_type))
 
     def lower(self, w: Writing) -> None:
         to = T(w.attr("dtype"))

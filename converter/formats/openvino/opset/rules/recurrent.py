@@ -192,7 +192,7 @@ class Sequence(Field):
             lengths = None
         lengths = None if lengths is None else r.cast(lengths, T.INT32)
         weights = [_ordered(r, r.input(n + i), kind) for i in (1, 2)]
-        r.node.inputs = [x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states]
+        r.set_inputs(x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states)
         r.then(lambda y: [r.b.Transpose(v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
 
     def lower(self, w: Writing) -> None:
@@ -271,7 +271,7 @@ def one_step(r: Reading) -> None:
     x, *states = (r.b.Unsqueeze(r.input(i), [0]) for i in range(n))
     weights = [_ordered(r, _unsqueezed(r, r.input(n + i)), kind) for i in (0, 1)]
     bias = None if r.optional(n + 2) is None else _unsqueezed(r, r.input(n + 2))
-    r.node.inputs = [x, *weights, _read_bias(r, bias), None, *states]
+    r.set_inputs(x, *weights, _read_bias(r, bias), None, *states)
 
     def behind(results: Results) -> Results:
         return [r.b.Squeeze(v, [0]) for v in results[1:]]

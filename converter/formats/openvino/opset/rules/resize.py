@@ -330,7 +330,7 @@ def lower_resize(w: Writing) -> None:
     if listed is not None and listed.size == 0:
         sizes = None
     if mode.endswith("_pillow") and sizes is None:
-        sizes, axes = _exact(x, w.node.outputs[0], scales, axes), list(range(rank))
+        sizes, axes = _exact(x, w.out, scales, axes), list(range(rank))
     wanted = sizes if sizes is not None else scales
     assert wanted is not None
     target: Any = known(wanted)

@@ -48,7 +48,7 @@ class DeclaredHalf(Field):
 
     def lift(self, r: Reading) -> None:
         outputs = [] if r.layer.extra is None else r.context[0].outputs
-        r.node.attrs["half"] = int(bool(outputs) and outputs[0].precision.upper() == "FP16")
+        r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
 
 
 REDUCTION = Attr("reduction", kind=words("sum", "mean"), default="sum")

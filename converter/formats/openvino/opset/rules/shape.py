@@ -56,7 +56,7 @@ class Order(Field):
     names = ("perm",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.ints(1, "the order") or None
+        r.set(perm=r.ints(1, "the order") or None)
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
@@ -103,7 +103,7 @@ class SpecialZero(Field):
         if copies or (target is not None and not np.any(target == 0)):
             r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
         elif target is not None or rank_of(x) != 0:
-            r.node.attrs["allowzero"] = 1
+            r.set(allowzero=1)
             if target is not None and np.any(target == -1):
                 if shape_of(x) is None:
                     raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
@@ -144,7 +144,7 @@ class SizeOneAxes(Field):
         r.node.inputs[1:] = [r.b.const(ones)] if wanted else []
 
     def lower(self, w: Writing) -> None:
-        x, axes, after = w.input(0), w.optional(1), w.node.outputs[0].shape
+        x, axes, after = w.input(0), w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
         if axes is None and after is None:
@@ -166,7 +166,7 @@ class SizeOneAxes(Field):
 
     def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
         """The sizes for a Reshape, and whether 0 copies one."""
-        axes, after = w.optional(1), w.node.outputs[0].shape
+        axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
             if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
                 return sizes, False
@@ -226,7 +226,7 @@ class Lengths(Field):
             lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
         elif whole is not None and np.any(sizes == -1):
             lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
-        r.node.inputs = [x, lengths]
+        r.set_inputs(x, lengths)
 
     def lower(self, w: Writing) -> None:
         w.layer.inputs[2:] = [w.operand(self._lengths(w))]
@@ -262,7 +262,7 @@ class BroadcastMode(Field):
             count = None if target is None else dim(target, 0)
             if count is None:
                 raise MappingError("the rank of the target shape is unknown", "X203")
-            r.node.inputs = [place_axes(r, axes, count), target]
+            r.set_inputs(place_axes(r, axes, count), target)
         elif mode not in ("numpy", "bidirectional"):
             raise MappingError(f"mode={mode!r} cannot be expressed")
         del r.node.inputs[2:]  # the first revision has axes whatever the mode is
@@ -320,7 +320,7 @@ class Repeats(Field):
             repeats = b.Concat([1] * (n - count), repeats, axis=0)
         elif count > n:
             x = b.Unsqueeze(x, list(range(count - n)))
-        r.node.inputs = [x, repeats]
+        r.set_inputs(x, repeats)
 
     def _ones(self, r: Reading, count: ir.Value) -> ir.Value:
         return r.b.ConstantOfShape(count, value=np.ones(1, np.int64))
@@ -382,7 +382,7 @@ class Padding(Field):
             if r.node.attrs["mode"] != "constant":
                 x, pads = cropped(r, x, pads)
             amounts = r.b.const(pads)
-        r.node.inputs = [x, amounts]
+        r.set_inputs(x, amounts)
         zero = (array := known(fill)) is not None and not array.any()
         constant = r.node.attrs["mode"] == "constant" and not zero
         if constant and fill is not None and x.dtype is not None:
@@ -466,12 +466,12 @@ class OfChannels(Field):
         axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
         if n == 1:
             r.node.inputs[0] = b.Unsqueeze(x, [0])
-            r.then(lambda results: [b.Squeeze(results[0], [0])])
+            r.behind(lambda y: b.Squeeze(y, [0]))
         elif axis != 1:
             perm = list(range(n))
             perm[1], perm[axis] = axis, 1
             r.node.inputs[0] = r.transpose(x, perm)
-            r.then(lambda results: [r.transpose(results[0], perm)])
+            r.behind(lambda y: r.transpose(y, perm))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=1)
@@ -549,7 +549,7 @@ def rank_is_known(w: Writing) -> bool:
     """Not where the shape of the result is an operand of unknown length, its last."""
     shape = w.input(len(w.node.inputs) - 1).shape
     length = 0 if shape is None or not len(shape) else shape[0]
-    return isinstance(length, int) or w.node.outputs[0].shape is not None
+    return isinstance(length, int) or w.out.shape is not None
 
 
 KNOWN_RANK = Guard(
