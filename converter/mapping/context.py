@@ -106,7 +106,7 @@ class Reading:
 
     # operands ------------------------------------------------------------------------------------
 
-    def input(self, index: int) -> ir.Value:
+    def input(self, index: int) -> Value:
         """Operand `index`; MappingError R105 when it is left out."""
         value = self.optional(index)
         if value is None:
@@ -123,8 +123,9 @@ class Reading:
             raise MappingError(f"{len(inputs)} inputs, {needed} are needed", "R105")
         return inputs
 
-    def optional(self, index: int) -> ir.Value | None:
-        return self.layer.inputs[index] if index < len(self.layer.inputs) else None
+    def optional(self, index: int) -> Value | None:
+        inputs = self.layer.inputs
+        return with_operators(inputs[index]) if index < len(inputs) else None
 
     def known(self, value: ir.Value | None, what: str) -> Array:
         """The elements of an operand that must be known when converting."""
@@ -152,26 +153,26 @@ class Reading:
 
     # nodes ---------------------------------------------------------------------------------------
 
-    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
         """`value` in another type; constants stay constants."""
         if value.dtype == dtype:
-            return value
+            return with_operators(value)
         array = known(value) if value.const_value is not None else None
         if array is not None and dtype.numpy().kind in "iufb" and array.dtype.kind in "iufb":
             return self.b.const(array.astype(dtype.numpy()), value.name or "const")
         return self.b.op("Cast", value, to=int(dtype))
 
-    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> Value:
         """A Reshape; of a constant, the reshaped constant (a view)."""
         if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
             array = value.const_value.numpy().reshape(shape)
             return self.b.const(array, value.name or "const")
         return self.b.op("Reshape", value, list(shape))
 
-    def transpose(self, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+    def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
         """A Transpose; of a constant, the transposed constant (a view)."""
         if list(perm) == list(range(len(perm))):
-            return value
+            return with_operators(value)
         if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
             array = value.const_value.numpy().transpose(perm)
             return self.b.const(array, value.name or "const")

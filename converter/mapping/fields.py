@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.graph.infer import constant, rank_of
+from converter.graph.value import Value
 from converter.mapping.codecs import Codec, Kind, same
 from converter.mapping.context import Reading, Results, Writing
 from converter.mapping.node import Parameters
@@ -627,7 +628,7 @@ class Hook(Field):
     """
 
     before_lift: Callable[[Any], None] | None = None
-    after_lift: Callable[[Any, ir.Value], ir.Value] | None = None
+    after_lift: Callable[[Any, Value], ir.Value] | None = None
     before_lower: Callable[[Any], None] | None = None
     after_lower: Callable[[Any], None] | None = None
 

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.infer import schema_of
+from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
 from converter.mapping.node import Node
@@ -139,7 +140,7 @@ def op(
     kind: str,
     *fields: Field,
     before_lift: Callable[[Any], None] | None = None,
-    after_lift: Callable[[Any, ir.Value], ir.Value] | None = None,
+    after_lift: Callable[[Any, Value], ir.Value] | None = None,
     before_lower: Callable[[Any], None] | None = None,
     after_lower: Callable[[Any], None] | None = None,
     **options: Any,

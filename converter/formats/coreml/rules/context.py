@@ -23,6 +23,7 @@ from converter.formats.coreml.weight_encoding import Stored, of_array, stored_fo
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.infer import Array
+from converter.graph.value import Value
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind, same
 from converter.mapping.context import Results
@@ -31,7 +32,6 @@ from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
 from converter.passes.constants import evaluate_constant
 
-Value = ir.Value
 SPELLING: Mapping[Kind, Codec] = {**PLAIN, dict: same}
 
 
@@ -73,7 +73,7 @@ class Reading(context.Reading):
     A row may turn out to be a value that is there already (`alias`).
     """
 
-    _same: Value | None = None
+    _same: ir.Value | None = None
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class Reading(context.Reading):
         super().begin(rule)
         self._same = None
 
-    def alias(self, value: Value | None) -> None:
+    def alias(self, value: ir.Value | None) -> None:
         """No operator is made: the result is `value`."""
         self._same = value
 
     def emit(self) -> Results:
         return super().emit() if self._same is None else [self._same]
 
-    def cast(self, value: Value, dtype: ir.DataType) -> Value:
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
         return blobs.cast(self.b, value, dtype)
 
     def floats(self, index: int = 0) -> Value:
@@ -141,13 +141,13 @@ class Writing(context.Writing):
     """
 
     low: CoreLowering
-    _same: Value | None = None
+    _same: ir.Value | None = None
 
     def begin(self, rule: Rule) -> None:
         super().begin(rule)
         self._same = None
 
-    def alias(self, value: Value) -> None:
+    def alias(self, value: ir.Value) -> None:
         """No layer is written: the result is `value`."""
         self._same = value
 
@@ -175,7 +175,7 @@ class Writing(context.Writing):
             raise MappingError(f"{what} must be constant")
         return array
 
-    def dims(self, value: Value) -> list[Any] | None:
+    def dims(self, value: ir.Value) -> list[Any] | None:
         """The sizes of a value, None for those that are not known; None when not even the rank
         is.
         """
@@ -183,7 +183,7 @@ class Writing(context.Writing):
 
     # weights -------------------------------------------------------------------------------------
 
-    def stored(self, value: Value | None, what: str = "weights", axis: int = 0) -> WeightData:
+    def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
         """How a constant operand is stored; MappingError when it is computed at run time."""
         data = stored_form(value, self.low.half, axis)
         if data is None:
@@ -192,7 +192,7 @@ class Writing(context.Writing):
             raise MappingError(message)
         return data
 
-    def unquantised(self, value: Value | None, what: str = "weights") -> WeightData:
+    def unquantised(self, value: ir.Value | None, what: str = "weights") -> WeightData:
         """As `stored`, for a layer that takes no quantised weights."""
         data = self.stored(value, what)
         if data.kind in ("float32", "float16"):

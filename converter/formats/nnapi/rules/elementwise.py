@@ -88,7 +88,7 @@ RULES: list[Rule | Custom] = [
         Ordered(),
     ),
     op("Xor", "NOT_EQUAL", lower_only=True),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     *ops("Add=ADD Sub=SUB Mul=MUL", BOUNDED, FusedActivation()),
     op("Div", "DIV", REALS, FusedActivation()),
     op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), given="i32:2,3 i32:2,3"),

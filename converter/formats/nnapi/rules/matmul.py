@@ -33,7 +33,7 @@ class Dense(Field):
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
             r.node.inputs[0] = r.b.Reshape(x, [-1, size])
         r.set_input(1, r.permuted("weights", (1, 0)))
-        r.behind(lambda y: r.b.Add(y, real_bias(r, "weights")))
+        r.behind(lambda y: y + real_bias(r, "weights"))
 
     def lower(self, w: Writing) -> None:
         dims, flipped = w.static(), bool(w.attr("transB", 0))

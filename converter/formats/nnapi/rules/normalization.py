@@ -45,7 +45,7 @@ class Beta(Field):
     def lift(self, r: Reading) -> None:
         beta = r.attr("beta", float)
         if beta != 1.0:
-            r.node.inputs[0] = r.b.Mul(data(r), r.b.like(data(r), beta))
+            r.node.inputs[0] = data(r) * r.b.like(data(r), beta)
 
     def lower(self, w: Writing) -> None:
         producer = w.input(0).producer()

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.access import LEGACY, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.value import Value
 from converter.mapping import context
 from converter.mapping.context import Results, static
 from converter.mapping.lowering import Lowering
@@ -43,7 +44,7 @@ class Reading(context.Reading):
     def shape(self, index: int = 0) -> tuple[int, ...]:
         return static(self.input(index), f"input {index}")
 
-    def floats(self, value: ir.Value) -> ir.Value:
+    def floats(self, value: ir.Value) -> Value:
         return self.cast(value, D.FLOAT)
 
     def axis(self, default: int | None = None, rank: int | None = None, key: str = "axis") -> int:
@@ -64,7 +65,7 @@ class Reading(context.Reading):
             raise MappingError(message, "R103")
         return np.asarray(array).reshape(shape)
 
-    def blob(self, name: str, shape: Sequence[int]) -> ir.Value:
+    def blob(self, name: str, shape: Sequence[int]) -> Value:
         """A blob as a constant."""
         return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
 

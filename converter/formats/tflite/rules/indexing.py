@@ -141,7 +141,7 @@ def one_hot(r: Reading) -> Value:
     depth, on, off = whole(r, r.input(1)), r.input(2), r.input(3)
     nothing = np.zeros(0, np.int64)
     depth = b.Reshape(depth, nothing)
-    inside = b.Where(indices < b.like(indices, 0), depth, indices)
+    inside = b.Where(indices < 0, depth, indices)
     ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
     return b.OneHot(inside, depth, ends, axis=r.attr("axis", int))
 

@@ -102,7 +102,7 @@ class BiasBehind(Field):
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
             bias = r.blob("biases", [r.dims()[1], 1, 1])
-            r.behind(lambda y: r.b.Add(y, bias))
+            r.behind(lambda y: y + bias)
 
 
 class Transposed(Window):

@@ -105,10 +105,10 @@ class Matrices(Field):
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
         r.node.inputs = list(operands)
         if alpha != 1:
-            r.behind(lambda y: b.Mul(y, b.like(y, alpha)))
+            r.behind(lambda y: y * alpha)
         if c is not None:
-            added = c if beta == 1 else b.Mul(c, b.like(c, beta))
-            r.behind(lambda y: b.Add(y, added))
+            added = c if beta == 1 else c * beta
+            r.behind(lambda y: y + added)
 
     def lower(self, w: Writing) -> None:
         """Operands of equal rank, with two axes in front of the matrices; integers as floats."""

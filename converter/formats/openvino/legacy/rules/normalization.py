@@ -118,10 +118,10 @@ def over_pixels(r: Reading) -> None:
     n, size = len(r.shape()) - 2, a.pop("size")
     window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n}
     window["pads"] = [size // 2] * 2 * n
-    mean = b.op("AveragePool", b.Mul(x, x), **window, count_include_pad=1)
-    base = b.Mul(mean, b.like(x, a.pop("alpha")))
-    base = b.Add(base, b.like(x, a.pop("bias")))
-    r.set_inputs(x, b.Pow(base, b.like(x, a.pop("beta"))))
+    mean = b.op("AveragePool", x * x, **window, count_include_pad=1)
+    base = mean * a.pop("alpha")
+    base = base + a.pop("bias")
+    r.set_inputs(x, base ** a.pop("beta"))
 
 
 # over axes ---------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Scale(Field):
     def lift(self, r: Reading) -> None:
         if "weights" in r.layer.blobs:
             scale = channels(r, "weights")
-            r.behind(lambda y: r.b.Mul(y, scale))
+            r.behind(lambda y: y * scale)
 
     def lower(self, w: Writing) -> None:
         w.set(channel_shared=0)

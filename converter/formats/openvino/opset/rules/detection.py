@@ -171,7 +171,7 @@ class Alignment(Field):
         r.node.attrs[self.name] = self.plain if mode == "asymmetric" else self.half
         if mode == "half_pixel":
             rois = r.input(1)
-            r.node.inputs[1] = r.b.Add(rois, r.b.like(rois, 0.5))
+            r.node.inputs[1] = rois + 0.5
 
     def lower(self, w: Writing) -> None:
         half = w.attr(self.name) == self.half
@@ -227,7 +227,7 @@ class StrictLimits(Limits):
         assert most is not None and overlap is not None
         b, value, room = r.b, known(overlap), known(most)
         if value is None:
-            below = b.Max(b.Mul(overlap, b.const(BELOW)), 0.0)
+            below = b.Max(overlap * b.const(BELOW), 0.0)
             some = b.Greater(overlap, 0.0)
             most = b.Where(some, most, b.Min(most, [1]))
         else:

@@ -177,7 +177,7 @@ class InitialCounts(Fixed):
 
 def negated(r: Reading) -> None:
     updates = r.input(2)
-    r.node.inputs[2] = r.b.Sub(r.b.like(updates, 0), updates)
+    r.node.inputs[2] = r.b.like(updates, 0) - updates
 
 
 # slices ------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ def eye(r: Reading) -> None:
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
     zero, one = b.const(np.int64(0)), b.const(np.int64(1))
     row, column = (b.Range(zero, v, one) for v in (rows, columns))
-    r.set_inputs(b.Equal(column, b.Add(b.Unsqueeze(row, [1]), diagonal)))
+    r.set_inputs(b.Equal(column, b.Unsqueeze(row, [1]) + diagonal))
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
         batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])

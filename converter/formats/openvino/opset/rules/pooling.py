@@ -126,7 +126,7 @@ class CountedPadding(Field):
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
-            r.behind(lambda y: r.b.Mul(y, factor))
+            r.behind(lambda y: y * factor)
         if any(empty) and rounding == "ceil":
             r.behind(lambda y: r.b.Pad(y, [0] * (n + 4) + empty))
 

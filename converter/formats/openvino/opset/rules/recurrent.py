@@ -136,13 +136,13 @@ def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
         return None
     if r.node.attrs.get("linear_before_reset"):
         z, reset, hx, hr = _parts(r, bias, 4)
-        none = r.b.Mul(z, r.b.like(z, 0))
+        none = z * 0
         return _joined(r, z, reset, hx, none, none, hr)
     bias = _ordered(r, bias, r.node.op)
     array = constant(bias)
     if array is not None:
         return r.b.const(np.concatenate([array, np.zeros_like(array)], axis=1), "bias")
-    return _joined(r, bias, r.b.Mul(bias, r.b.like(bias, 0)))
+    return _joined(r, bias, bias * 0)
 
 
 def _written_bias(w: Writing, directions: int, hidden: int) -> ir.Value:

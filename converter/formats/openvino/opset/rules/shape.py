@@ -27,6 +27,7 @@ from converter.formats.openvino.opset.rules.fields import (
     scalar,
 )
 from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.fields import (
     Attr,
@@ -222,7 +223,7 @@ class Lengths(Field):
         whole, b = dim(x, axis), r.b
         if sizes is None or (whole is None and np.any(sizes == -1)):
             stated, size = b.Max(lengths, [0]), b.Shape(x, start=axis, end=axis + 1)
-            rest = b.Sub(size, b.ReduceSum(stated, [0], keepdims=1))
+            rest = size - b.ReduceSum(stated, [0], keepdims=1)
             lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
         elif whole is not None and np.any(sizes == -1):
             lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
@@ -312,7 +313,7 @@ class Repeats(Field):
         count, n = dim(repeats, 0), rank_of(x)
         if count is None or n is None:
             own = b.Shape(repeats), b.Shape(b.Shape(x))
-            ones = [self._ones(r, b.Sub(b.Max(*own), v)) for v in own]
+            ones = [self._ones(r, b.Max(*own) - v) for v in own]
             repeats = b.Concat(ones[0], repeats, axis=0)
             sizes = b.Concat(ones[1], b.Shape(x), axis=0)
             x = b.Reshape(x, sizes, allowzero=1)
@@ -426,7 +427,7 @@ class Padding(Field):
         return [w.emit(kind, none, axes, v, zero, **mode) for v in halves]
 
 
-def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
+def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
     """Negative padding is cut off first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
