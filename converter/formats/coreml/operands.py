@@ -183,4 +183,4 @@ def ranked(
 def with_shape(b: Builder, value: Value, shape: Sequence[int]) -> Value:
     """Numbers that the operator wants in this shape: one number, or a list of them on one axis."""
     known_to_fit = value.shape is not None and rank_of(value) == len(shape) == 1 and shape == (-1,)
-    return value if known_to_fit else b.Reshape(value, b.const(np.array(shape, np.int64)))
+    return value if known_to_fit else b.Reshape(value, np.array(shape, np.int64))

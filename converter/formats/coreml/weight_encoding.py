@@ -88,7 +88,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         )
     value = b.DequantizeLinear(
         codes,
-        b.const(scale if per_channel else scale.reshape(())),
+        scale if per_channel else scale.reshape(()),
         axis=axis if per_channel else None,
     )
     if not data.bias.size or not data.bias.any():
@@ -98,7 +98,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         if data.bias.size == 1
         else data.bias.reshape([-1 if i == axis else 1 for i in range(rank)])
     )
-    return b.Add(value, b.const(bias))
+    return b.Add(value, bias)
 
 
 def plain(data: WeightData) -> Array:

@@ -357,7 +357,7 @@ def _computed(
     steps = np.array([int(s) for s in p["strides"]] or [1] * rank, np.int64)
     step = given.get("strides") or b.const(steps)
     if gone.any():
-        step = b.Where(b.const(gone), 1, step)
+        step = b.Where(gone, 1, step)
     forward = b.Greater(step, 0)
 
     def opened(key: str, value: Value, ahead: int, back: int) -> Value:
@@ -372,7 +372,7 @@ def _computed(
     begin, end = opened("beginMasks", begin, 0, FAR), opened("endMasks", end, FAR, -FAR)
     if gone.any():
         after = b.Where(b.Equal(begin, -1), FAR, begin + 1)
-        end = b.Where(b.const(gone), after, end)
+        end = b.Where(gone, after, end)
     y = b.Slice(x, begin, end, list(range(rank)), step)
     axes = np.flatnonzero(gone).tolist()
     if y.shape is not None:  # one element, whatever begin is

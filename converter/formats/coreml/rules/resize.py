@@ -49,11 +49,11 @@ def resample(r: Reading, x: Value, grids: list[Array]) -> Value:
         high = np.minimum(low + 1, last)
         part = (grid - low).astype(np.float32)
         part = part.reshape(-1, 1) if axis == -2 else part
-        a = b.Gather(x, b.const(low), axis=axis)
+        a = b.Gather(x, low, axis=axis)
         if not part.any():
             x = a
             continue
-        c = b.Gather(x, b.const(high), axis=axis)
+        c = b.Gather(x, high, axis=axis)
         x = a + ((c - a) * b.const(part))
     return x
 

@@ -302,7 +302,7 @@ def interleaved(r: Reading) -> None:
     length = blobs.dims(r)[axis]
     if length is not None:
         order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
-        r.behind(lambda y: b.Gather(y, b.const(order), axis=axis))
+        r.behind(lambda y: b.Gather(y, order, axis=axis))
         return
     r.node.inputs = [b.Unsqueeze(v, [axis + 1]) for v in values]
     r.set(axis=axis + 1)

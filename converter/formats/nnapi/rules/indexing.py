@@ -68,8 +68,8 @@ class BeginSize(Field):
         if starts is not None and sizes is not None:
             ends: ir.Value = b.const(np.where(sizes == -1, LARGE, starts + sizes))
         else:
-            to_the_end = b.Equal(size, b.const(np.int64(-1)))
-            ends = b.Where(to_the_end, b.const(LARGE), begin + size)
+            to_the_end = b.Equal(size, -1)
+            ends = b.Where(to_the_end, LARGE, begin + size)
         axes = list(range(r.static(begin)[0]))
         r.set_inputs(data(r), begin, ends, axes)
 

@@ -54,13 +54,13 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
     if not soft and threshold is not None and 0 < threshold <= 1:
         limit = b.const(np.array([below(threshold)], np.float32))
         rows = b.NonMaxSuppression(boxes, scores, most, limit, least)
-        places = b.Gather(rows, np.int64(2), axis=1)
+        places = b.Gather(rows, 2, axis=1)
         return places, b.Gather(r.input(1), places, axis=0)
     sigma = b.Reshape(r.input(5), [1]) if soft else b.const(np.zeros(1, np.float32))
     rows, left = b.SoftNonMaxSuppression(
         boxes, scores, most, overlap, least, sigma, hard=1, outputs=2
     )
-    return b.Gather(rows, np.int64(2), axis=1), with_operators(left)
+    return b.Gather(rows, 2, axis=1), with_operators(left)
 
 
 def suppressed(r: Reading) -> Sequence[ir.Value]:

@@ -25,7 +25,7 @@ def drawn(r: Reading) -> Value:
     shape = known(data(r))
     if shape is not None:
         return with_operators(b.op(kind, shape=[int(n) for n in shape.reshape(-1)], dtype=dtype))
-    blank = b.Expand(b.const(0.0), whole(r, data(r)))
+    blank = b.Expand(0.0, whole(r, data(r)))
     return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
 
 

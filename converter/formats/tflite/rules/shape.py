@@ -186,7 +186,7 @@ def unpacked(r: Reading) -> list[ir.Value]:
     outputs = len(r.operator.outputs)
     if outputs != count:
         raise MappingError(f"{count} parts, {outputs} outputs", "R105")
-    return [r.b.Gather(data(r), np.int64(i), axis=axis) for i in range(outputs)]
+    return [r.b.Gather(data(r), i, axis=axis) for i in range(outputs)]
 
 
 # split -------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def sliced(r: Reading) -> Value:
     sizes = known(size)
     if sizes is not None and (sizes == -1).all():
         return r.b.Slice(data(r), begin, np.full(sizes.shape, LARGE))
-    end = r.b.Where(r.b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
+    end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
     return r.b.Slice(data(r), begin, end)
 
 
@@ -521,7 +521,7 @@ def _ranges(
     lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
     highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
     first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
-    behind = b.Where(b.Equal(first, np.int64(-1)), np.int64(LARGE), first + np.int64(1))
+    behind = b.Where(b.Equal(first, -1), LARGE, first + np.int64(1))
     last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
     step = [1 if shrinks[i] else steps[i] for i in kept]
     return b.Slice(x, first, last, [axes[i] for i in kept], step)

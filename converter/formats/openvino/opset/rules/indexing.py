@@ -150,7 +150,7 @@ def each_axis(r: Reading) -> None:
     """An axis that is known at run time only: one branch for each; the operator is the If."""
     count = r.rank(r.input(0))
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
-    wanted = r.b.Mod(wanted, r.b.const(np.int64(count)))
+    wanted = r.b.Mod(wanted, count)
 
     def chosen(b: Builder, axis: int) -> ir.Value:
         if axis == count - 1:
@@ -158,7 +158,7 @@ def each_axis(r: Reading) -> None:
         yes, no = b.body("axis"), b.body("other")
         yes.output(_along(r, yes, axis))
         no.output(chosen(no, axis + 1))
-        is_this = b.Equal(wanted, b.const(np.int64(axis)))
+        is_this = b.Equal(wanted, axis)
         return b.If(is_this, then_branch=yes.graph, else_branch=no.graph)
 
     r.ready = [chosen(r.b, 0)]
@@ -279,13 +279,13 @@ def _sliced(
         return b.Slice(x, begin, end, axes, step)
     first, last = (b.Gather(v, at, axis=0) for v in bounds)
     if of["begin_mask"].any():
-        first = b.Where(b.const(of["begin_mask"]), b.const(limits[0]), first)
+        first = b.Where(of["begin_mask"], limits[0], first)
     if of["end_mask"].any():
-        last = b.Where(b.const(of["end_mask"]), b.const(limits[1]), last)
+        last = b.Where(of["end_mask"], limits[1], last)
     if shrink.any():
         is_channels_last, behind = b.Equal(first, [-1]), b.Add(first, [1])
-        behind = b.Where(is_channels_last, b.const(np.int64(MAX)), behind)
-        last = b.Where(b.const(shrink), behind, last)
+        behind = b.Where(is_channels_last, MAX, behind)
+        last = b.Where(shrink, behind, last)
     return b.Slice(x, first, last, axes, step)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
@@ -78,7 +77,7 @@ def _scale(r: Reading, q: Value) -> Value:
 def _causal(r: Reading, q: Value, k: Value) -> Value:
     """True where a query may see a key: not behind itself."""
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
-    ones = r.b.Expand(r.b.const(np.float32(1)), r.b.Concat(*sizes, axis=0))
+    ones = r.b.Expand(1.0, r.b.Concat(*sizes, axis=0))
     return r.b.Cast(r.b.Trilu(ones, upper=0), to=T.BOOL)
 
 
