@@ -18,7 +18,7 @@ from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import optional
+from converter.graph.value import Value, optional
 from converter.passes.constants import evaluate_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -35,7 +35,7 @@ class Stored:
         """As it is; of a layer that is about to be written, what will be stored."""
         return found if isinstance(found, Stored) else cls(lambda: found, name)
 
-    def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> ir.Value:
+    def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
         """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
         data = self.data()
         demand_few_axes(shape)
@@ -58,7 +58,7 @@ class Stored:
             )
         return _linear(b, codes, data, axis, len(shape))
 
-    def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> ir.Value:
+    def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> Value:
         if data.kind == "int8" or data.bits == 8:
             return b.const(data.array()[:count].reshape(shape), self.name)
         packed = b.const(data.array(), self.name)
@@ -76,7 +76,7 @@ class Stored:
         return array[:count].reshape([int(d) for d in shape])
 
 
-def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> ir.Value:
+def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> Value:
     scale = data.scale if data.scale.size else np.ones(1, np.float32)
     shape = codes.shape
     per_channel = scale.size > 1
@@ -88,7 +88,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         )
     value = b.DequantizeLinear(
         codes,
-        b.const(scale if per_channel else scale.reshape(())),
+        scale if per_channel else scale.reshape(()),
         axis=axis if per_channel else None,
     )
     if not data.bias.size or not data.bias.any():
@@ -98,7 +98,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         if data.bias.size == 1
         else data.bias.reshape([-1 if i == axis else 1 for i in range(rank)])
     )
-    return b.Add(value, b.const(bias))
+    return b.Add(value, bias)
 
 
 def plain(data: WeightData) -> Array:

@@ -88,7 +88,7 @@ def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
         b.Gather(y, np.minimum(rows + 1, height - 1), axis=2),
     )
     mean = b.Round(above * 0.5 + below * 0.5)
-    y = b.Where(b.const(np.isin(rows, odd).reshape(1, 1, height, 1)), mean, y)
+    y = b.Where(np.isin(rows, odd).reshape(1, 1, height, 1), mean, y)
     columns = arange(width)
     left = np.where(columns % 2 == 1, 0.75, 0.25).astype(np.float32)
     before, behind = (
@@ -96,6 +96,4 @@ def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
         b.Gather(y, np.minimum(columns + 1, width - 1), axis=3),
     )
     mixed = b.Round(before * b.const(left) + behind * b.const(1 - left))
-    return b.Where(
-        b.const(((columns > 0) & (columns < width - 1)).reshape(1, 1, 1, width)), mixed, y
-    )
+    return b.Where(((columns > 0) & (columns < width - 1)).reshape(1, 1, 1, width), mixed, y)

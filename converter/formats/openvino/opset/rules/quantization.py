@@ -11,13 +11,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of, dim
 from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import producer_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied
 from converter.mapping.rules import op
 
@@ -32,7 +31,7 @@ def along(w: Writing, value: ir.Value) -> ir.Value:
     if rank_of(value) != 1 or n <= 1:
         return value
     axis = w.attr("axis") % n
-    return opset(w).reshape(value, [-1 if i == axis else 1 for i in range(n)])
+    return w.reshape(value, [-1 if i == axis else 1 for i in range(n)])
 
 
 # compressed weights ------------------------------------------------------------------------------
@@ -103,7 +102,7 @@ class Compressed(Field):
         found = chain(r)
         assert found is not None
         r.node.attrs |= found.attrs
-        r.node.inputs = [found.weights, found.scale, found.zero]
+        r.set_inputs(found.weights, found.scale, found.zero)
         if found.flat is not None:
             for i, value in enumerate(r.node.inputs[1:], 1):
                 if value is not None and value.const_value is not None:
@@ -120,10 +119,10 @@ def factors(
     w: Writing, x: ir.Value, scale: ir.Value, zero: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
-    out = w.node.outputs[0].dtype or scale.dtype or T.FLOAT
-    y = convert(w, opset(w).stored(x), out)
+    out = w.out.dtype or scale.dtype or T.FLOAT
+    y = convert(w, w.stored(x), out)
     if zero is not None:
-        y = w.emit("Subtract", y, convert(w, opset(w).stored(zero), out), auto_broadcast="numpy")
+        y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
     return y, convert(w, scale, out)
 
 
@@ -148,7 +147,7 @@ class Blocks(Field):
 
     def lower(self, w: Writing) -> None:
         x, block, axis = w.input(0), w.attr("block_size"), w.attr("axis") % w.rank()
-        shape, out = shape_of(x), w.node.outputs[0]
+        shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
@@ -184,7 +183,7 @@ class Blocks(Field):
         point = None if zero is None else cut(zero, first, count, count, 1)
         weights, point = _narrowed(w, weights, point)
         product = factors(w, weights, scale, point)
-        dtype = w.node.outputs[0].dtype
+        dtype = w.out.dtype
         y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
         return y, [*shape[:axis], size, *shape[axis + 1 :]]
 
@@ -209,7 +208,7 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     if tensor is None:
         if not whole:
             raise MappingError("a part of what is not constant")
-        return opset(w).reshape(value, shape)
+        return w.reshape(value, shape)
     weight = LazyTensor.of(tensor)
     if not whole:
         size = list(shape_of(value) or ())
@@ -231,7 +230,7 @@ class Unpacked(Field):
         packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
         name = w.input(0).name or "weights"
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
-        w.layer.inputs = [opset(w).stored(w.const(stored, name))]
+        w.layer.inputs = [w.stored(w.const(stored, name))]
         w.set(destination_type="u8")
 
 
@@ -258,7 +257,7 @@ class Places(Field):
         stored = LazyTensor.of(codes.const_value)
         name = codes.name or "weights"
         weights = coded(table_of(w), stored.bytes(), stored.shape.numpy(), name)
-        w.layer.inputs = [opset(w).stored(w.const(weights, name))]
+        w.layer.inputs = [w.stored(w.const(weights, name))]
         w.set(destination_type="f32")
 
 
@@ -269,7 +268,7 @@ class Rounded(Field):
     keys = ("destination_type",)
 
     def lower(self, w: Writing) -> None:
-        out: Any = w.node.outputs[0].dtype
+        out: Any = w.out.dtype
         x, scale = (convert(w, v, T.FLOAT) for v in (w.input(0), along(w, w.input(1))))
         y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
         y = w.emit("Round", y, mode="half_to_even")
@@ -283,7 +282,7 @@ class Rounded(Field):
 
 IN_RANGE = Guard(
     "blocks or the type cannot be expressed",
-    lower_if=lambda w: not w.attr("block_size") and w.node.outputs[0].dtype in RANGES,
+    lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
 RULES = [
