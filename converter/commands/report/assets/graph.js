@@ -7,7 +7,7 @@
    they are unfolded, and folding one scope lays out no other but those around it. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = 14, HEAD = 26, LONGEST = 34; // pixels; characters of a name in a box
+const MARGIN = 14, HEAD = 26, LONGEST = 34, FEW = 8; // pixels; characters of a name in a box; boxes that are too few to be the first sight
 const RANK = ["", "equal", "noise", "inherited", "changed", "only", "wrong"]; // what a folded scope shows of its layers: the last
 
 function put(parent, tag, attributes = {}, text = "") {
@@ -44,6 +44,7 @@ class Drawing {
     this.scale = 1;
     this.at = { x: 0, y: 0 };
     this.chosen = null;
+    this.known = new Map(); // layouts
     this._items(model);
     this._edges(model.edges);
     this._open(options.open || 90);
@@ -56,7 +57,7 @@ class Drawing {
   /* ---- what there is */
 
   _items(model) {
-    this.root = { id: "root", children: [], open: true, depth: 0, links: new Map() };
+    this.root = { drawing: this, id: "root", children: [], open: true, depth: 0, links: new Map() };
     this.scopes = model.scopes.map((data, i) => ({ id: `s${i}`, scope: data, children: [], open: false, links: new Map() }));
     this.nodes = model.nodes.map((data, i) => ({ id: `n${i}`, node: data, place: i, into: [], out: [] }));
     const under = (place) => (place < 0 || place === undefined ? this.root : this.scopes[place]);
@@ -86,15 +87,17 @@ class Drawing {
     }
   }
 
+  /* Unfolds level by level while there is room, scopes of one size together. */
   _open(most) {
-    let visible = this.root.children.length, waiting = this.root.children.filter((c) => c.scope);
+    let visible = this.root.children.length, waiting = this.root.children;
     while (waiting.length) {
-      const next = [];
-      for (const scope of waiting) {
-        if (visible + scope.children.length - 1 > most || scope.scope.closed) continue;
-        scope.open = true;
-        visible += scope.children.length - 1;
-        next.push(...scope.children.filter((c) => c.scope));
+      const sizes = new Map(), next = [];
+      for (const scope of waiting) if (scope.scope && !scope.scope.closed) sizes.set(scope.children.length, [...(sizes.get(scope.children.length) || []), scope]);
+      for (const [size, scopes] of [...sizes].sort(([p], [q]) => p - q)) {
+        const room = visible < FEW ? scopes.filter((_, i) => visible + (i + 1) * (size - 1) <= most) : scopes;
+        if (visible + room.length * (size - 1) > most) continue;
+        visible += room.length * (size - 1);
+        for (const scope of room) { scope.open = true; next.push(...scope.children); }
       }
       waiting = next;
     }
@@ -122,34 +125,41 @@ class Drawing {
     item.told = told;
     if (item.scope && item.open) return;
     const longest = Math.max(told.label.length * 1.12, (told.sub || "").length);
-    item.width = Math.round(Math.max(64, Math.min(LONGEST, longest) * 6.1 + 30));
+    item.width = Math.round(Math.max(64, Math.min(LONGEST, longest) * 6.1 + (told.mark ? 46 : 30)));
     item.height = told.sub ? 42 : 28;
   }
 
   _layout(item) {
     if (item !== this.root) this._size(item);
     if (item.node || !item.open || item.settled) return;
-    const g = new dagre.graphlib.Graph();
-    g.setGraph({ rankdir: this.options.across ? "LR" : "TB", nodesep: 22, ranksep: 26, edgesep: 12, marginx: MARGIN, marginy: MARGIN, ranker: item.children.length > 400 ? "longest-path" : "network-simplex" });
-    g.setDefaultEdgeLabel(() => ({}));
-    for (const child of item.children) {
-      this._layout(child);
-      g.setNode(child.id, { width: child.width, height: child.height });
-    }
-    for (const { x, y } of item.links.values()) g.setEdge(x.id, y.id, {});
-    dagre.layout(g);
-    for (const child of item.children) {
-      const at = g.node(child.id);
-      child.x = at.x - child.width / 2;
-      child.y = at.y - child.height / 2;
-    }
-    for (const link of item.links.values()) link.points = g.edge(link.x.id, link.y.id).points;
-    const size = g.graph(), head = item === this.root ? 0 : HEAD;
+    for (const child of item.children) this._layout(child);
+    const size = this._arranged(item);
+    const head = item === this.root ? 0 : HEAD;
     const label = item.told ? Math.min(LONGEST, item.told.label.length) * 7 + 50 : 0;
     item.width = Math.max(size.width || 40, label);
     item.inset = { x: (item.width - (size.width || 40)) / 2, y: head };
     item.height = (size.height || 40) + head;
     item.settled = true;
+  }
+
+  /* Places of what is in a scope. Blocks that are built alike, as networks repeat them, are laid
+     out once. */
+  _arranged(item) {
+    const place = new Map(item.children.map((child, i) => [child, i])), links = [...item.links.values()];
+    const sizes = item.children.map((c) => [c.width, c.height]), pairs = links.map(({ x, y }) => [place.get(x), place.get(y)]);
+    const key = JSON.stringify([sizes, pairs]);
+    if (!this.known.has(key)) {
+      const g = new dagre.graphlib.Graph();
+      g.setGraph({ rankdir: this.options.across ? "LR" : "TB", nodesep: 22, ranksep: 26, edgesep: 12, marginx: MARGIN, marginy: MARGIN });
+      sizes.forEach(([width, height], i) => g.setNode(String(i), { width, height }));
+      for (const [x, y] of pairs) g.setEdge(String(x), String(y), {});
+      dagre.layout(g);
+      this.known.set(key, { size: g.graph(), boxes: sizes.map((_, i) => g.node(String(i))), points: pairs.map(([x, y]) => g.edge(String(x), String(y)).points) });
+    }
+    const { size, boxes, points } = this.known.get(key);
+    item.children.forEach((child, i) => { child.x = boxes[i].x - child.width / 2; child.y = boxes[i].y - child.height / 2; });
+    links.forEach((link, i) => { link.points = points[i]; });
+    return size;
   }
 
   /* ---- what is drawn */
