@@ -4,6 +4,7 @@ without JavaScript. Failures come first; whoever has scripts filters, sorts and 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -15,7 +16,7 @@ from converter.commands.report.table import Cell, name, table
 from converter.errors import ExitCode
 
 ROWS = 2500  # rows of layer tables in one page
-LIMIT = 950_000  # bytes that the details may fill; the list of cases is always whole
+LIMIT = 950_000  # bytes; the list of cases is always whole, and half of it is for details
 SECTIONS = 200  # entries that are told in full
 FEW = 20  # up to so many, those that passed are told in full as well
 OPEN = 3  # failures that are unfolded
@@ -31,12 +32,13 @@ def render(report: Report, link: Link | None = None, home: str = "") -> str:
     page; without it entries are told on this one. `home` is the address of the list that this page
     belongs to.
     """
-    share = 1.0
+    share, bare = 1.0, _page(report, link, home, 0)
+    limit = max(LIMIT, len(bare.encode("utf-8", "backslashreplace")) + LIMIT // 2)
     while (
-        len((page := _page(report, link, home, share)).encode("utf-8", "backslashreplace")) > LIMIT
+        len((page := _page(report, link, home, share)).encode("utf-8", "backslashreplace")) > limit
         and share > 0.02
     ):
-        share /= 2
+        share *= 0.7
     return page
 
 
@@ -57,7 +59,7 @@ def _page(report: Report, link: Link | None, home: str, share: float) -> str:
     alone = len(places) == 1
     few = len(places) <= FEW
     wanted = [] if link else [i for i in places if few or report.entries[i].code]
-    told = wanted[: max(1, int(SECTIONS * share))]
+    told = wanted[: math.ceil(SECTIONS * share)]
     known = set(told)
     address = link or (lambda i, e: f"#e{i}" if i in known else "")
     rows = max(int(ROWS * share) // max(len(told), 1), 20)

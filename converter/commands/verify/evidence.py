@@ -16,7 +16,7 @@ from converter.commands.verify.cause import kind, layer_of
 from converter.commands.verify.compare import compare, same_shape, wide
 from converter.commands.verify.isolate import Unit
 from converter.commands.verify.program import CannotRun, Program, reads
-from converter.commands.verify.result import Finding, Tensor
+from converter.commands.verify.result import WRONG, Finding, Tensor
 from converter.graph.infer import Array, shape_of
 
 SAMPLES = 3  # wrong layers whose tensors are shown
@@ -165,7 +165,7 @@ def around(
     ]
     index = {n: i for i, n in enumerate(nodes)}
     return {
-        "nodes": [_pictured(n, index[n], known) for n in order],
+        "nodes": [_pictured(n, index[n], known) | _guilty(index[n], finding) for n in order],
         "edges": edges,
         "more": len(nodes) > len(order),
     }
@@ -182,6 +182,11 @@ def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> dict[st
         "tensor": str(node.outputs[0].name) if node.outputs else "",
         "status": "" if tensor is None else tensor.status,
     }
+
+
+def _guilty(index: int, finding: Finding) -> dict[str, str]:
+    """The layer that is named may be one before the tensor that could be compared."""
+    return {"status": WRONG} if index == finding.index else {}
 
 
 def _near(start: ir.Node) -> set[ir.Node]:

@@ -51,7 +51,8 @@ def draw(model: Network, name: str) -> Drawing:
     """The drawing of a model that is called `name`."""
     made = _Maker(model)
     made.graph(model.ir.graph, ())
-    folded = scopes.fold(made.paths, [(a, b) for a, b, _ in made.edges])
+    kinds = [n["k"] for n in made.nodes]
+    folded = scopes.fold(made.paths, kinds, [(a, b) for a, b, _ in made.edges])
     for node, place in zip(made.nodes, folded.of, strict=True):
         node["scope"] = place
     told = summary(model)
@@ -176,15 +177,20 @@ def _sizes(graph: ir.Graph) -> dict[str, bool]:
 
 
 def _splitter(names: Iterator[str]) -> Callable[[str], list[str]]:
-    """How the names of a model fall into parts: at `/` where most have one, else at `.`, else at
+    """How the names of a model fall into parts: at `/` and `.`, where many have these, else at
     `_`.
     """
     known = list(names)
-    separators = [s for s in "/._" if sum(s in n.strip(s) for n in known) * 3 > len(known)]
+
+    def often(separator: str) -> bool:
+        return sum(separator in n.strip(separator) for n in known) * 3 > len(known)
+
+    found = "".join(filter(often, "/.")) or "".join(filter(often, "_"))
+    separator = re.compile(f"[{re.escape(found)}]+") if found else None
 
     def parts(name: str) -> list[str]:
         name = name.partition(";")[0]  # TensorFlow Lite joins the names of fused layers
-        found = [p for p in re.split(re.escape(separators[0]), name) if p] if separators else []
-        return found or [name]
+        split = [p for p in separator.split(name) if p] if separator is not None else []
+        return split or [name]
 
     return parts

@@ -13,6 +13,8 @@ from converter.commands.view.drawing import Drawing
 from converter.errors import NothingComparedError
 from converter.graph.network import Network
 
+CAUSES = 8  # that are told of a layer
+
 
 def pair(
     a: Network, b: Network, drawn: tuple[Drawing, Drawing], given: dict[str, str] | None = None
@@ -33,7 +35,7 @@ def pair(
     for n, m in same.items():
         one, other = left.nodes[left.places[n]], right.nodes[right.places[m]]
         one["twin"], other["twin"] = right.places[m], left.places[n]
-        told = [c.text for c in causes([n], [m], back)]
+        told = _first([c.text for c in causes([n], [m], back)])
         counts["changed" if told else "same"] += 1
         if told:
             one |= {"state": "changed", "causes": told}
@@ -50,6 +52,11 @@ def pair(
     return counts
 
 
+def _first(texts: list[str]) -> list[str]:
+    more = len(texts) - CAUSES
+    return [*texts[:CAUSES], f"and {more} more"] if more > 0 else texts
+
+
 def _ports(drawn: tuple[Drawing, Drawing]) -> None:
     """Inputs and outputs of the same name."""
     known = {(n["port"], n["n"]): i for i, n in enumerate(drawn[1].nodes) if "port" in n}
@@ -59,8 +66,9 @@ def _ports(drawn: tuple[Drawing, Drawing]) -> None:
             node["twin"], drawn[1].nodes[other]["twin"] = other, i
 
 
-def colour(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
-    """Puts the errors of a comparison at the layers of both drawings; counts of the statuses.
+def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
+    """Puts the errors of a comparison at the layers of both drawings, and the causes at the layers
+    that are named; counts of the statuses.
 
     A layer that is wrong by itself is "wrong" whatever differs in it; else what differs is told
     first.
@@ -74,11 +82,11 @@ def colour(result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
             tensor = next((t for o in node.get("out", ()) if (t := known.get(o[1]))), None)
             if tensor is not None:
                 node |= _error(tensor, node.get("state", ""))
-    told = {f.tensor: list(f.causes) for f in result.findings}
-    for node in drawn[0].nodes:
-        for out in node.get("out", ()):
-            if told.get(out[1]):
-                node["causes"] = list(dict.fromkeys([*told[out[1]], *node.get("causes", [])]))
+    layers = list(reference.ir.graph)
+    for f in result.findings:
+        node = drawn[0].nodes[drawn[0].places[layers[f.index]]]
+        node["state"] = WRONG  # may be one before the tensor that could be compared
+        node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
     return result.counts()
 
 

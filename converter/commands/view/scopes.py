@@ -49,9 +49,9 @@ class Folded:
     of: list[int]
 
 
-def fold(paths: Sequence[Sequence[Step]], edges: Iterable[Edge]) -> Folded:
-    """`paths` has the scopes around each layer, from the outside; the layers are in the order of
-    execution, which `edges` (pairs of places) follow.
+def fold(paths: Sequence[Sequence[Step]], kinds: Sequence[str], edges: Iterable[Edge]) -> Folded:
+    """`paths` has the scopes around each layer, from the outside, `kinds` its operator; the layers
+    are in the order of execution, which `edges` (pairs of places) follow.
     """
     root = Scope("", PREFIX)
     for place, path in enumerate(paths):
@@ -62,22 +62,22 @@ def fold(paths: Sequence[Sequence[Step]], edges: Iterable[Edge]) -> Folded:
                 at.children.append(at.inner[step])
             at = at.inner[step]
         at.children.append(place)
-    _dissolve(root)
+    _dissolve(root, kinds)
     _cut(root, list(edges))
     return _numbered(root, len(paths))
 
 
-def _dissolve(scope: Scope) -> None:
-    """Takes away scopes by name that hold too little, or layers that lie far apart: such a prefix
-    tells a kind of layers, not a part of the network.
+def _dissolve(scope: Scope, kinds: Sequence[str]) -> None:
+    """Takes away scopes by name that hold too little, layers of one operator, or layers that lie
+    far apart: such a prefix tells a kind of layers, not a part of the network.
     """
     kept: list[int | Scope] = []
     for child in scope.children:
         if isinstance(child, int):
             kept.append(child)
             continue
-        _dissolve(child)
-        if child.kind == PREFIX and not _worth(child):
+        _dissolve(child, kinds)
+        if child.kind == PREFIX and not _worth(child, kinds):
             kept.extend(child.children)
         else:
             kept.append(_joined(child))
@@ -87,9 +87,13 @@ def _dissolve(scope: Scope) -> None:
         scope.children = only.children  # a scope around everything
 
 
-def _worth(scope: Scope) -> bool:
+def _worth(scope: Scope, kinds: Sequence[str]) -> bool:
     leaves = scope.leaves()
-    return len(leaves) >= FEWEST and max(leaves) - min(leaves) <= 4 * len(leaves) + 16
+    return (
+        len(leaves) >= FEWEST
+        and len({kinds[i] for i in leaves}) > 1
+        and max(leaves) - min(leaves) <= 2 * len(leaves) + 8
+    )
 
 
 def _joined(scope: Scope) -> Scope:
@@ -142,6 +146,12 @@ def _bounds(count: int, links: Sequence[Edge]) -> list[Edge]:
     return [*bounds, (start, count)]
 
 
+def _range(leaves: Sequence[int]) -> str:
+    low, high = min(leaves) + 1, max(leaves) + 1
+    whole = high - low < len(leaves)  # branches of other parts may lie between
+    return f"layers {low} to {high}" if whole else f"from layer {low} on"
+
+
 def _numbered(root: Scope, count: int) -> Folded:
     scopes: list[dict[str, Any]] = []
     of = [-1] * count
@@ -152,7 +162,7 @@ def _numbered(root: Scope, count: int) -> Folded:
                 of[child] = place
                 continue
             leaves = child.leaves()
-            name = child.name or f"layers {min(leaves) + 1} to {max(leaves) + 1}"
+            name = child.name or _range(leaves)
             closed = child.kind == LAYER
             scopes.append({"name": name, "kind": child.kind, "parent": place, "closed": closed})
             enter(child, len(scopes) - 1)

@@ -124,8 +124,8 @@ class Drawing {
     const told = this.options.describe(item);
     item.told = told;
     if (item.scope && item.open) return;
-    const longest = Math.max(told.label.length * 1.12, (told.sub || "").length);
-    item.width = Math.round(Math.max(64, Math.min(LONGEST, longest) * 6.1 + (told.mark ? 46 : 30)));
+    const wide = Math.max(Math.min(LONGEST, told.label.length + (item.scope ? 2 : 0)) * 6.9, Math.min(LONGEST, (told.sub || "").length) * 5.9);
+    item.width = Math.round(Math.max(64, wide + (told.mark ? 42 : 26)));
     item.height = told.sub ? 42 : 28;
   }
 
@@ -220,7 +220,7 @@ class Drawing {
       if (!open && told[kind]) put(box, "line", { class: kind, x1: x, x2: x, y1: item.height - 2, y2: item.height - 2 - (item.height - 4) * told[kind] });
     const sign = item.scope ? (item.open ? "▾ " : "▸ ") : "";
     put(box, "text", { x: 12, y: 18 }, sign + shorten(told.label));
-    if (told.sub && !open) put(box, "text", { class: "sub", x: 12, y: 33 }, shorten(told.sub, LONGEST + 4));
+    if (told.sub && !open) put(box, "text", { class: "sub", x: 12, y: 33 }, shorten(told.sub));
     if (told.mark && !open) put(box, "text", { class: "mark", x: item.width - 9, y: 18 }, told.mark);
     this.boxes.set(item.id, box);
   }
