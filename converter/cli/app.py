@@ -31,6 +31,7 @@ COMMANDS = {
     "run": "Execute a model.",
     "diff": "Differences of structure between two models.",
     "verify": "Differences of numbers between two models.",
+    "view": "Draw a model, or two side by side, as a page.",
     "reduce": "The smallest part of two models that differs.",
     "roundtrip": "Convert there and back and compare.",
     "batch": "Run many conversions, resumable.",

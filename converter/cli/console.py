@@ -33,6 +33,9 @@ class Console:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     cases: list[dict[str, Any]] = field(default_factory=list)
     result: Any = None
+    about: dict[str, Any] = field(
+        default_factory=dict  # of the run itself, for JSON: "arguments", "seconds"
+    )
 
     @property
     def text(self) -> bool:
@@ -103,6 +106,7 @@ class Console:
                     self.diagnostics,
                     self.cases,
                     self.result,
+                    self.about,
                 )
             )
         if self.log:

@@ -56,10 +56,8 @@ def _interface(a: Network, b: Network) -> Iterator[Change]:
                 yield Change("~", name, side[:-1], (f"{mine[name]} became {theirs[name]}",))
 
 
-def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
-    """Nodes are paired when an output of theirs is; the rest exists on one side only."""
-    left, right = Side(a.ir.graph), Side(b.ir.graph)
-    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
+def partners(left: Side, right: Side, found: Alignment) -> dict[ir.Node, ir.Node]:
+    """The node of the second model for each of the first that has one."""
     partner: dict[ir.Node, ir.Node] = {}
     for r, c in found.pairs.items():
         n, m = (
@@ -67,6 +65,14 @@ def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
         )  # what nobody reads is no value of a side
         if n is not None and m is not None:
             partner.setdefault(n, m)
+    return partner
+
+
+def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
+    """Nodes are paired when an output of theirs is; the rest exists on one side only."""
+    left, right = Side(a.ir.graph), Side(b.ir.graph)
+    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
+    partner = partners(left, right, found)
     taken = set(partner.values())
     changes = []
     for node in left.nodes:

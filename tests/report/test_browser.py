@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,79 +14,214 @@ import pytest
 
 import converter
 from converter.commands import report
+from converter.commands.inspect import summary
 from converter.commands.report import facts
+from converter.commands.report.facts import Entry
 from verify.nets import copy_of, resnet
 
 pytestmark = pytest.mark.browser
 
+ADDRESS = "models/vision/mobilenet_v3_large_minimalistic_{}.onnx"
+WIDTHS = (390, 1300)
+
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def entry() -> Entry:
     good = resnet(np.random.default_rng(0))
     bad = copy_of(good)
     node = next(n for n in bad.ir.graph if n.op_type == "MaxPool")
     node.attributes["pads"] = ir.AttrInt64s("pads", [0, 1, 2, 1])
-    result = converter.verify(good, bad, tensors="all")
-    data = {**result.as_json(), "structure": []}
-    entry = next(facts.of_data(data, "x"))
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report.render(facts.Report("test", "1", (entry,)), "html"))
+    names = ADDRESS.format(0), "converted/openvino/a.xml"
+    result = converter.verify(good, bad, tensors="all", names=names)
+    data = {**result.as_json(), "structure": [summary(good), summary(bad)]}
+    return next(facts.of_data(data, "x"))
+
+
+def write(path: Path, *entries: Entry) -> Path:
+    path.write_text(report.render(facts.Report("test", "1", entries), "html"))
     return path
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip(
-        "selenium.webdriver", reason="selenium is not installed: make test-browser"
+def page(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
+    return write(tmp_path_factory.mktemp("page") / "report.html", entry)
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
+    """2,000 cases: every 50th differs, every 80th is unsupported."""
+
+    def case(i: int) -> Entry:
+        code = 1 if i % 50 == 7 else 3 if i % 80 == 9 else 0
+        source = ADDRESS.format(i)
+        head = {0: "1 output the same", 1: entry.headline, 3: "X204 no such operator"}[code]
+        numbers = entry.numbers if code == 1 else None
+        target = ("zhouyi", "openvino+ir=7")[i % 2]
+        files = {"a.bin": {"bytes": 1000 * (i + 1), "sha256": "0" * 64}}
+        return Entry(
+            f"{source} -> {target}", "convert", code, head, source, target, numbers=numbers,
+            files=files, seconds=float(i % 97),
+        )  # fmt: skip
+
+    return write(tmp_path_factory.mktemp("batch") / "report.html", *map(case, range(2000)))
+
+
+def rows(browser: Any, table: str) -> list[str]:
+    """The texts of the rows that are seen."""
+    found: list[str] = browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0] + ' tbody tr')]"
+        ".filter(r => r.offsetParent).map(r => r.innerText)",
+        table,
     )
-    chromium, driver = (
-        shutil.which("chromium") or shutil.which("google-chrome"),
-        shutil.which("chromedriver"),
-    )
-    if not chromium or not driver:
-        pytest.skip(
-            "chromium and chromedriver are not installed: apt install chromium chromium-driver"
+    return found
+
+
+def find(browser: Any, selector: str) -> Any:
+    return browser.find_element("css selector", selector)
+
+
+def test_layers_are_searched_and_filtered_by_status(browser: Any, page: Path) -> None:
+    browser.get(page.as_uri())
+    everything = rows(browser, "table.layers")
+    assert len(everything) == 29
+    find(browser, "input[type=search]").send_keys("BLOCK1_A")
+    visible = rows(browser, "table.layers")
+    assert 0 < len(visible) < len(everything) and all("block1_a" in r for r in visible)
+    find(browser, "input[type=search]").send_keys("\ue00c")  # Escape
+    assert rows(browser, "table.layers") == everything
+    wrong = find(browser, "button[data-s=wrong]")
+    wrong.click()
+    assert [r.split()[1] for r in rows(browser, "table.layers")] == ["stem_pool"]
+    assert wrong.get_attribute("aria-pressed") == "true"
+    assert find(browser, ".filter output").text == "1 of 29"
+    wrong.click()
+    assert rows(browser, "table.layers") == everything
+
+
+def test_a_table_is_sorted_by_its_headers(browser: Any, page: Path) -> None:
+    browser.get(page.as_uri())
+    header = "//table[contains(@class,'layers')]//th[.//button[text()='total error']]"
+    button = browser.find_element("xpath", header + "//button")
+
+    def values() -> list[float]:
+        cells = browser.execute_script(
+            "return [...document.querySelectorAll('table.layers tbody tr')].map(r => r.cells[5].innerText)"
         )
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless=new",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        *(["--no-sandbox"] if os.geteuid() == 0 else []),
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
+        return [float(c) for c in cells]
+
+    browser.execute_script("arguments[0].focus()", button)
+    button.send_keys("\ue007")  # Enter
+    assert values() == sorted(values()) and len(set(values())) > 5
+    button.send_keys("\ue007")
+    assert values() == sorted(values(), reverse=True)
+    head = browser.find_element("xpath", header)
+    assert head.get_attribute("aria-sort") == "descending"
 
 
-def test_the_search_finds_layers(browser: Any, page: Path) -> None:
+def test_the_curve_tells_layers_to_pointer_and_keyboard(browser: Any, page: Path) -> None:
+    from selenium.webdriver import ActionChains
+
     browser.get(page.as_uri())
-    assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
-    asked = [
-        e["message"]
-        for e in browser.get_log("performance")
-        if "Network.requestWillBeSent" in e["message"]
-    ]
-    assert not [m for m in asked if "http://" in m or "https://" in m]
-    rows = browser.find_elements("css selector", "table.layers tbody tr")
-    assert len(rows) > 10
-    browser.find_element("css selector", "input[type=search]").send_keys("BLOCK1_A")
-    visible = [r.text for r in rows if r.is_displayed()]
-    assert 0 < len(visible) < len(rows) and all("block1_a" in r for r in visible)
+    plot = find(browser, ".plot")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+    ActionChains(browser).move_to_element_with_offset(
+        plot, plot.size["width"] // 2 - 2, 0
+    ).perform()
+    tip = find(browser, ".plot .tip")
+    assert tip.is_displayed() and "prob (Softmax)" in tip.text and "inherited" in tip.text
+    browser.execute_script("arguments[0].focus()", plot)
+    plot.send_keys("\ue011\ue014\ue014\ue014")  # Home, three times to the right
+    assert "stem_pool (MaxPool): wrong" in tip.text
+    assert "stem_pool" in find(browser, ".curve .picked").text
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen(browser: Any, page: Path, width: int) -> None:
+def test_the_graph_around_the_fault(browser: Any, page: Path) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser.get(page.as_uri())
+    graph = find(browser, ".graph")
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", graph)
+    boxes = browser.find_elements("css selector", ".graph .box")
+    assert len(boxes) == 29
+    (wrong,) = browser.find_elements("css selector", ".graph .box.wrong")
+    assert (
+        "stem_pool" in wrong.text and "✕" in wrong.text and "chosen" in wrong.get_attribute("class")
+    )
+    assert find(browser, ".graph .box.wrong line.own").size["height"] > 10
+    ActionChains(browser).move_to_element(wrong).perform()
+    assert "own error" in find(browser, ".graph .tip").text
+    browser.execute_script("arguments[0].focus()", wrong)
+    wrong.send_keys("\ue014")  # to the right: along a tensor
+    after = browser.execute_script("return document.activeElement.textContent")
+    assert after != wrong.text and "block0" in after
+    assert "block0" in find(browser, ".picture .picked").text
+    before = find(browser, ".graph svg > g").get_attribute("transform")
+    find(browser, ".zoom button").click()
+    assert find(browser, ".graph svg > g").get_attribute("transform") != before
+
+
+def test_commands_are_copied(browser: Any, page: Path) -> None:
     browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
+        "Browser.setPermission",
+        {"permission": {"name": "clipboard-write"}, "setting": "granted"},
     )
     browser.get(page.as_uri())
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    button, code = find(browser, "button.copy"), find(browser, ".cmd code")
+    assert code.text == f"netconv verify {ADDRESS.format(0)} converted/openvino/a.xml"
+    browser.execute_script(
+        "navigator.clipboard.writeText = (t) => { window.copied = t; return Promise.resolve(); }"
+    )
+    button.click()
+    assert browser.execute_script("return window.copied") == code.text
+    assert button.text == "copied"
+
+
+def test_a_batch_of_thousands_is_usable(browser: Any, batch: Path) -> None:
+    browser.get(batch.as_uri())
+    seen = rows(browser, "table.cases")
+    assert len(seen) == 2000
+    assert [r.split()[0] for r in seen] == ["differs"] * 40 + ["unsupported"] * 25 + ["ok"] * 1935
+    find(browser, "button[data-s=unsupported]").click()
+    assert len(rows(browser, "table.cases")) == 25
+    find(browser, "button[data-s=differs]").click()
+    find(browser, "input[type=search]").send_keys("zhouyi x204")
+    assert {r.split()[0] for r in rows(browser, "table.cases")} <= {"unsupported"}
+    find(browser, "input[type=search]").send_keys("\ue00c")
+    spent = browser.execute_script(
+        "const f = document.querySelector('input[type=search]'), t = performance.now();"
+        "f.value = 'minimalistic_19'; f.oninput(); document.body.offsetHeight;"
+        "const b = [...document.querySelectorAll('.cases th button')].find(b => b.textContent === 'time');"
+        "b.click(); document.body.offsetHeight; return performance.now() - t"
+    )
+    assert spent < 5000  # milliseconds; a tenth of a second on an idle machine
+
+
+def test_details_are_folded_and_addressed(browser: Any, batch: Path) -> None:
+    browser.get(batch.as_uri())
+    cases = browser.find_elements("css selector", "details.case")
+    assert len(cases) > 8
+    assert [c.get_attribute("open") is not None for c in cases[:5]] == [True] * 3 + [False] * 2
+    find(browser, "[data-fold=open]").click()
+    assert all(c.get_attribute("open") is not None for c in cases)
+    find(browser, "[data-fold=shut]").click()
+    browser.execute_script("document.querySelectorAll('table.cases a')[8].click()")
+    browser.execute_script("return new Promise(requestAnimationFrame)")
+    opened = [c for c in cases if c.get_attribute("open") is not None]
+    assert len(opened) == 1 and opened[0] == cases[8]
+    browser.execute_script("return new Promise((r) => setTimeout(r, 50))")
+    assert opened[0].find_elements("css selector", ".graph .box.wrong")  # drawn when unfolded
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("which", ["page", "batch"])
+def test_nothing_is_wider_than_the_screen_and_no_word_is_broken(
+    browser: Any,
+    overflow: Callable[[Any, Path, int], list[str]],
+    request: pytest.FixtureRequest,
+    which: str,
+    width: int,
+) -> None:
+    assert overflow(browser, request.getfixturevalue(which), width) == []
 
 
 def luminance(colour: str) -> float:
@@ -103,24 +238,70 @@ def test_light_and_dark_are_readable(browser: Any, page: Path, scheme: str) -> N
         {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
     browser.get(page.as_uri())
-    background = luminance(
-        browser.find_element("css selector", "body").value_of_css_property("background-color")
-    )
+    background = luminance(find(browser, "body").value_of_css_property("background-color"))
     assert (background > 0.5) == (scheme == "light")
-    for selector in ("p", ".dim", ".verdict", "td", "h2"):
-        text = luminance(
-            browser.find_element("css selector", selector).value_of_css_property("color")
+    for selector in ("p", ".dim", ".verdict span", "td", "h2", ".badge", ".first-divergence li"):
+        shown = find(browser, selector)
+        behind = browser.execute_script(
+            "let e = arguments[0], c; do { c = getComputedStyle(e).backgroundColor; e = e.parentElement; }"
+            "while (e && c === 'rgba(0, 0, 0, 0)'); return c",
+            shown,
         )
-        assert (max(text, background) + 0.05) / (min(text, background) + 0.05) >= 4.5, selector
+        text, ground = luminance(shown.value_of_css_property("color")), luminance(behind)
+        assert (max(text, ground) + 0.05) / (min(text, ground) + 0.05) >= 4.5, selector
+
+
+def test_screen_readers_find_their_way(browser: Any, page: Path) -> None:
+    """Names for everything that is operated, landmarks, headings in order, headers of tables."""
+    browser.get(page.as_uri())
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    known = [
+        (n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]
+    ]
+    roles = {role for role, _ in known}
+    assert {"banner", "main", "search", "columnheader", "heading", "image"} <= roles
+    nameless = [
+        r for r, name in known if r in ("button", "searchbox", "link", "image") and not name
+    ]
+    assert nameless == []
+    assert any(r == "group" and name.startswith("error along the graph") for r, name in known)
+    assert ("button", "copy the command: repeat") in known
+    levels = [int(h.tag_name[1]) for h in browser.find_elements("css selector", "h1, h2, h3")]
+    assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+    assert find(browser, "a.skip").get_attribute("href").endswith("#main")
 
 
 def test_the_essentials_are_there_without_scripts(browser: Any, page: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get(page.as_uri())
     assert browser.find_elements("css selector", "input") == []
-    text = browser.find_element("css selector", "body").text
-    for part in ("1 differs", "First divergence", "stem_pool", "pads", "Layers"):
+    text = find(browser, "body").text
+    for part in (
+        "1 differs",
+        "First divergence",
+        "stem_pool",
+        "pads",
+        "Layers",
+        "needs JavaScript",
+    ):
         assert part in text
-    drawing = browser.find_element("css selector", "svg polyline.own")
-    assert drawing.is_displayed() and drawing.size["height"] > 5
-    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    for selector in ("svg polyline.own", "table.tensor td.most", ".bars i.wrong"):
+        drawn = find(browser, selector)
+        assert drawn.is_displayed() and drawn.size["height"] > 5
+
+
+def test_odd_names_stay_text(browser: Any, tmp_path: Path, entry: Entry) -> None:
+    odd = "<script>window.hit = 1</script></script>\"'><img src=x onerror=window.hit=1>"
+    assert entry.numbers is not None
+    numbers = entry.numbers
+    tensors = tuple(replace(t, layer=odd) for t in numbers.tensors)
+    picture = {**(numbers.picture or {})}
+    picture["nodes"] = [{**n, "layer": odd} for n in picture["nodes"]]
+    sample = {**numbers.samples[0], "tensor": odd}
+    changed = replace(numbers, tensors=tensors, picture=picture, samples=(sample,))
+    made = replace(entry, name=odd, headline=odd, numbers=changed, arguments=("verify", odd))
+    browser.get(write(tmp_path / "odd.html", made).as_uri())
+    assert browser.execute_script("return window.hit === undefined")
+    assert odd in find(browser, "h2").text
+    find(browser, ".plot").click()
+    assert odd in find(browser, ".plot .tip").text

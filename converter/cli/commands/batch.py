@@ -169,7 +169,8 @@ def _report(console: Console, folder: str, data: dict[str, Any], times: dict[str
     from converter.commands.batch import result, staging
     from converter.commands.report import facts, html, render
 
-    report = facts.Report("batch", data["version"], tuple(facts.of_data(data, "batch")))
+    entries = facts.timed(facts.of_data(data, "batch"), times)
+    report = facts.Report("batch", data["version"], tuple(entries))
     pages = {
         i: f"job-{i:04}.html"
         for i, e in enumerate(report.entries)
@@ -182,7 +183,8 @@ def _report(console: Console, folder: str, data: dict[str, Any], times: dict[str
     }
     files |= {
         name: html.render(
-            facts.Report(report.entries[i].name, report.version, (report.entries[i],))
+            facts.Report(report.entries[i].name, report.version, (report.entries[i],)),
+            home="index.html",
         )
         for i, name in pages.items()
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,12 +103,24 @@ def command(
 
     a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
     console.report([*a.notes, *b.notes])
+    began = time.monotonic()
     result = _compare(a, b, options, (str(reference), str(candidate)))
+    console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
     if not console.text:
         from converter.commands.inspect import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
     return show(console, result)
+
+
+def _again() -> list[str]:
+    """What netconv was called with, but for the form of its output."""
+    given = sys.argv[1:]
+    return [
+        a
+        for i, a in enumerate(given)
+        if a != "--format" and not a.startswith("--format=") and given[i - 1 : i] != ["--format"]
+    ]
 
 
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:

@@ -2,9 +2,10 @@
 
 text.py      diagnostics in a terminal        plain.py     stored results in a terminal
 junit.py     JUnit                            markdown.py  a summary in Markdown
-sarif.py     SARIF                            html.py      one self-contained page (parts.py, plot.py, style.py)
+sarif.py     SARIF                            html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
 github.py    annotations                      machine.py   what --format asks for
 facts.py     stored results, as what all render   cases.py     what passed and failed, for JUnit, SARIF, annotations
+assets.py    style sheets and scripts of pages
 """
 
 from __future__ import annotations

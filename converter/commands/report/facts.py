@@ -35,7 +35,8 @@ STATUS = {
 @dataclass(frozen=True)
 class Entry:
     """One case: a comparison, a conversion, a job. `headline` says in one sentence what became of
-    it.
+    it, `arguments` are those that netconv was called with, `seconds` how long it took, where that
+    is known.
 
     `trend` is what happened since the baseline: "new" (fails since), "fixed", "same" (still fails),
     or "".
@@ -54,6 +55,8 @@ class Entry:
     coverage: Mapping[str, Any] | None = None
     roundtrip: Mapping[str, Any] | None = None
     trend: str = ""
+    seconds: float | None = None
+    arguments: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -178,7 +181,22 @@ def _version(paths: Sequence[Path]) -> str:
 def _entries(path: Path) -> list[Entry]:
     data = _load(path)
     with strange([path]):
-        return list(of_data(data, path.stem))
+        return timed(list(of_data(data, path.stem)), _times(path))
+
+
+def _times(path: Path) -> Mapping[str, Any]:
+    """What `netconv batch --report` wrote beside its results; nothing where it is not there."""
+    beside = path.with_name("timing.json")
+    found = _load(beside) if path.name == "results.json" and beside.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def timed(entries: Iterable[Entry], times: Mapping[str, Any]) -> list[Entry]:
+    """The entries of a batch with the times of its jobs ("seconds" by the job's id)."""
+    return [
+        replace(e, seconds=float(times[e.name]["seconds"])) if e.name in times else e
+        for e in entries
+    ]
 
 
 def of_data(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
@@ -199,7 +217,15 @@ def _run(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
     result, command = data["result"], data["command"]
     if isinstance(result, dict) and "schema" in result:
         for entry in of_data(result, name):
-            yield replace(entry, diagnostics=said) if command == "verify" else entry
+            if command != "verify":
+                yield entry
+                continue
+            yield replace(
+                entry,
+                diagnostics=said,
+                seconds=float(data["seconds"]) if "seconds" in data else None,
+                arguments=tuple(map(str, data.get("arguments", ()))),
+            )
     elif command == "roundtrip" and result:
         yield from map(_trip, result)
     else:

@@ -1,159 +1,232 @@
 """One page that needs nothing else: no network, readable in light and dark, on a narrow screen and
-without JavaScript.
+without JavaScript. Failures come first; whoever has scripts filters, sorts and unfolds.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from converter.commands.report import parts
+from converter.commands.inspect import size
+from converter.commands.report import assets, parts, wrong
 from converter.commands.report.facts import Entry, Report
-from converter.commands.report.style import CSS, SCRIPT
+from converter.commands.report.table import Cell, name, table
+from converter.errors import ExitCode
 
 ROWS = 2500  # rows of layer tables in one page
-CASES = 4000  # rows of the table of cases
-LIMIT = 950_000  # bytes
+LIMIT = 950_000  # bytes; the list of cases is always whole, and half of it is for details
 SECTIONS = 200  # entries that are told in full
 FEW = 20  # up to so many, those that passed are told in full as well
+OPEN = 3  # failures that are unfolded
+HEADLINE = 240  # characters of a headline in the list
 
 Link = Callable[[int, Entry], str]
+# what is listed last, in this order; everything else is a failure of its own
+LAST = [int(c) for c in (ExitCode.UNSUPPORTED, ExitCode.INTERRUPTED, ExitCode.OK)]
 
 
-def render(report: Report, link: Link | None = None) -> str:
-    """The page, below 1 MB. `link` gives the address of an entry's own page; without it entries are
-    told on this one.
+def render(report: Report, link: Link | None = None, home: str = "") -> str:
+    """The page, below 1 MB but for thousands of cases. `link` gives the address of an entry's own
+    page; without it entries are told on this one. `home` is the address of the list that this page
+    belongs to.
     """
-    share = 1.0
+    share, bare = 1.0, _page(report, link, home, 0)
+    limit = max(LIMIT, len(bare.encode("utf-8", "backslashreplace")) + LIMIT // 2)
     while (
-        len((page := _page(report, link, share)).encode("utf-8", "backslashreplace")) > LIMIT
-        and share > 1e-3
+        len((page := _page(report, link, home, share)).encode("utf-8", "backslashreplace")) > limit
+        and share > 0.02
     ):
-        share /= 2
+        share *= 0.7
     return page
 
 
-def _page(report: Report, link: Link | None, share: float) -> str:
-    """`share` of the details that a page may hold: of sections, rows of tables, and, when it is
-    small, of cases that passed.
-    """
-    failed = [i for i, e in enumerate(report.entries) if e.code]
-    wanted = (
-        [] if link else failed if len(report.entries) > FEW else list(range(len(report.entries)))
-    )
-    told = wanted[: max(1, int(SECTIONS * share))]
-    listed = [(i, e) for i, e in enumerate(report.entries) if share > 0.1 or e.code][
-        : int(CASES * share)
-    ]
-    address = link or (lambda i, e: f"#e{i}" if i in set(told) else "")
-    body = [_head(report), _matrix(listed, address) if len(report.entries) > 1 else ""]
-    if len(listed) < len(report.entries):
-        body.append(
-            f'<p class="dim">{len(report.entries) - len(listed)} of {len(report.entries)} '
-            "cases are not listed; the results hold them.</p>"
-        )
+def order(report: Report) -> list[int]:
+    """The places of the entries, failures first."""
+
+    def rank(i: int) -> tuple[int, str, int]:
+        e = report.entries[i]
+        late = LAST.index(e.code) + 1 if e.code in LAST else 0
+        return late, "" if late else e.status, i
+
+    return sorted(range(len(report.entries)), key=rank)
+
+
+def _page(report: Report, link: Link | None, home: str, share: float) -> str:
+    """`share` of the details that a page may hold: of sections, and of rows of their tables."""
+    places = order(report)
+    alone = len(places) == 1
+    few = len(places) <= FEW
+    wanted = [] if link else [i for i in places if few or report.entries[i].code]
+    told = wanted[: math.ceil(SECTIONS * share)]
+    known = set(told)
+    address = link or (lambda i, e: f"#e{i}" if i in known else "")
     rows = max(int(ROWS * share) // max(len(told), 1), 20)
-    body += [_section(i, report.entries[i], rows, len(report.entries) == 1) for i in told]
+    body = [] if alone else [_list(report, places, address)]
+    if told and not alone:
+        body.append(_folds())
+    for number, i in enumerate(told):
+        body.append(_section(i, report.entries[i], rows, alone, number < OPEN))
     if left := len(wanted) - len(told):
         body.append(
             f'<p class="dim">{left} more are not told in full; the results hold their details.</p>'
         )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        'content="width=device-width,initial-scale=1">'
-        f"<title>{escape(report.verdict)} · netconv</title><style>{CSS}</style></head>\n"
-        f"<body>{''.join(body)}\n{_data(report, [e for _, e in listed])}<script>{SCRIPT}</script></body></html>\n"
+    inner = "".join(body)
+    scripts = ["report.js"]
+    if 'class="picture"' in inner:
+        scripts = [*assets.DRAWING, *scripts]
+    return assets.page(
+        f"{escape(report.verdict)} · netconv",
+        assets.style("page.css", "report.css"),
+        f'<a class="skip" href="#main">to the results</a>{_head(report, home)}<main id="main">'
+        f"{inner}</main>\n{_data(report)}{assets.script(*scripts)}",
     )
 
 
-def _head(report: Report) -> str:
+def _head(report: Report, home: str) -> str:
     since = (
         f'<p>Since {escape(report.baseline)}: <span class="trend">{report.trend}</span></p>'
         if report.baseline
         else ""
     )
-    kind = parts.colour(report.code)
+    seconds = [e.seconds for e in report.entries if e.seconds is not None]
+    spent = f" · {duration(sum(seconds))}" if seconds else ""
+    back = f'<p><a href="{escape(home)}">all cases</a></p>' if home else ""
+    counts = _counts(report)
+    verdict = ", ".join(
+        f'<span class="{kind}">{n} {escape(status)}</span>' for status, kind, n in counts
+    )
+    segments = "".join(
+        f'<span class="{kind}" style="flex:{n}" title="{n} {escape(status)}"></span>'
+        for status, kind, n in counts
+    )
+    bar = f'<div class="totals" role="img" aria-label="{escape(report.verdict)}">{segments}</div>'
     return (
-        f'<header><h1>netconv <span class="verdict {kind}">{escape(report.verdict)}</span></h1>'
-        f'<p class="dim">{escape(report.title)} · netconv {escape(report.version)} · exit '
-        f"code {report.code}</p>{since}</header>"
+        f'<header>{back}<h1>netconv: <span class="verdict">{verdict}</span></h1>{bar}'
+        f'<p class="dim">{name(report.title)} · netconv {escape(report.version)} · exit '
+        f"code {report.code}{spent}</p>{since}</header>"
     )
 
 
-def _matrix(entries: Sequence[tuple[int, Entry]], address: Link) -> str:
-    """Models against targets where every case has both; a list otherwise."""
-    cells = {(e.source, e.target, e.group): (i, e) for i, e in entries}
-    targets = list(dict.fromkeys((e.target, e.group) for _, e in entries))
-    if (
-        len(cells) < len(entries)
-        or not all(e.source and e.target for _, e in entries)
-        or len(targets) > 12
-    ):
-        return _list(entries, address)
-    groups = len({g for _, g in targets}) > 1
-    head = "".join(f"<th>{escape(t)}{f' ({g})' if groups else ''}</th>" for t, g in targets)
-    rows = []
-    for source in dict.fromkeys(e.source for _, e in entries):
-        found = (cells.get((source, *t)) for t in targets)
-        rows.append(
-            f"<tr><td>{escape(source)}</td>{''.join('<td></td>' if c is None else _cell(*c, address) for c in found)}</tr>"
+def _counts(report: Report) -> list[tuple[str, str, int]]:
+    """Status, colour and number, as the cases are ordered."""
+    found = Counter(
+        (report.entries[i].status, parts.colour(report.entries[i].code)) for i in order(report)
+    )
+    return [(status, kind, n) for (status, kind), n in found.items()]
+
+
+def duration(seconds: float) -> str:
+    """For people: 0.4 s, 12 s, 3 min 5 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def _list(report: Report, places: Sequence[int], address: Link) -> str:
+    """A row for each case. Columns that no case has anything for are left out."""
+    entries = [(i, report.entries[i]) for i in places]
+    split = all(e.source and e.target for _, e in entries)
+    timed = any(e.seconds is not None for _, e in entries)
+    sized = any(e.files for _, e in entries)
+    actions = split and len({e.group for _, e in entries}) > 1
+    head = ["status", *(("model", "target") if split else ("case",))]
+    head += [*(["action"] if actions else []), "what"]
+    head += [*(["time"] if timed else []), *(["size"] if sized else [])]
+
+    def row(i: int, e: Entry) -> Iterator[Cell]:
+        trend = f' <b class="s-warn">{escape(e.trend)}</b>' if e.trend else ""
+        yield Cell(
+            f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}',
+            kind="st",
         )
-    return f'<h2>Cases</h2><div class="wide"><table class="matrix"><thead><tr><th>model</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        to, shown = address(i, e), name(e.source if split else e.name)
+        yield Cell(f"<a href='{to}'>{shown}</a>" if to else shown, kind="name")
+        if split:
+            yield Cell(name(e.target), label="to")
+        if actions:
+            yield Cell(escape(e.group), label="by")
+        cut = e.headline if len(e.headline) <= HEADLINE else e.headline[: HEADLINE - 1] + "…"
+        yield Cell(escape(cut), kind="what")
+        if timed:
+            yield _timed(e)
+        if sized:
+            total = sum(f["bytes"] for f in e.files.values())
+            yield Cell(size(total) if total else "", total, label="size")
 
-
-def _cell(i: int, e: Entry, address: Link) -> str:
-    to = address(i, e)
-    text = f'<span class="{parts.colour(e.code)}">{e.status}</span>' + (
-        f' <b class="s-warn">{e.trend}</b>' if e.trend else ""
+    last = len(head) - timed - sized
+    body = table(
+        head,
+        (list(row(i, e)) for i, e in entries),
+        numbers=range(last, len(head)),
+        kind="cases sortable",
+        states=[e.status for _, e in entries],
+        filtered="cases",
     )
-    below = f'<br><span class="dim">{escape(e.headline[:160])}</span>' if e.code else ""
-    return f"<td>{f'<a href={to!r}>{text}</a>' if to else text}{below}</td>"
+    return f"<h2>Cases</h2>{body}"
 
 
-def _list(entries: Sequence[tuple[int, Entry]], address: Link) -> str:
-    rows = "".join(f"<tr><td>{escape(e.name)}</td>{_cell(i, e, address)}</tr>" for i, e in entries)
-    return f'<h2>Cases</h2><div class="wide"><table class="matrix"><thead><tr><th>case</th><th>result</th></tr></thead><tbody>{rows}</tbody></table></div>'
+def _timed(e: Entry) -> Cell:
+    return Cell("", -1) if e.seconds is None else Cell(duration(e.seconds), e.seconds, label="in")
 
 
-def _section(i: int, e: Entry, rows: int, alone: bool) -> str:
+def _folds() -> str:
+    return (
+        '<h2>Details</h2><div class="tools"><button type="button" data-fold="open" hidden>unfold '
+        'all</button><button type="button" data-fold="shut" hidden>fold all</button></div>'
+    )
+
+
+def _section(i: int, e: Entry, rows: int, alone: bool, unfolded: bool) -> str:
     trend = f' <b class="s-warn">{e.trend}</b>' if e.trend else ""
-    head = f'<h2>{escape(e.name)} <span class="{parts.colour(e.code)}">{e.status}</span>{trend}</h2><p class="headline">{escape(e.headline)}</p>'
+    badge = f'<span class="badge {parts.colour(e.code)}">{escape(e.status)}</span>{trend}'
+    headline = f'<p class="headline">{escape(e.headline)}</p>'
     inner = "".join(_parts(e, rows))
-    if not alone and not e.code:
-        inner = f"<details><summary>details</summary>{inner}</details>"
-    return f'<section id="e{i}">{head}{inner}</section>'
+    if alone:
+        return f'<section id="e{i}"><h2>{name(e.name)} {badge}</h2>{headline}{inner}</section>'
+    return (
+        f'<details class="case"{" open" if e.code and unfolded else ""}><summary>{badge} '
+        f'{name(e.name)}</summary><div id="e{i}">{headline}{inner}</div></details>'
+    )
 
 
-def _parts(e: Entry, rows: int) -> Iterable[str]:
+def _parts(e: Entry, rows: int) -> Iterator[str]:
     if e.numbers is not None:
+        yield wrong.first(e.numbers)
+    yield wrong.told(e)
+    if e.numbers is not None:
+        yield wrong.picture(e.numbers)
+        yield wrong.samples(e.numbers)
+        yield parts.errors(e.numbers.tensors)
         yield parts.comparison(e.numbers)
     yield parts.said(e.diagnostics)
     if e.coverage is not None:
         yield parts.coverage(e.coverage)
+    if e.numbers is not None and e.numbers.tensors:
+        yield parts.layers(e.numbers.tensors, rows)
     if e.structure:
         yield parts.structure(e.structure)
     if e.files:
         yield parts.files(e.files)
     if e.roundtrip is not None:
         yield parts.losses(e.roundtrip)
-    if e.numbers is not None and e.numbers.tensors:
-        yield parts.layers(e.numbers.tensors, rows)
 
 
-def _data(report: Report, listed: Sequence[Entry]) -> str:
+def _data(report: Report) -> str:
     """The facts of the page for programs."""
+    long = len(report.entries) > FEW
     cases = [
-        {"name": e.name, "status": e.status, "headline": e.headline, "trend": e.trend}
-        for e in listed
+        {"name": e.name, "status": e.status}
+        | ({} if long else {"headline": e.headline, "trend": e.trend})
+        for e in report.entries
     ]
-    text = json.dumps(
+    return assets.data(
         {
             "verdict": report.verdict,
             "exit_code": report.code,
             "trend": report.trend,
             "cases": cases,
         },
-        ensure_ascii=False,
+        id="facts",
     )
-    return f'<script type="application/json" id="facts">{text.replace("<", chr(92) + "u003c")}</script>'

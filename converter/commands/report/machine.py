@@ -7,7 +7,7 @@ github, sarif, junit: converter.commands.report.github, .sarif, .junit
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.commands.report import github, junit, sarif
@@ -24,10 +24,12 @@ def render(
     diagnostics: Sequence[Diagnostic],
     cases: Cases,
     result: Any,
+    about: Mapping[str, Any] | None = None,
 ) -> str:
+    """`about` is what JSON tells of the run itself: "arguments" and "seconds"."""
     match format:
         case "json":
-            return _json(command, code, diagnostics, result)
+            return _json(command, code, diagnostics, result, about or {})
         case "github":
             return github.render(diagnostics, cases)
         case "sarif":
@@ -38,12 +40,19 @@ def render(
             raise ValueError(format)
 
 
-def _json(command: str, code: int, diagnostics: Sequence[Diagnostic], result: Any) -> str:
+def _json(
+    command: str,
+    code: int,
+    diagnostics: Sequence[Diagnostic],
+    result: Any,
+    about: Mapping[str, Any],
+) -> str:
     data = {
         "schema": "netconv/run/1",
         "command": command,
         "exit_code": code,
         "diagnostics": [d.as_json() for d in diagnostics],
         "result": result,
+        **about,
     }
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from converter.commands.report.plot import svg
+from converter.commands.inspect import size
+from converter.commands.report import plot
+from converter.commands.report.table import Cell, table
 from converter.commands.report.text import group
 from converter.commands.verify.compare import Difference
-from converter.commands.verify.result import EQUAL, NOISE, WRONG, Result, Tensor
+from converter.commands.verify.result import EQUAL, INHERITED, NOISE, WRONG, Result, Tensor
 from converter.commands.verify.text import lines
 from converter.errors import Diagnostic
 
@@ -21,28 +24,40 @@ def colour(code: int) -> str:
 
 
 def comparison(result: Result) -> str:
-    """What was found, the first wrong layer, the outputs, the error along the graph."""
+    """What was found as text, and the outputs."""
     text = escape("\n".join(lines(result)))
     rows = [
         (
             o.reference,
-            "same" if o.passed else "differs",
-            _number(o.difference.max_abs),
-            f"{o.difference.cos:.6f}",
-            _number(o.difference.ulp),
+            Cell(_verdict(o.passed)),
+            _measure(o.difference.max_abs),
+            _measure(o.difference.l2),
+            Cell(f"{o.difference.cos:.6f}", o.difference.cos),
+            _measure(o.difference.ulp),
             o.feed,
         )
         for o in result.outputs
     ]
     outputs = table(
-        ("output", "verdict", "largest difference", "cosine", "ulp", "on input"),
+        ("output", "verdict", "largest difference", "relative", "cosine", "ulp", "on input"),
         rows,
-        numbers={2, 3, 4},
+        numbers={2, 3, 4, 5},
+        kind="sortable" if len(rows) > 1 else "",
+        extra={3, 5},
     )
-    native = _native(result)
-    drawn = svg(result.tensors)
-    plot = f"<h3>Error along the graph</h3>{drawn}" if drawn else ""
-    return f"<h3>Numbers</h3><pre>{text}</pre>{outputs}{native}{_first(result)}{plot}"
+    return f"<h3>Numbers</h3><pre>{text}</pre>{outputs}{_native(result)}"
+
+
+def errors(tensors: Sequence[Tensor]) -> str:
+    """The error along the graph and how many layers have which."""
+    drawn, bars = plot.curve(tensors), plot.histogram(tensors)
+    curve = f"<h3>Error along the graph</h3>{drawn}" if drawn else ""
+    return curve + (f"<h3>How many layers are how wrong</h3>{bars}" if bars else "")
+
+
+def _verdict(passed: bool) -> str:
+    kind, word = ("s-ok", "same") if passed else ("s-bad", "differs")
+    return f'<span class="badge {kind}">{word}</span>'
 
 
 def _native(result: Result) -> str:
@@ -54,25 +69,6 @@ def _native(result: Result) -> str:
         + table(("", "file", "engine", "verdict", ""), rows)
         if rows
         else ""
-    )
-
-
-def _first(result: Result) -> str:
-    first = result.first
-    if first is None:
-        return ""
-    rows = [
-        ("layer", f"{first.index} {first.layer} ({first.kind})"),
-        *((model, place) for model, place in zip(result.models, first.where, strict=True) if place),
-        (
-            "own error",
-            f"{_number(first.own.max_abs)}, tolerance {_number(first.own.tolerance)}, "
-            f"inherited {_number(first.inherited)}",
-        ),
-        *(("cause", cause) for cause in first.causes),
-    ]
-    return (
-        '<h3>First divergence</h3><div class="first-divergence">' + table(("", ""), rows) + "</div>"
     )
 
 
@@ -89,7 +85,7 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
             str(t.index),
             t.layer,
             t.kind,
-            t.status,
+            Cell(_status(t.status)),
             _maybe(t.own),
             _maybe(t.total),
             t.reference,
@@ -98,22 +94,22 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
         for t in chosen
     ]
     shown = f"{len(chosen)} of {len(tensors)}" if len(chosen) < len(tensors) else str(len(tensors))
+    head = ("#", "layer", "operator", "status", "own error", "total error")
     body = table(
-        (
-            "",
-            "layer",
-            "operator",
-            "status",
-            "own error",
-            "total error",
-            "tensor",
-            "in the candidate",
-        ),
+        (*head, "tensor", "in the candidate"),
         rows,
         numbers={0, 4, 5},
-        kind="layers",
+        kind="layers sortable",
+        states=[t.status for t in chosen],
+        extra={0, 5, 6, 7},
+        filtered="layers",
     )
     return f"<h3>Layers</h3><details open><summary>{shown} tensors</summary>{body}</details>"
+
+
+def _status(status: str) -> str:
+    kind = {WRONG: "s-bad", INHERITED: "s-warn"}.get(status, "s-ok")
+    return f'<span class="badge {kind}">{status}</span>'
 
 
 def structure(sides: Sequence[Mapping[str, Any]]) -> str:
@@ -124,9 +120,9 @@ def structure(sides: Sequence[Mapping[str, Any]]) -> str:
     ]
     rows.append(("all nodes", *(str(s["nodes"]) for s in sides)))
     rows += [
-        (f"weights: {k}", *(f"{s['weights'][k]:,}" for s in sides))
-        for k in ("tensors", "elements", "bytes")
+        (f"weights: {k}", *(f"{s['weights'][k]:,}" for s in sides)) for k in ("tensors", "elements")
     ]
+    rows.append(("weights", *(size(s["weights"]["bytes"]) for s in sides)))
     rows += [
         (side, *(", ".join(f"{t['name']} {t['type']}{t['shape']}" for t in s[side]) for s in sides))
         for side in ("inputs", "outputs")
@@ -147,8 +143,11 @@ def coverage(data: Mapping[str, Any]) -> str:
 
 
 def files(found: Mapping[str, Any]) -> str:
-    rows = [(name, f"{facts['bytes']:,}", facts["sha256"]) for name, facts in found.items()]
-    return "<h3>Files</h3>" + table(("file", "bytes", "SHA-256"), rows, numbers={1})
+    rows = [
+        (name, size(facts["bytes"]), Cell(f'<span class="mono">{escape(facts["sha256"])}</span>'))
+        for name, facts in found.items()
+    ]
+    return "<h3>Files</h3>" + table(("file", "size", "SHA-256"), rows, numbers={1}, extra={2})
 
 
 def losses(trip: Mapping[str, Any]) -> str:
@@ -199,37 +198,13 @@ def _places(alike: Sequence[Diagnostic]) -> str:
     return "; ".join(places[:4]) + (f"; and {len(places) - 4} more" if len(places) > 4 else "")
 
 
-def table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    numbers: Collection[int] = (),
-    kind: str = "",
-) -> str:
-    def row(cells: Sequence[str]) -> str:
-        return (
-            "<tr>"
-            + "".join(
-                f'<td class="n">{escape(c)}</td>' if i in numbers else f"<td>{escape(c)}</td>"
-                for i, c in enumerate(cells)
-            )
-            + "</tr>"
-        )
-
-    top = (
-        f"<thead><tr>{''.join(f'<th>{escape(h)}</th>' for h in head)}</tr></thead>"
-        if any(head)
-        else ""
-    )
-    return f'<div class="wide"><table{f" class={kind}" if kind else ""}>{top}<tbody>{"".join(map(row, rows))}</tbody></table></div>'
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+def _measure(value: float) -> Cell:
+    return Cell(f"{value:.3g}", value if math.isfinite(value) else 1e308)
 
 
 def _size(d: Difference | None) -> float:
     return d.max_abs if d is not None else 0.0
 
 
-def _maybe(d: Difference | None) -> str:
-    return "" if d is None else _number(d.max_abs)
+def _maybe(d: Difference | None) -> Cell:
+    return Cell("", -1) if d is None else _measure(d.max_abs)

@@ -1,22 +1,22 @@
-"""The error along the graph as an SVG: one point per compared tensor in the order of execution,
-logarithmic.
-"""
+"""Errors as drawings that need no script: a curve along the graph, and histograms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 
+from converter.commands.report import assets
 from converter.commands.verify.compare import Difference
-from converter.commands.verify.result import WRONG, Tensor
+from converter.commands.verify.result import EQUAL, WRONG, Tensor
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 900, 220, 60, 24, 10
-POINTS = 1500  # more are thinned out; the largest of their neighbours stay
+POINTS = 600  # more are thinned out; the largest of their neighbours stay
+WIDTH, HEIGHT = 1000, 200  # of the drawing, which is stretched to the page
 
 
-def svg(tensors: Sequence[Tensor]) -> str:
-    """Own error, total error and tolerance; a dashed line where the first layer is wrong. Empty
-    without any error.
+def curve(tensors: Sequence[Tensor]) -> str:
+    """Own error, total error and tolerance in the order of execution, logarithmic, with a line at
+    the first wrong layer, and the data for who points at it. Empty without any error.
     """
     chosen = _thin(tensors)
     curves = {
@@ -29,17 +29,18 @@ def svg(tensors: Sequence[Tensor]) -> str:
         return ""
     low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     high = max(high, low + 1)
-    step = (WIDTH - LEFT - 10) / max(len(chosen) - 1, 1)
+    step = WIDTH / max(len(chosen) - 1, 1)
 
     def place(i: int, value: float) -> str:
-        y = (
-            TOP + (high - math.log10(value)) / (high - low) * (HEIGHT - TOP - BOTTOM)
-            if value
-            else HEIGHT - BOTTOM
-        )
-        return f"{LEFT + i * step:.1f},{y:.1f}"
+        share = (high - math.log10(value)) / (high - low) if value else 1
+        return f"{i * step:.1f},{share * HEIGHT:.1f}"
 
-    drawn = [_axis(low, high)]
+    marks = range(low, high + 1, max(1, math.ceil((high - low) / 6)))
+    heights = [(e, (high - e) / (high - low)) for e in marks]
+    drawn = [
+        f'<line class="axis" x1="0" x2="{WIDTH}" y1="{y * HEIGHT:.1f}" y2="{y * HEIGHT:.1f}"/>'
+        for _, y in heights
+    ]
     drawn += [
         f'<polyline class="{name}" points="{" ".join(place(i, v) for i, v in enumerate(points))}"/>'
         for name, points in curves.items()
@@ -47,25 +48,85 @@ def svg(tensors: Sequence[Tensor]) -> str:
     ]
     first = next((i for i, t in enumerate(chosen) if t.status == WRONG), None)
     if first is not None:
-        x = LEFT + first * step
-        drawn.append(
-            f'<line class="first" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-        )
-    label = f"{len(tensors)} tensors in the order of execution: own error, total error, tolerance (dashed)"
-    drawn.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">{label}</text>')
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="error along the graph">{"".join(drawn)}</svg>'
+        x = first * step
+        drawn.append(f'<line class="first" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{HEIGHT}"/>')
+    labels = "".join(f'<span class="y" style="top:{y * 100:.1f}%">1e{e}</span>' for e, y in heights)
+    count = f"{len(tensors)} tensors in the order of execution"
+    return (
+        '<figure class="curve"><ul class="legend"><li><i class="line own"></i>own error</li>'
+        '<li><i class="line total"></i>total error</li>'
+        f'<li><i class="line limit"></i>tolerance</li><li class="dim">{count}</li></ul>'
+        f'<div class="plot" role="group" aria-label="error along the graph, {count}; arrow keys '
+        f'go from layer to layer">{labels}<svg viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'preserveAspectRatio="none" aria-hidden="true">{"".join(drawn)}</svg></div>'
+        f"{_names(chosen, first)}{assets.data([_point(t) for t in chosen])}</figure>"
+    )
 
 
-def _axis(low: int, high: int) -> str:
-    marks = []
-    for e in range(low, high + 1, max(1, (high - low) // 5)):
-        y = TOP + (high - e) / (high - low) * (HEIGHT - TOP - BOTTOM)
-        marks.append(
-            f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 10}" y1="{y:.1f}" '
-            f'y2="{y:.1f}"/><text x="{LEFT - 8}" y="{y + 4:.1f}" '
-            f'text-anchor="end">1e{e}</text>'
+def _names(chosen: Sequence[Tensor], first: int | None) -> str:
+    """The first, the last, and the first wrong layer below the curve."""
+    last = len(chosen) - 1
+    share = 0.0 if first is None else first / max(last, 1)
+    places = {0: "left:0", last: "right:0"}
+    if first is not None and 0.3 < share < 0.7:
+        places[first] = f"left:{share * 100:.1f}%;transform:translateX(-50%);max-width:30%"
+    elif first is not None:  # beside it, in the place of the nearer end
+        del places[0 if share <= 0.3 else last]
+        places[first] = (
+            f"left:{share * 100:.1f}%" if share <= 0.3 else f"right:{(1 - share) * 100:.1f}%"
         )
-    return "".join(marks)
+    spans = "".join(
+        f'<span style="{style}"{" class=s-bad" if i == first else ""}>{escape(chosen[i].layer)}</span>'
+        for i, style in places.items()
+    )
+    return f'<div class="under">{spans}</div>'
+
+
+def _point(t: Tensor) -> list[str]:
+    own, total = (f"{d.max_abs:.3g}" if d is not None else "none" for d in (t.own, t.total))
+    limit = f"{t.own.tolerance:.3g}" if t.own is not None else "none"
+    return [t.layer, t.kind, t.status, own, total, limit]
+
+
+def histogram(tensors: Sequence[Tensor]) -> str:
+    """How many tensors have an own error of which power of ten, the wrong ones told apart."""
+    bins: dict[int, dict[str, int]] = {}
+    for t in tensors:
+        error = _size(t.own, lambda d: d.max_abs)
+        if error:
+            counts = bins.setdefault(math.floor(math.log10(error)), {})
+            kind = "wrong" if t.status == WRONG else "noise"
+            counts[kind] = counts.get(kind, 0) + 1
+    if not bins:
+        return ""
+    exact = sum(t.status == EQUAL or not _size(t.own, lambda d: d.max_abs) for t in tensors)
+    rows = [
+        (f"1e{e}", [(kind, n) for kind in ("noise", "wrong") if (n := bins.get(e, {}).get(kind))])
+        for e in range(min(bins), max(bins) + 1)
+    ]
+    below = f'<p class="dim">and {exact} without any error of their own</p>' if exact else ""
+    return bars(rows, "tensors by their own error") + below
+
+
+def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> str:
+    """A bar for each (label, [(class, count), ...]); heights grow with the logarithm."""
+    rows = list(rows)
+    most = math.log1p(max((sum(n for _, n in parts) for _, parts in rows), default=1)) or 1
+    # more bins than fit leave labels out, never bars
+    every = max(1, math.ceil(len(rows) / 14))
+
+    def bar(i: int, text: str, parts: Sequence[tuple[str, int]]) -> str:
+        total = sum(n for _, n in parts)
+        height = math.log1p(total) / most * 72
+        inner = "".join(
+            f'<i class="{kind}" style="height:{height * n / total:.1f}%"></i>' for kind, n in parts
+        )
+        told = ", ".join(f"{n} {kind}".strip() for kind, n in parts)
+        under = escape(text) if i % every == 0 else "&nbsp;"
+        return f'<li title="{escape(text)}: {told or 0}"><b>{total or ""}</b>{inner}<b>{under}</b></li>'
+
+    drawn = "".join(bar(i, text, parts) for i, (text, parts) in enumerate(rows))
+    return f'<ol class="bars" aria-label="{escape(label)}">{drawn}</ol>'
 
 
 def _size(d: Difference | None, value: Callable[[Difference], float]) -> float:
@@ -75,7 +136,8 @@ def _size(d: Difference | None, value: Callable[[Difference], float]) -> float:
 
 def _thin(tensors: Sequence[Tensor]) -> list[Tensor]:
     size = max(1, math.ceil(len(tensors) / POINTS))
-    return [
-        max(tensors[i : i + size], key=lambda t: _size(t.own, lambda d: d.max_abs))
-        for i in range(0, len(tensors), size)
-    ]
+    return [max(tensors[i : i + size], key=_weight) for i in range(0, len(tensors), size)]
+
+
+def _weight(t: Tensor) -> tuple[bool, float]:
+    return t.status == WRONG, _size(t.own, lambda d: d.max_abs)

@@ -208,14 +208,19 @@ def _constants(
 
 
 def _label(node: ir.Node, index: int) -> str:
+    formal = input_label(node, index)
+    value = optional(node, index)
+    return f"{formal} ({value.name})" if value is not None and value.name else formal
+
+
+def input_label(node: ir.Node, index: int) -> str:
+    """What the operator's schema calls an input."""
     schema = schema_of(node.op_type) if not node.domain else None
-    formal = (
+    return (
         schema.inputs[min(index, len(schema.inputs) - 1)].name
         if schema is not None and schema.inputs
         else f"operand {index}"
     )
-    value = optional(node, index)
-    return f"{formal} ({value.name})" if value is not None and value.name else formal
 
 
 def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:

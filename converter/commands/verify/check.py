@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from converter import engines
+from converter.commands.verify import evidence
 from converter.commands.verify.align import Alignment, align
 from converter.commands.verify.cause import Cause, causes, kind, layer_of, other_weights, rewritten
 from converter.commands.verify.compare import Difference, compare
@@ -149,7 +150,45 @@ class Check:
             models=request.names,
             notes=self._notes(),
             native=natives,
+            samples=self._samples(units, findings, outputs),
+            picture=evidence.around(
+                self.reference.ir.graph, findings[0] if findings else None, tensors
+            ),
         )
+
+    def _samples(
+        self, units: Sequence[Unit], findings: Sequence[Finding], outputs: Sequence[Output]
+    ) -> tuple[dict[str, Any], ...]:
+        """Parts of the tensors of the first wrong layers; where there is none, of the worst
+        output.
+        """
+        names = [f.name for f in self.feeds]
+        wrong = [f.tensor for f in findings[: evidence.SAMPLES]]
+        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
+        feeds = list(zip(names, self.arrays, strict=True))
+        found = [
+            evidence.of_layer(u, self.mine, self.theirs, back, feeds)
+            for u in units
+            if u.name in wrong
+        ]
+        failed = [o for o in outputs if not o.passed]
+        mine, theirs = self.read or (None, None)
+        if not findings and failed and mine is not None and theirs is not None:
+            worst = max(failed, key=lambda o: o.difference.excess)
+            i, j = next(
+                (self.mine.outputs.index(r), self.theirs.outputs.index(c))
+                for r, c in self.alignment.outputs
+                if public_name(self.mine.source.values[r]) == worst.reference
+            )
+            found.append(
+                evidence.of_output(
+                    (worst.reference, worst.candidate),
+                    names,
+                    [m[i] for m in mine],
+                    [t[j] for t in theirs],
+                )
+            )
+        return tuple(s.as_json() for s in found if s is not None)
 
     def _selected(self) -> set[str]:
         """The names of the tensors that a verdict is about; NothingComparedError when there are

@@ -138,6 +138,10 @@ class Result:
         dict[str, Any], ...
         # what is in either model, see converter.commands.inspect.summary; where it was asked for
     ] = ()
+    # parts of the wrong tensors, and the graph around the first wrong layer, see
+    # converter.commands.verify.evidence
+    samples: tuple[dict[str, Any], ...] = ()
+    picture: dict[str, Any] | None = None
 
     @property
     def max_difference(self) -> float:

@@ -1,0 +1,147 @@
+"use strict";
+/* What a report does beyond being read: filter, sort, copy, fold, hover, draw. */
+
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+/* A search field and one button for each status above a table whose rows have data-s. */
+function filter(table) {
+  const rows = [...table.tBodies[0].rows], texts = rows.map((r) => r.textContent.toLowerCase());
+  const counts = new Map();
+  for (const r of rows) if (r.dataset.s) counts.set(r.dataset.s, (counts.get(r.dataset.s) || 0) + 1);
+  const what = table.dataset.filter, chosen = new Set();
+  const field = element("input", { type: "search", placeholder: `search ${what}`, ariaLabel: `search ${what}` });
+  const said = element("output", { ariaLive: "polite" });
+  const apply = () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let left = 0;
+    rows.forEach((r, i) => {
+      r.hidden = (chosen.size > 0 && !chosen.has(r.dataset.s)) || !words.every((w) => texts[i].includes(w));
+      left += !r.hidden;
+    });
+    said.textContent = left < rows.length ? `${left} of ${rows.length}` : `${rows.length} ${what}`;
+  };
+  const buttons = [...counts].map(([status, count]) => {
+    const button = element("button", { type: "button", textContent: `${status} ${count}`, ariaPressed: "false" });
+    button.dataset.s = status;
+    button.onclick = () => {
+      if (!chosen.delete(status)) chosen.add(status);
+      button.ariaPressed = String(chosen.has(status));
+      apply();
+    };
+    return button;
+  });
+  field.oninput = apply;
+  field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; apply(); } };
+  const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}` }, field, ...(counts.size > 1 ? buttons : []), said);
+  table.closest(".wide").before(bar);
+  apply();
+}
+
+/* Headers that sort: by data-v where a cell has one, numbers as numbers. */
+function sortable(table) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  const value = (row, i) => { const c = row.cells[i]; return c ? (c.dataset.v !== undefined ? Number(c.dataset.v) : c.textContent.trim()) : ""; };
+  heads.forEach((th, i) => {
+    if (!th.textContent) return;
+    const button = element("button", { type: "button", className: "sort", textContent: th.textContent });
+    th.replaceChildren(button);
+    button.onclick = () => {
+      const down = th.getAttribute("aria-sort") === "ascending";
+      heads.forEach((o) => o.removeAttribute("aria-sort"));
+      th.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const rows = [...body.rows].map((r) => [value(r, i), r]);
+      rows.sort(([a], [b]) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true })));
+      if (down) rows.reverse();
+      body.append(...rows.map(([, r]) => r));
+    };
+  });
+}
+
+/* The button beside a command. */
+function copyable(button) {
+  const code = button.previousElementSibling, label = button.textContent;
+  button.hidden = false;
+  button.onclick = async () => {
+    try { await navigator.clipboard.writeText(code.textContent); } catch {
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = label; }, 1500);
+  };
+}
+
+/* The error along the graph: what is under the pointer, or under the arrow keys. */
+function curve(figure) {
+  const plot = figure.querySelector(".plot"), points = JSON.parse(figure.querySelector("script").textContent);
+  const cursor = element("div", { className: "cursor", hidden: true }), tip = element("div", { className: "tip", hidden: true });
+  const said = element("p", { className: "picked dim", ariaLive: "polite" });
+  plot.append(cursor, tip);
+  figure.append(said);
+  plot.tabIndex = 0;
+  let at = Math.max(0, points.findIndex((p) => p[2] === "wrong"));
+  const show = (i, aloud) => {
+    at = Math.max(0, Math.min(points.length - 1, i));
+    const [layer, kind, status, own, total, limit] = points[at], share = points.length > 1 ? at / (points.length - 1) : 0;
+    const text = `${layer} (${kind}): ${status}\nown ${own}, total ${total}, tolerance ${limit}`;
+    cursor.hidden = tip.hidden = false;
+    cursor.style.left = `${share * 100}%`;
+    tip.textContent = text;
+    tip.style.left = Math.max(0, Math.min(share * plot.clientWidth + 10, plot.clientWidth - tip.offsetWidth)) + "px";
+    tip.style.top = "8px";
+    if (aloud) said.textContent = text.replace("\n", "; ");
+  };
+  const hide = () => { cursor.hidden = tip.hidden = true; };
+  plot.onpointermove = plot.onpointerdown = (e) => {
+    const r = plot.getBoundingClientRect();
+    show(Math.round(((e.clientX - r.left) / r.width) * (points.length - 1)));
+  };
+  plot.onpointerleave = hide;
+  plot.onfocus = () => show(at, true);
+  plot.onblur = hide;
+  plot.onkeydown = (e) => {
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, PageDown: at + 10, PageUp: at - 10, Home: 0, End: points.length - 1 }[e.key];
+    if (to === undefined) return;
+    e.preventDefault();
+    show(to, true);
+  };
+}
+
+/* The graph around the first wrong layer. */
+function picture(figure) {
+  const data = JSON.parse(figure.querySelector("script").textContent);
+  const host = figure.querySelector(".graph"), said = figure.querySelector(".picked");
+  host.hidden = false;
+  const describe = ({ node }) => ({
+    label: node.kind, sub: node.layer, mark: { wrong: "✕", inherited: "↓" }[node.state] || "", own: node.own, from: node.from, title: node.title,
+  });
+  const draw = () => {
+    const made = new Drawing(host, data, { describe, wheel: "ctrl", across: host.clientWidth > 700, onChoose: (item) => { said.textContent = item.node.title.replaceAll("\n", ", "); } });
+    const wrong = made.nodes.find((n) => n.node.state === "wrong");
+    if (wrong) { made.centre(wrong); made.choose(wrong, { quiet: true }); }
+  };
+  if (host.clientWidth) draw();
+  else figure.closest("details").addEventListener("toggle", draw, { once: true }); // a folded case has no size yet
+}
+
+all("table[data-filter]").forEach(filter);
+all("table.sortable").forEach(sortable);
+all("button.copy").forEach(copyable);
+all("figure.curve").forEach(curve);
+all("figure.picture").forEach(picture);
+all("[data-fold]").forEach((button) => {
+  button.hidden = false;
+  button.onclick = () => all("details.case").forEach((d) => { d.open = button.dataset.fold === "open"; });
+});
+const target = () => {
+  const found = location.hash && document.getElementById(location.hash.slice(1)), around = found && found.closest("details");
+  if (around) { around.open = true; around.scrollIntoView(); }
+};
+addEventListener("hashchange", target);
+target();

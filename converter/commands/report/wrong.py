@@ -1,0 +1,245 @@
+"""What a page shows of a fault: the layer and its cause, the tensor before and after, the graph
+around it, the commands to go on with.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from converter.commands.report import assets, plot
+from converter.commands.report.facts import Entry
+from converter.commands.report.table import name
+from converter.commands.verify.compare import Difference
+from converter.commands.verify.result import WRONG, Finding, Result, Tensor
+
+FOUND = 12  # wrong layers that are named
+
+
+def commands(e: Entry) -> list[tuple[str, str]]:
+    """What to do again, and what to do next: labels and command lines."""
+    found = [("repeat", shlex.join(["netconv", *e.arguments]))] if e.arguments else []
+    if e.numbers is not None and e.group in ("verify", "convert"):
+        pair = list(e.numbers.models)
+        given = ["--seed", str(e.numbers.seed)] if e.numbers.seed else []
+        if not found:
+            found.append(("repeat", shlex.join(["netconv", "verify", *pair, *given])))
+        if not e.numbers.same:
+            found.append(
+                ("cut it down", shlex.join(["netconv", "reduce", *pair, "-o", "smallest"]))
+            )
+            drawn = ["netconv", "view", *pair, "--verify", "-o", "view.html"]
+            found.append(("see all of it", shlex.join(drawn)))
+    elif not found and e.source and e.target:
+        verb = {
+            "roundtrip": ["roundtrip", e.source, "--via", e.target],
+            "convert": ["check", e.source, "-t", e.target],
+            "check": ["check", e.source, "-t", e.target],
+        }.get(e.group)
+        found += [("repeat", shlex.join(["netconv", *verb]))] if verb else []
+    return found
+
+
+def told(e: Entry) -> str:
+    """The commands, each with a button that copies it."""
+    rows = "".join(
+        f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden '
+        f'aria-label="copy the command: {escape(label)}">copy: {escape(label)}</button></div>'
+        for label, line in commands(e)
+    )
+    return f"<h3>Again</h3>{rows}" if rows else ""
+
+
+def first(result: Result) -> str:
+    """The first wrong layer with its causes, then the others."""
+    if not result.findings:
+        return ""
+    others = result.findings[1:FOUND]
+    more = len(result.findings) - 1 - len(others)
+    listed = "".join(
+        f"<li>{_layer(f)}: {escape(f.causes[0]) if f.causes else f'own error {f.own.max_abs:.3g}'}</li>"
+        for f in others
+    )
+    also = f"<p>Wrong by themselves as well:</p><ul>{listed}</ul>" if others else ""
+    if more > 0:
+        also += f'<p class="dim">and {more} more</p>'
+    return f'<h3>First divergence</h3><div class="first-divergence">{_finding(result)}{also}</div>'
+
+
+def _finding(result: Result) -> str:
+    f = result.findings[0]
+    rows = [
+        *((model, place) for model, place in zip(result.models, f.where, strict=True) if place),
+        ("own error", _error(f.own)),
+        *([("inherited", f"{f.inherited:.3g}")] if f.inherited else []),
+        *([("computed by", ", ".join(f.layers[:6]))] if len(f.layers) > 1 else []),
+    ]
+    causes = "".join(f"<li>{escape(c)}</li>" for c in f.causes)
+    body = "".join(f'<tr><th scope="row">{name(a)}</th><td>{name(b)}</td></tr>' for a, b in rows)
+    return (
+        f"<p><strong>{_layer(f)}</strong></p><ul>{causes}</ul><table><tbody>{body}</tbody></table>"
+    )
+
+
+def _layer(f: Finding) -> str:
+    return f"layer {f.index} {name(f.layer)} ({escape(f.kind)})"
+
+
+def _error(d: Difference) -> str:
+    if d.note and math.isinf(d.max_abs):
+        return d.note
+    limit = f", tolerance {d.tolerance:.3g}" if d.tolerance else ""
+    share = f", {d.l2:.2%} of the tensor's length" if math.isfinite(d.l2) else ""
+    return f"{d.max_abs:.3g}{limit}{share}"
+
+
+# ---- the tensor before and after
+
+
+def samples(result: Result) -> str:
+    return "".join(map(_sample, result.samples))
+
+
+def _sample(s: Mapping[str, Any]) -> str:
+    corner, shape = list(s["corner"]), list(s["shape"])
+    pairs = [
+        [_distance(a, b) for a, b in zip(x, y, strict=True)]
+        for x, y in zip(s["reference"], s["candidate"], strict=True)
+    ]
+    most = max((d for row in pairs for d in row), default=0.0)
+    names = (("reference", s["reference"]), ("candidate", s["candidate"]))
+    tables = "".join(
+        f"<div><p>{escape(title)}</p>{_numbers(title, rows, pairs, most, corner)}</div>"
+        for title, rows in names
+    )
+    place = ",".join(map(str, corner))
+    spread = _spread(s)
+    return (
+        f"<h3>Tensor {name(str(s['tensor']))} before and after</h3>"
+        f'<p class="dim">shape {shape}, from [{place}] on, on input {escape(str(s["feed"]))}; '
+        f'what differs most is framed</p><div class="pair">{tables}{spread}</div>'
+    )
+
+
+def _distance(a: Any, b: Any) -> float:
+    """0 for equal, NaN among them; infinite where they cannot be subtracted."""
+    try:
+        x, y = float(a), float(b)
+    except ValueError:
+        return 0.0 if a == b else math.inf
+    if x == y or (math.isnan(x) and math.isnan(y)):
+        return 0.0
+    return abs(x - y) if math.isfinite(x - y) else math.inf
+
+
+def _numbers(
+    title: str,
+    rows: Sequence[Sequence[Any]],
+    distances: Sequence[Sequence[float]],
+    most: float,
+    corner: Sequence[int],
+) -> str:
+    left = corner[-1] if corner else 0
+    top = corner[-2] if len(corner) > 1 else 0
+    width = len(rows[0]) if rows else 0
+    head = "".join(f'<th scope="col">{left + i}</th>' for i in range(width))
+
+    def cell(value: Any, d: float) -> str:
+        share = 0 if not d else 60 if math.isinf(most) or not most else round(10 + 50 * d / most)
+        tint = f' style="background:color-mix(in srgb,var(--own) {share}%,transparent)"'
+        kind = ' class="most"' if d and d == most else ""
+        return f"<td{kind}{tint if share else ''}>{escape(_short(value))}</td>"
+
+    body = "".join(
+        f'<tr><th scope="row">{top + i}</th>{"".join(map(cell, row, ds))}</tr>'
+        for i, (row, ds) in enumerate(zip(rows, distances, strict=True))
+    )
+    return (
+        f'<div class="wide"><table class="tensor" aria-label="{title}"><thead><tr><td></td>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)[:40]
+
+
+def _spread(s: Mapping[str, Any]) -> str:
+    """How many elements are wrong by how much."""
+    counts = {int(e): int(n) for e, n in s["errors"]}
+    if not counts:
+        return ""
+    rows = [
+        (f"1e{e}", [("wrong", counts[e])] if e in counts else [])
+        for e in range(min(counts), max(counts) + 1)
+    ]
+    same = [f"{s['same']:,} elements are equal"] if s["same"] else []
+    same += [f"{s['infinite']:,} are finite on one side only"] if s["infinite"] else []
+    return (
+        "<div><p>elements by their absolute difference</p>"
+        f'{plot.bars(rows, "elements by their absolute difference")}<p class="dim">{"; ".join(same)}</p></div>'
+    )
+
+
+# ---- the graph around it
+
+
+def picture(result: Result) -> str:
+    """Data for the drawing of assets/graph.js; nothing where the results hold no graph."""
+    found = result.picture
+    if not found or not found.get("nodes"):
+        return ""
+    known = {t.reference: t for t in result.tensors}
+    nodes = [_box(n, known.get(n["tensor"])) for n in found["nodes"]]
+    words = {WRONG: "wrong by itself ✕", "inherited": "inherits an error ↓"}
+    words |= {"noise": "within noise", "equal": "equal"}
+    legend = "".join(f'<li><i class="{k}"></i>{text}</li>' for k, text in words.items())
+    legend += '<li class="dim">bars: own error to the left, total to the right</li>'
+    more = " Only its neighbourhood is drawn." if found.get("more") else ""
+    return (
+        f'<h3>The graph around it</h3><figure class="picture"><ul class="legend">{legend}</ul>'
+        '<div class="graph small" hidden aria-label="graph around the first wrong layer; arrow '
+        'keys follow the tensors"></div>'
+        f'<p class="picked dim" aria-live="polite">Choose a layer to see its errors.{more}</p>'
+        '<noscript><p class="dim">The drawing needs JavaScript.</p></noscript>'
+        f"{assets.data({'nodes': nodes, 'edges': found['edges'], 'scopes': []})}</figure>"
+    )
+
+
+def _box(n: Mapping[str, Any], t: Tensor | None) -> dict[str, Any]:
+    return {
+        "kind": n["kind"],
+        "layer": n["layer"],
+        "state": n["status"],
+        "scope": -1,
+        **errors(t),
+        "title": "\n".join(_said(n, t)),
+    }
+
+
+def errors(t: Tensor | None) -> dict[str, float]:
+    """The lengths of the two bars of a box, own and total, between 0 and 1."""
+    found = {"own": height(t.own), "from": height(t.total)} if t is not None else {}
+    return {k: v for k, v in found.items() if v}
+
+
+def height(d: Difference | None) -> float:
+    """Of a bar: the relative error from 1e-7 to 1, logarithmic."""
+    if d is None or not d.max_abs:
+        return 0.0
+    share = d.l2 if math.isfinite(d.l2) else 1.0
+    return round(min(1.0, max(0.04, (math.log10(share) + 7) / 7)) if share > 0 else 0.04, 3)
+
+
+def _said(n: Mapping[str, Any], t: Tensor | None) -> Iterator[str]:
+    yield f"{n['index']} {n['layer']} ({n['kind']})"
+    if n["shape"] is not None:
+        yield f"shape {n['shape']}"
+    if t is not None:
+        yield t.status
+        for what, d in (("own error", t.own), ("total error", t.total)):
+            if d is not None and d.max_abs:
+                yield f"{what} {_error(d)}"

@@ -1,0 +1,216 @@
+"""What a page shows of a difference beside its numbers: the wrong tensor before and after, how its
+errors are spread, and the graph around the first wrong layer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.commands.verify.cause import kind, layer_of
+from converter.commands.verify.compare import compare, same_shape, wide
+from converter.commands.verify.isolate import Unit
+from converter.commands.verify.program import CannotRun, Program, reads
+from converter.commands.verify.result import WRONG, Finding, Tensor
+from converter.graph.infer import Array, shape_of
+
+SAMPLES = 3  # wrong layers whose tensors are shown
+WINDOW = 6  # rows and columns of a tensor that are shown
+PICTURED = 32  # layers around the first wrong one
+Results = Sequence[Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A part of one tensor on either side, around the largest difference.
+
+    `corner` is the index of the first element shown; `reference` and `candidate` are rows (the last
+    axis) of numbers or texts. `errors` counts the elements whose absolute difference is of a power
+    of ten, `same` those without any, `infinite` those that are finite on one side only.
+    """
+
+    tensor: str
+    counterpart: str
+    feed: str
+    shape: tuple[int, ...]
+    corner: tuple[int, ...]
+    reference: tuple[tuple[Any, ...], ...]
+    candidate: tuple[tuple[Any, ...], ...]
+    errors: tuple[tuple[int, int], ...] = ()
+    same: int = 0
+    infinite: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def of_layer(
+    u: Unit,
+    mine: Program,
+    theirs: Program,
+    back: Mapping[str, str],
+    feeds: Sequence[tuple[str, dict[str, Array]]],
+) -> Sample | None:
+    """The tensor of a unit, computed by either model from the reference's values, on the feed where
+    they differ most. None where they cannot be compared number by number.
+    """
+    wanted = [*(back[n] for n in u.theirs.inputs), u.name]
+    try:
+        whole = mine.compile(mine.piece(wanted, set(mine.inputs)))
+        piece = theirs.compile(u.theirs)
+        pairs = []
+        for name, feed in feeds:
+            *given, expected = whole.run(feed)
+            inputs = {
+                n: a.reshape(_sizes(theirs, n, a))
+                for n, a in zip(u.theirs.inputs, given, strict=True)
+            }
+            pairs.append((name, expected, piece.run(inputs)[0]))
+    except CannotRun:
+        return None
+    return _worst(u.name, u.other, pairs)
+
+
+def _sizes(program: Program, name: str, array: Array) -> tuple[int, ...]:
+    """The shape in which a model has a tensor; that of the array where it does not say."""
+    shape = shape_of(program.values[name])
+    return shape if shape is not None and int(np.prod(shape)) == array.size else array.shape
+
+
+def of_output(
+    names: tuple[str, str], feeds: Sequence[str], mine: Sequence[Array], theirs: Sequence[Array]
+) -> Sample | None:
+    """One output of either model on each feed, told on the feed where it differs most."""
+    return _worst(*names, list(zip(feeds, mine, theirs, strict=True)))
+
+
+def _worst(name: str, other: str, pairs: Sequence[tuple[str, Array, Array]]) -> Sample | None:
+    alike = [
+        (feed, a, b) for feed, x, y in pairs if (b := same_shape(a := np.asarray(x), y)) is not None
+    ]
+    if len(alike) < len(pairs) or not alike or not alike[0][1].size:
+        return None
+    feed, a, b = max(alike, key=lambda p: compare(p[1], p[2]).max_abs)
+    return _sample(name, other, feed, a, b)
+
+
+def _sample(name: str, other: str, feed: str, a: Array, b: Array) -> Sample:
+    at = (compare(a, b).index or (0,) * a.ndim)[: a.ndim]
+    corner, part = _window(a.shape, at)
+    shown = (
+        tuple(tuple(v.item() if hasattr(v, "item") else str(v) for v in row) for row in rows)
+        for rows in (_rows(x[part]) for x in (a, b))
+    )
+    reference, candidate = shown
+    if a.dtype.kind in "OUS" or b.dtype.kind in "OUS":
+        return Sample(name, other, feed, a.shape, corner, reference, candidate)
+    with np.errstate(all="ignore"):
+        x, y = wide(a), wide(b)
+        delta = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y)).reshape(-1)
+    finite = delta[np.isfinite(delta)]
+    powers = np.floor(np.log10(finite[finite > 0])).astype(int)
+    errors = tuple(sorted(Counter(powers.tolist()).items()))
+    same = int((finite == 0).sum())
+    infinite = delta.size - finite.size
+    return Sample(
+        name, other, feed, a.shape, corner, reference, candidate, errors, same, int(infinite)
+    )
+
+
+def _window(
+    shape: Sequence[int], at: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int | slice, ...]]:
+    """The last two axes around an element: the index of its first element, and what cuts it out."""
+    first = max(len(shape) - 2, 0)
+    corner = list(at)
+    part: list[int | slice] = list(at)
+    for axis in range(first, len(shape)):
+        start = max(0, min(at[axis] - WINDOW // 2, shape[axis] - WINDOW))
+        corner[axis] = start
+        part[axis] = slice(start, start + WINDOW)
+    return tuple(corner), tuple(part)
+
+
+def _rows(part: Array) -> Array:
+    part = np.asarray(part)
+    return part.reshape(-1, part.shape[-1]) if part.ndim else part.reshape(1, 1)
+
+
+def around(
+    graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]
+) -> dict[str, Any] | None:
+    """The layers next to the first wrong one, nearest first, as {"nodes", "edges", "more"}; None
+    where no layer is wrong.
+
+    A node has its layer, operator, place, shape, and the status of its tensor; an edge is a pair of
+    places in "nodes" and the tensor that flows. "more" tells that there are other layers.
+    """
+    nodes = list(graph)
+    if finding is None or not 0 <= finding.index < len(nodes):
+        return None
+    chosen = _near(nodes[finding.index])
+    order = [n for n in nodes if n in chosen]
+    known = {t.reference: t for t in tensors}
+    place = {n: i for i, n in enumerate(order)}
+    edges = [
+        [place[source], i, str(v.name)]
+        for i, n in enumerate(order)
+        for v in dict.fromkeys(reads(n))
+        if (source := v.producer()) in place and source is not None
+    ]
+    index = {n: i for i, n in enumerate(nodes)}
+    return {
+        "nodes": [_pictured(n, index[n], known) | _guilty(index[n], finding) for n in order],
+        "edges": edges,
+        "more": len(nodes) > len(order),
+    }
+
+
+def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> dict[str, Any]:
+    tensor = next((t for o in node.outputs if (t := known.get(str(o.name))) is not None), None)
+    shape = shape_of(node.outputs[0]) if node.outputs else None
+    return {
+        "index": index,
+        "layer": layer_of(node),
+        "kind": kind(node),
+        "shape": None if shape is None else list(shape),
+        "tensor": str(node.outputs[0].name) if node.outputs else "",
+        "status": "" if tensor is None else tensor.status,
+    }
+
+
+def _guilty(index: int, finding: Finding) -> dict[str, str]:
+    """The layer that is named may be one before the tensor that could be compared."""
+    return {"status": WRONG} if index == finding.index else {}
+
+
+def _near(start: ir.Node) -> set[ir.Node]:
+    """Layers that are reached over the fewest tensors, against and along their flow, constants
+    aside.
+    """
+    chosen, border = {start}, [start]
+    while border and len(chosen) < PICTURED:
+        beside = [
+            n
+            for at in border
+            for n in [
+                *(v.producer() for v in reads(at)),
+                *(u.node for o in at.outputs for u in o.uses()),
+            ]
+        ]
+        border = []
+        for n in beside:
+            if (
+                n is not None
+                and n.graph is start.graph
+                and n not in chosen
+                and len(chosen) < PICTURED
+            ):
+                chosen.add(n)
+                border.append(n)
+    return chosen

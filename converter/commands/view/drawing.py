@@ -1,0 +1,196 @@
+"""A network as the data of a drawing: layers with attributes, tensors and weights, what flows
+between them, and how they are folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.commands.inspect import describe, summary
+from converter.commands.verify.cause import input_label, kind, layer_of, show
+from converter.commands.view import scopes, weights
+from converter.commands.view.scopes import BODY, LAYER, PREFIX, Step
+from converter.graph.build import attrs_of
+from converter.graph.infer import constant
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.graph.walk import all_nodes, subgraphs
+
+TEXT = 300  # characters of an attribute
+
+
+@dataclass
+class Drawing:
+    """`nodes`, `edges`, `scopes` and `weights` are plain data for the page; `places` says which of
+    the nodes is which layer.
+    """
+
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    edges: list[tuple[int, int, str]] = field(default_factory=list)
+    scopes: list[dict[str, Any]] = field(default_factory=list)
+    weights: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[ir.Node, int] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "scopes": self.scopes,
+            "weights": self.weights,
+            "about": self.about,
+        }
+
+
+def draw(model: Network, name: str) -> Drawing:
+    """The drawing of a model that is called `name`."""
+    made = _Maker(model)
+    made.graph(model.ir.graph, ())
+    kinds = [n["k"] for n in made.nodes]
+    folded = scopes.fold(made.paths, kinds, [(a, b) for a, b, _ in made.edges])
+    for node, place in zip(made.nodes, folded.of, strict=True):
+        node["scope"] = place
+    told = summary(model)
+    about = {k: told[k] for k in ("format", "inputs", "outputs", "layers", "operators", "weights")}
+    return Drawing(
+        made.nodes,
+        made.edges,
+        folded.scopes,
+        made.weights,
+        made.places,
+        {"name": name, **about},
+    )
+
+
+class _Maker:
+    """Walks through a model in the order of execution; bodies come before the layer that owns
+    them.
+    """
+
+    def __init__(self, model: Network) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[tuple[int, int, str]] = []
+        self.paths: list[tuple[Step, ...]] = []
+        self.weights: list[dict[str, Any]] = []
+        self.places: dict[ir.Node, int] = {}
+        self._made: dict[ir.Value, int] = {}  # value -> the node that it comes from
+        self._known: dict[ir.Value, int] = {}  # constant -> its place in `weights`
+        self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
+        self._size = _sizes(model.ir.graph)
+
+    def graph(self, graph: ir.Graph, around: tuple[Step, ...]) -> None:
+        for value in graph.inputs:
+            self._made[value] = self._port("input", value, around)
+        for node in graph:
+            self._node(node, around)
+        for value in graph.outputs if not around else ():
+            place = self._port("output", value, around)
+            self._link(value, place)
+
+    def _port(self, what: str, value: ir.Value, around: tuple[Step, ...]) -> int:
+        name = public_name(value)
+        told = [["", name, describe(value), -1]]
+        data = {"k": what, "n": name, "port": what, "out" if what == "input" else "in": told}
+        return self._add(data, around)
+
+    def _add(self, data: dict[str, Any], path: tuple[Step, ...]) -> int:
+        self.nodes.append(data)
+        self.paths.append(path)
+        return len(self.nodes) - 1
+
+    def _node(self, node: ir.Node, around: tuple[Step, ...]) -> None:
+        layer = layer_of(node)
+        props = node.metadata_props
+        path = around + tuple((PREFIX, p) for p in self._parts(layer)[:-1])
+        leaf = self._parts(layer)[-1]
+        bodies = [a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+        if self._size.get(props.get("netconv.layer", "")) or bodies:
+            path = (*path, (LAYER if not bodies else BODY, _titled(leaf, props, kind(node))))
+        for attribute in bodies:
+            self.graph(attribute.as_graph(), (*path, (BODY, attribute.name)))
+        data: dict[str, Any] = {"k": kind(node), "n": layer}
+        data |= {
+            key: text
+            for key, text in (
+                ("t", props.get("netconv.type", "")),
+                ("w", props.get("netconv.where", "")),
+            )
+            if text and text != data["k"]
+        }
+        attributes = [[k, show(v)[:TEXT]] for k, v in sorted(attrs_of(node).items()) if _plain(v)]
+        data |= {"a": attributes} if attributes else {}
+        data["in"] = [
+            [input_label(node, i), str(v.name), describe(v), self._weight(v)]
+            for i, v in enumerate(node.inputs)
+            if v is not None
+        ]
+        data["out"] = [["", str(o.name), describe(o), -1] for o in node.outputs if o.name]
+        place = self._add(data, path)
+        self.places[node] = place
+        self._made.update((o, place) for o in node.outputs)
+        for value in dict.fromkeys(v for v in node.inputs if v is not None):
+            self._link(value, place)
+        for body in subgraphs(node):
+            for value in body.outputs:
+                self._link(value, place)
+
+    def _link(self, value: ir.Value, place: int) -> None:
+        source = self._made.get(value)
+        if source is not None and source != place:
+            self.edges.append((source, place, f"{value.name} {describe(value)}"))
+
+    def _weight(self, value: ir.Value) -> int:
+        """The place of a constant in `weights`, -1 for what is computed."""
+        if value.producer() is not None or value.is_graph_input():
+            return -1
+        if value not in self._known:
+            array = constant(value)
+            if array is None:
+                return -1
+            data = {"n": str(value.name), "d": describe(value), "bytes": int(array.nbytes)}
+            self.weights.append(data | weights.described(array))
+            self._known[value] = len(self.weights) - 1
+        return self._known[value]
+
+
+def _plain(value: Any) -> bool:
+    return not isinstance(value, ir.Graph)
+
+
+def _titled(leaf: str, props: Mapping[str, str], operator: str) -> str:
+    return f"{leaf} ({props.get('netconv.type') or operator})"
+
+
+def _sizes(graph: ir.Graph) -> dict[str, bool]:
+    """Layers of the file that are several operators here."""
+    found: dict[str, bool] = {}
+    for node in all_nodes(graph):
+        layer = node.metadata_props.get("netconv.layer", "")
+        if layer:
+            found[layer] = layer in found
+    return found
+
+
+def _splitter(names: Iterator[str]) -> Callable[[str], list[str]]:
+    """How the names of a model fall into parts: at `/` and `.`, where many have these, else at
+    `_`.
+    """
+    known = list(names)
+
+    def often(separator: str) -> bool:
+        return sum(separator in n.strip(separator) for n in known) * 3 > len(known)
+
+    found = "".join(filter(often, "/.")) or "".join(filter(often, "_"))
+    separator = re.compile(f"[{re.escape(found)}]+") if found else None
+
+    def parts(name: str) -> list[str]:
+        name = name.partition(";")[0]  # TensorFlow Lite joins the names of fused layers
+        split = [p for p in separator.split(name) if p] if separator is not None else []
+        return split or [name]
+
+    return parts

@@ -1,0 +1,101 @@
+"""Two drawings side by side: which layer is which, what differs in it, and how wrong it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from converter.commands.diff import partners
+from converter.commands.report.wrong import errors
+from converter.commands.verify.align import Alignment, Side, align
+from converter.commands.verify.cause import causes
+from converter.commands.verify.result import WRONG, Result, Tensor
+from converter.commands.view.drawing import Drawing
+from converter.errors import NothingComparedError
+from converter.graph.network import Network
+
+CAUSES = 8  # that are told of a layer
+
+
+def pair(
+    a: Network, b: Network, drawn: tuple[Drawing, Drawing], given: dict[str, str] | None = None
+) -> dict[str, int]:
+    """Marks both drawings: "twin" is the place of a layer in the other, "state" is "changed" with
+    "causes", or "only" where there is none. Counts of the states.
+
+    Models without any output in common have nothing to be marked.
+    """
+    try:
+        found = align(a, b, given)
+    except NothingComparedError:
+        found = Alignment()
+    left, right = drawn
+    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
+    same = partners(Side(a.ir.graph), Side(b.ir.graph), found)
+    counts = {"same": 0, "changed": 0, "only in the first": 0, "only in the second": 0}
+    for n, m in same.items():
+        one, other = left.nodes[left.places[n]], right.nodes[right.places[m]]
+        one["twin"], other["twin"] = right.places[m], left.places[n]
+        told = _first([c.text for c in causes([n], [m], back)])
+        counts["changed" if told else "same"] += 1
+        if told:
+            one |= {"state": "changed", "causes": told}
+            other |= {"state": "changed", "causes": told}
+    for model, drawing, paired, which in (
+        (a, left, set(same), "first"),
+        (b, right, set(same.values()), "second"),
+    ):
+        for node in Side(model.ir.graph).nodes:
+            if node not in paired:
+                drawing.nodes[drawing.places[node]]["state"] = "only"
+                counts[f"only in the {which}"] += 1
+    _ports(drawn)
+    return counts
+
+
+def _first(texts: list[str]) -> list[str]:
+    more = len(texts) - CAUSES
+    return [*texts[:CAUSES], f"and {more} more"] if more > 0 else texts
+
+
+def _ports(drawn: tuple[Drawing, Drawing]) -> None:
+    """Inputs and outputs of the same name."""
+    known = {(n["port"], n["n"]): i for i, n in enumerate(drawn[1].nodes) if "port" in n}
+    for i, node in enumerate(drawn[0].nodes):
+        other = known.get((node.get("port"), node["n"]))
+        if other is not None:
+            node["twin"], drawn[1].nodes[other]["twin"] = other, i
+
+
+def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
+    """Puts the errors of a comparison at the layers of both drawings, and the causes at the layers
+    that are named; counts of the statuses.
+
+    A layer that is wrong by itself is "wrong" whatever differs in it; else what differs is told
+    first.
+    """
+    sides = [
+        ({t.reference: t for t in result.tensors}, drawn[0]),
+        ({t.candidate: t for t in result.tensors}, drawn[1]),
+    ]
+    for known, drawing in sides:
+        for node in drawing.nodes:
+            tensor = next((t for o in node.get("out", ()) if (t := known.get(o[1]))), None)
+            if tensor is not None:
+                node |= _error(tensor, node.get("state", ""))
+    layers = list(reference.ir.graph)
+    for f in result.findings:
+        node = drawn[0].nodes[drawn[0].places[layers[f.index]]]
+        node["state"] = WRONG  # may be one before the tensor that could be compared
+        node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
+    return result.counts()
+
+
+def _error(t: Tensor, state: str) -> dict[str, Any]:
+    shown = t.status if t.status == WRONG or state not in ("changed", "only") else state
+    data: dict[str, Any] = {"state": shown, "status": t.status, **errors(t)}
+    for key, d in (("eo", t.own), ("et", t.total)):
+        if d is not None and d.max_abs:
+            data[key] = f"{d.max_abs:.3g}" + (
+                f", tolerance {d.tolerance:.3g}" if d.tolerance else ""
+            )
+    return data
