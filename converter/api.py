@@ -106,6 +106,7 @@ def convert(
     dequantize: bool = False,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
+    freeze: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
     io_layout: str = "",
     weights: PathLike | None = None,
@@ -118,12 +119,12 @@ def convert(
     writing warn of.
 
     `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
-    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `outputs` keeps
-    only what these tensors or layers need, `io_layout` is "keep" or "native" for channels-last
-    targets, `weights`, `dequantize` and `signature` are as in `load`.
-    `state` has inputs that are states with the outputs that are their next values, by names;
-    `states` is "keep", or "io" where all states shall be inputs and outputs whatever the target
-    has. Existing files are overwritten unless
+    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `freeze` makes inputs
+    constants (arrays, nested lists, or a number that fills the input), `outputs` keeps only what
+    these tensors or layers need. `state` names inputs that are states, and for each the output that
+    is its next value; `states` is "keep" (in the target's own form where it has one) or "io" (as
+    inputs and outputs). `io_layout` is "keep" or "native" for channels-last
+    targets, `weights`, `dequantize` and `signature` are as in `load`. Existing files are overwritten unless
     `force` is false, but never an input, nor a side file that another model beside it uses (W302).
     All files appear, or none. Raises what `load` and `save` raise, and UsageError for names and
     shapes that the model does not have.
@@ -139,13 +140,14 @@ def convert(
         target_format=target,
         weights=Path(weights) if weights else None,
         shapes=inputs or {},
+        freeze=freeze or {},
+        state=state or {},
+        states=states,
         outputs=(outputs,) if isinstance(outputs, str) else outputs,
         io_layout=io_layout,
         force=force,
         dequantize=dequantize,
         signature=signature,
-        states=tuple((state or {}).items()),
-        states_as_inputs=states == "io",
     )
     return list(convert(request).notes)
 

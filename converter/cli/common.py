@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings
-from converter.cli.shapes import Shapes
+from converter.cli.shapes import Pair, Shapes, Values
 from converter.errors import Diagnostic, ExitCode, UsageError
 
 Body = Callable[..., ExitCode | None]
@@ -84,22 +84,6 @@ class Code(click.ParamType):  # type: ignore[type-arg]
         from converter.commands.explain import CODES
 
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
-
-
-class Pair(click.ParamType):  # type: ignore[type-arg]
-    """Two names, NAME=NAME."""
-
-    name = "NAME=NAME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        first, _, second = str(value).partition("=")
-        if not first or not second:
-            raise UsageError(
-                Diagnostic("U501", f"{value!r} is not of the form {getattr(param, 'metavar', '')}")
-            )
-        return first, second
 
 
 class FilePath(click.ParamType):  # type: ignore[type-arg]
@@ -311,6 +295,29 @@ inputs_option = option(
     type=Shapes(),
     multiple=True,
     help="Fix an input's shape: x:1,3,224,224.",
+)
+freeze_option = option(
+    "--freeze",
+    metavar="NAME=VALUE",
+    type=Values(),
+    multiple=True,
+    help="Make an input a constant: a number, a list [1,2], or file.npy; repeatable.",
+)
+state_options = options(
+    option(
+        "--state",
+        "state",
+        metavar="PAST=PRESENT",
+        type=Pair(),
+        multiple=True,
+        help="The input PAST is a state whose next value is the output PRESENT; repeatable.",
+    ),
+    option(
+        "--states",
+        type=Choice(["keep", "io"]),
+        default="keep",
+        help="keep: states in the target's own form, where it has one; io: as inputs and outputs.",
+    ),
 )
 layout_option = option(
     "--io-layout",

@@ -228,6 +228,12 @@ CODES: dict[str, Explanation] = {
         "The model, or what it computes, does not fit into the memory of this machine, or of "
         "the limit set for it.",
     ),
+    "U504": Explanation(
+        "a dimension name has several sizes",
+        "The file calls dimensions by one name that have different sizes in the shapes that were "
+        "given with --inputs or --freeze: some exporters name all unknown dimensions alike ('?'). "
+        "The given shapes hold; other dimensions of that name stay open.",
+    ),
     "U502": Explanation(
         "a package is not installed",
         "What few people need comes with extras: the engines beside onnxruntime (pip install "

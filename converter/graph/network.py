@@ -76,6 +76,19 @@ class Network:
     def outputs(self) -> tuple[TensorInfo, ...]:
         return tuple(_info(v) for v in self.ir.graph.outputs)
 
+    def tidy(self) -> None:
+        """Drops values, states and shapes of inputs and outputs that the graph no longer has."""
+        inputs, outputs = (
+            {public_name(v) for v in vs} for vs in (self.ir.graph.inputs, self.ir.graph.outputs)
+        )
+        for key in ("defaults", "states", "shapes"):
+            if key in self.interface:
+                self.interface[key] = {
+                    name: found
+                    for name, found in self.interface[key].items()
+                    if name in inputs and (key != "states" or found in outputs)
+                }
+
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,
         width, channel are turned.

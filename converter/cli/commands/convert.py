@@ -9,15 +9,15 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    Choice,
     FilePath,
     FormatName,
-    Pair,
+    freeze_option,
     inputs_option,
     layout_option,
     native_option,
     option,
     source_options,
+    state_options,
     subcommand,
 )
 from converter.cli.console import Console
@@ -47,6 +47,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
     help="The format to write, with flavours: openvino+ir=7.",
 )
 @inputs_option
+@freeze_option
 @option(
     "--outputs",
     metavar="NAME",
@@ -54,21 +55,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
     help="Keep only what this tensor or layer needs; repeatable.",
 )
 @layout_option
-@option(
-    "--state",
-    "pairs",
-    metavar="PAST=PRESENT",
-    type=Pair(),
-    multiple=True,
-    help="This input is a state, and this output its next value; repeatable.",
-)
-@option(
-    "--states",
-    type=Choice(["keep", "io"]),
-    default="keep",
-    show_default=True,
-    help="keep: states are the target's own, where it has such; io: inputs and outputs.",
-)
+@state_options
 @option(
     "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
 )
@@ -97,13 +84,14 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             target_format=options["target"],
             weights=options["weights"],
             shapes=dict(options["inputs"]),
+            freeze=dict(options["freeze"]),
             outputs=options["outputs"],
+            state=dict(options["state"]),
+            states=options["states"],
             io_layout=options["io_layout"] or "",
             force=options["force"],
             dequantize=options["dequantize"],
             signature=options["signature"],
-            states=options["pairs"],
-            states_as_inputs=options["states"] == "io",
             with_map=options["with_map"] and output != DASH,
         )
         written = convert.convert(request)
