@@ -5,16 +5,24 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
-from converter.formats.zhouyi.quantization.requantize import UINT16, real, rescale, scalar_keys
+from converter.formats.zhouyi.quantization.requantize import (
+    UINT16,
+    T,
+    real,
+    rescale,
+    scalar_keys,
+)
 from converter.formats.zhouyi.rules.fields import Window, words
 from converter.formats.zhouyi.rules.pooling import overhang
 from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
@@ -52,10 +60,77 @@ def lift_pooling(r: IntegerReading) -> Value:
 
 
 def lift_volumes(r: IntegerReading) -> Value:
-    """MAX, on the stored integers."""
-    if r.attr("method", str).upper() != "MAX":
-        raise MappingError("how are the means of volumes with a border rounded, in which order?")
-    return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+    """MAX on the stored integers; means of volumes in two steps, each rounded: over the rows and
+    columns of a window, then over its planes.
+    """
+    if r.attr("method", enum(words("MAX AVG"))) == "MAX":
+        return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+    b, borders = r.b, bool(r.layer.attrs.get("count_include_pad", True))
+    axes = [Axis.of(r, i, name) for i, name in enumerate("zyx")]
+    x = r.double() if borders else r.whole()
+    x = b.Pad(x, [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0])
+    for i, a in enumerate(axes):
+        x = functools.reduce(operator.add, (a.slice(b, x, i + 1, k) for k in range(a.kernel)))
+    zero = r.tensors.zeros[0] if borders else 0
+    counts = functools.reduce(np.multiply.outer, [a.covered() for a in axes])[None, ..., None]
+    volume = float(np.prod([a.kernel for a in axes]))
+    if any(a.dilation > 1 for a in axes):
+        areas = np.full((1,) * 5, volume) if borders else np.maximum(counts, 1.0)
+        factors = _approximate(1.0 / areas).astype(np.float64)
+        return r.stored(rescale(b, x, factors, zero, r.limits()))
+    y = b.Cast(x, to=T.FLOAT)
+    if not borders:  # a mean of what is inside, as the executor's 32-bit floats compute it
+        inside = counts.astype(np.float32) / np.float32(volume) * np.float32(volume)
+        y = y * volume / b.const(inside, "inside")
+    planes, rows, columns = axes
+    # the executor looks for the borders under the names of other axes
+    widths = [rows.spans(columns.before), columns.spans(columns.behind)]
+    flat = np.multiply.outer(*widths)[None, None, :, :, None]
+    deep = planes.spans(rows.before)[None, :, None, None, None]
+    y = rescale(b, y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
+    return r.stored(rescale(b, y, _approximate(1.0 / deep), zero, r.limits()))
+
+
+@dataclass
+class Axis:
+    """One axis of windows over a volume; `over`: what the last window needs behind the padding."""
+
+    size: int
+    count: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+    over: int
+
+    @classmethod
+    def of(cls, r: IntegerReading, index: int, name: str) -> Axis:
+        size, count = r.static(r.input(0))[1 + index], r.declared_size(0, 1 + index)
+        kernel, stride, dilation = (
+            r.attr(f"{key}_{name}", int) for key in ("kernel", "stride", "dilation")
+        )
+        before, behind = (r.attr(f"pad_{name}_{end}", int) for end in ("begin", "end"))
+        over = (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before - behind
+        return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
+
+    def slice(self, b: Builder, x: Value, axis: int, place: int) -> Value:
+        """What stands at one place of each window."""
+        first = place * self.dilation
+        last = first + (self.count - 1) * self.stride + 1
+        return b.Slice(x, [first], [last], [axis], [self.stride])
+
+    def covered(self) -> Array:
+        """How many elements of the data each window covers."""
+        at = arange(self.count)[:, None] * self.stride + arange(self.kernel) * self.dilation
+        inside = (at >= self.before) & (at < self.before + self.size)
+        return np.asarray(inside.sum(axis=1), np.float64)
+
+    def spans(self, before: int) -> Array:
+        """Lengths of windows that start `before` earlier, within the padded data."""
+        whole = self.size + self.before + self.behind + self.over
+        first = np.maximum(arange(self.count) * self.stride - before, 0)
+        return np.asarray(np.minimum(first + self.kernel, whole) - first, np.float64)
 
 
 def _pool(r: IntegerReading, op: str, x: Value, **attrs: Any) -> Value:

@@ -17,7 +17,7 @@ from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.codecs import enum
+from converter.mapping.codecs import Floats, enum
 
 RATIOS = {"HALF_PIXEL", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC"}
 INTERPOLATION_BITS = 13
@@ -80,3 +80,16 @@ def lift_morphology(r: IntegerReading) -> Value:
     x = r.real() * first
     weights = np.asarray(r.blob("weights") * second, numpy_type(x))
     return r.requantized(r.as_numbers(x, weights=weights), r.first_factor)
+
+
+def lift_colours(r: IntegerReading) -> Value:
+    """Coefficients are integers; the executor packs planes as I420 whatever `format` says."""
+    given = r.attr("format", str, "I420").upper()
+    if given != "I420":
+        raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
+    b, x = r.b, real(r.b, r.input(0), narrow=True)
+    keys: dict[str, Any] = {"coefficient": r.attr("coefficient", Floats)}
+    keys["shift"] = r.attr("coefficient_shift", int)
+    if r.layer.kind == "YuvToRgb":
+        keys |= {name: r.declared_size(0, 1 + i) for i, name in enumerate(("height", "width"))}
+    return r.stored(b.Round(b.ext(r.layer.kind, x, **keys)))
