@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,8 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.node import Node
 
+_OF_AXES = ("kernel_shape", "strides", "dilations")
+
 
 def lift_pooling(r: IntegerReading) -> Value:
     """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each
@@ -46,17 +49,22 @@ def lift_pooling(r: IntegerReading) -> Value:
     if method == "MAX":
         y = real(b, x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
-    if attrs["dilations"] != [1, 1]:
-        raise MappingError("sums over dilated windows have no integer form here")
-    y = r.real(narrow=True)
+    pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
+    axes = [
+        Axis(n, count[i], *(attrs[k][i] for k in _OF_AXES), pads[i], pads[2 + i], over[i])
+        for i, n in enumerate(size)
+    ]
+    y = r.real()
     if method == "L1":
-        return r.requantized(_sums(r, b.Abs(y), attrs, over))
+        return r.requantized(_sums(r, b.Abs(y), axes))
     if method == "L2":
-        total = rescale(b, _sums(r, y * y, attrs, over), r.factor, 0, UINT16)
+        total = rescale(b, _sums(r, y * y, axes), r.factor.astype(np.float64), 0, UINT16)
         return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
-    total = _sums(r, y, attrs, over)
-    areas = _areas(r, size, r.static(total)[1:3], attrs)
-    return r.requantized(total, _approximate(r.tensors.ratio / areas))
+    areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
+    if not layer.attrs.get("count_include_pad", True):
+        areas = np.maximum(np.outer(*(a.covered() for a in axes)), 1.0)[None, :, :, None]
+    by = _approximate(r.tensors.ratio / areas).astype(np.float64)
+    return r.requantized(_sums(r, y, axes), by)
 
 
 def lift_volumes(r: IntegerReading) -> Value:
@@ -68,9 +76,7 @@ def lift_volumes(r: IntegerReading) -> Value:
     b, borders = r.b, bool(r.layer.attrs.get("count_include_pad", True))
     axes = [Axis.of(r, i, name) for i, name in enumerate("zyx")]
     x = r.double() if borders else r.whole()
-    x = b.Pad(x, [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0])
-    for i, a in enumerate(axes):
-        x = functools.reduce(operator.add, (a.slice(b, x, i + 1, k) for k in range(a.kernel)))
+    x = _sums(r, x, axes)
     zero = r.tensors.zeros[0] if borders else 0
     counts = functools.reduce(np.multiply.outer, [a.covered() for a in axes])[None, ..., None]
     volume = float(np.prod([a.kernel for a in axes]))
@@ -137,30 +143,19 @@ def _pool(r: IntegerReading, op: str, x: Value, **attrs: Any) -> Value:
     return with_operators(r.b.op(op, x, domain=CHANNELS_LAST_DOMAIN, **attrs))
 
 
-def _sums(r: IntegerReading, y: Value, attrs: dict[str, list[int]], over: list[int]) -> Value:
-    """The sum of each window, its padding 0."""
-    kernel, pads = attrs["kernel_shape"], attrs["pads"]
-    padded = r.b.Pad(y, [0, pads[0], pads[1], 0, 0, pads[2] + over[0], pads[3] + over[1], 0])
-    mean = _pool(r, "AveragePool", padded, kernel_shape=kernel, strides=attrs["strides"])
-    return r.b.Round(mean * int(np.prod(kernel)))
-
-
-def _areas(
-    r: IntegerReading, size: list[int], counts: tuple[int, ...], attrs: dict[str, list[int]]
-) -> Array:
-    """The number by which each sum is divided, for N, H, W, C."""
-    kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"][:2]
-    if r.layer.attrs.get("count_include_pad", True):
-        return np.full((1, 1, 1, 1), float(np.prod(kernel)))
-    axes = zip(size, counts, kernel, strides, pads, strict=True)
-    return np.asarray(np.outer(*(_covered(*axis) for axis in axes))[None, :, :, None])
-
-
-def _covered(size: int, count: int, kernel: int, stride: int, pad: int) -> Array:
-    """How many elements of the data each window covers along one axis."""
-    first = arange(count) * stride - pad
-    covered: Array = np.minimum(first + kernel, size) - np.maximum(first, 0)
-    return covered.astype(np.float64)
+def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
+    """The sum of each window, its padding 0, as doubles."""
+    b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
+    pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
+    y = b.Pad(y, pads) if any(pads) else y
+    plain = all(a.dilation == 1 for a in axes)
+    if plain and y.dtype == T.FLOAT and rank == 4:  # as floats the sums are exact
+        strides = [a.stride for a in axes]
+        mean = _pool(r, "AveragePool", y, kernel_shape=kernel, strides=strides)
+        return b.Cast(b.Round(mean * float(np.prod(kernel))), to=T.DOUBLE)
+    for i, a in enumerate(axes):
+        y = functools.reduce(operator.add, (a.slice(b, y, i + 1, k) for k in range(a.kernel)))
+    return b.Cast(y, to=T.DOUBLE)
 
 
 def _approximate(factors: Array) -> Array:

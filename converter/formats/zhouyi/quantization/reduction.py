@@ -170,7 +170,7 @@ def lower_reduce(w: IntegerWriting) -> Written:
 
 def lift_batch_norm(r: IntegerReading) -> Value:
     """The stored input times the weights of its channel, which BiasAdd does without; the input's
-    zero point is in the biases.
+    zero point is in the biases. All in floats of 32 bits, as the executor has it.
     """
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")
@@ -186,8 +186,8 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     def shifted(name: str) -> Array:
         return along(r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name))
 
-    y = real(r.b, x)
+    y = real(r.b, x, narrow=True)
     if r.layer.kind != "BiasAdd":
         y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
     y = y + beside(r.b, shifted("biases"), y, f"{name}.biases")
-    return r.activated(y, along(r.factor))
+    return r.activated(r.b.Cast(y, to=T.DOUBLE), along(r.factor).astype(np.float64))

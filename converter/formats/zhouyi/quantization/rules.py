@@ -32,12 +32,15 @@ from converter.mapping.node import Layer
 class IntegerRule:
     """`result`: of layers that cannot choose scale and zero point of their result, what these are
     for those of the first input.
+
+    `ignored`: keys of a float layer at which the executor does not look in an integer one.
     """
 
     kinds: str
     lift: Callable[[IntegerReading], Value | Sequence[Value]] | None = None
     lower: Callable[[IntegerWriting], Written] | None = None
     result: Callable[[Layer, QuantParams], QuantParams] | None = None
+    ignored: frozenset[str] = frozenset()
 
 
 _e, _i, _r = elementwise, indexing, resize
@@ -74,7 +77,7 @@ RULES = [
     IntegerRule("ZeroFraction", reduction.lift_zero_fraction),
     IntegerRule("ScatterND ScatterElements", _e.lift_scatter),
     IntegerRule("LayerNorm GroupNorm InstanceNorm MVN", normalization.lift_normalization),
-    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params),
+    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params, _r.RATIOS),
     IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
     IntegerRule("Dilation Erosion", _r.lift_morphology),
     IntegerRule("AccidentalHits BitShift Bitwise Meshgrid", _i.lift_plain),
