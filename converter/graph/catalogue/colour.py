@@ -26,12 +26,13 @@ def _matrix(coefficient: Sequence[float]) -> tuple[Array, Array, Array]:
 def RgbToYuv(
     b: Builder, x: Value, *, coefficient: Sequence[float], shift: int, format: str = "I420"
 ) -> Value:
-    """x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M (rgb - offset) + rounding) / 2**shift +
-    offset, colours of every other pixel.
+    """x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M rgb - offset M + rounding) / 2**shift +
+    offset, colours of every other pixel. Source: the vendor's executor, which multiplies the
+    offset with M from the other side than the colours.
     """
     n, h, w, _ = static(x)
     before, after, m = _matrix(coefficient)
-    bias = -m @ before + after * 2.0**shift + 512
+    bias = -before @ m + after * 2.0**shift + 512
     y = x @ b.const(m.T.astype(np.float32)) + b.const(bias.astype(np.float32))
     y = b.Clip(b.Floor(y) * 2.0**-shift, 0.0, 255.0)
     light = b.Reshape(b.Slice(y, [0], [1], [3]), [n, h * w])
