@@ -8,8 +8,8 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    FilePath,
     FormatName,
+    Source,
     inputs_option,
     layout_option,
     option,
@@ -25,7 +25,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 
 
 @subcommand("check", REPORTS, EXAMPLES)
-@click.argument("file", metavar="FILE", type=FilePath())
+@click.argument("file", metavar="FILE", type=Source())
 @option(
     "-t",
     "--to",
