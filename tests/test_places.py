@@ -183,7 +183,7 @@ def test_run_and_verify_end_at_their_limit(
     endless(tmp_path / "a.onnx")
     assert call("run", "a.onnx", "--timeout", "0.5") == ExitCode.TIME_LIMIT
     assert call("verify", "a.onnx", "a.onnx", "--timeout", "0.5") == ExitCode.TIME_LIMIT
-    assert capsys.readouterr().err.count("error[U504]") == 2
+    assert capsys.readouterr().err.count("error[U505]") == 2
     assert call("run", str(small(tmp_path / "b.onnx")), "--timeout", str(HANG)) == 0
 
 
@@ -208,7 +208,7 @@ def test_native_code_that_does_not_end_ends_with_the_process() -> None:
         text=True,
         timeout=HANG,
     )
-    assert (done.returncode, done.stderr.count("U504")) == (ExitCode.TIME_LIMIT, 1)
+    assert (done.returncode, done.stderr.count("U505")) == (ExitCode.TIME_LIMIT, 1)
 
 
 # --- the line of progress

@@ -233,7 +233,7 @@ CODES: dict[str, Explanation] = {
         "The model, or what it computes, does not fit into the memory of this machine, or of "
         "the limit set for it.",
     ),
-    "U504": Explanation(
+    "U505": Explanation(
         "the time limit was reached",
         "What was asked for took longer than --timeout allows and was given up; nothing was "
         "written.",

@@ -64,7 +64,7 @@ class _Limit:
 
     @property
     def why(self) -> Diagnostic:
-        return Diagnostic("U504", f"this took more than its limit of {self.seconds:g} s")
+        return Diagnostic("U505", f"this took more than its limit of {self.seconds:g} s")
 
     def _watch(self) -> None:
         if self.over.wait(self.seconds):
@@ -89,7 +89,7 @@ _limit: _Limit | None = None
 
 @contextmanager
 def time(seconds: float) -> Iterator[None]:
-    """TimeLimitError U504 when what runs in this, in the main thread, takes longer; 0: no limit."""
+    """TimeLimitError U505 when what runs in this, in the main thread, takes longer; 0: no limit."""
     global _limit
     if not seconds:
         yield
