@@ -107,3 +107,27 @@ def test_weights_are_stored_once(name: str, target: str, tmp_path: Path) -> None
 def test_a_format_without_shared_weights_warns(tmp_path: Path) -> None:
     growth, codes = written(tmp_path, products(), "coreml", ".mlmodel")
     assert growth > GROWTH and codes.count("X212") == 1
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino", "tflite", "coreml", "mlprogram"])
+@pytest.mark.parametrize("source", ["openvino+fp16", "openvino+ir=7+fp16", "coreml+fp16"])
+def test_halves_stay_halves(source: str, target: str, tmp_path: Path) -> None:
+    """Of a format that computes in full precision with weights in half."""
+    first, suffix = tmp_path / "first", {**TARGETS, "coreml": ".mlmodel"}
+    first.mkdir()
+    network = products(transB=1)
+    onnx.save(network, tmp_path / "source.onnx")
+    middle = first / f"m{suffix[source.removesuffix('+fp16')]}"
+    converter.convert(tmp_path / "source.onnx", middle, target=source)
+    out = tmp_path / "second" / f"m{suffix[target]}"
+    out.parent.mkdir()
+    result = converter.convert(middle, out, target=target)
+    assert "X212" not in [d.code for d in result] or target == "coreml"  # which shares nothing
+    files = [p for p in out.parent.rglob("*") if p.is_file() and p.suffix != ".xml"]
+    copies = 3 if source.startswith("coreml") or target == "coreml" else 1
+    assert sum(p.stat().st_size for p in files) < 1.1 * copies * WIDTH * WIDTH * 2
+    x = np.random.default_rng(1).normal(size=(1, WIDTH)).astype(np.float32)
+    wanted = converter.load(middle).run({"x": x})
+    given = converter.load(out).run({"x": x})
+    for a, b in zip(wanted.values(), given.values(), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)

@@ -21,6 +21,7 @@ from converter.graph.walk import all_graphs, all_nodes
 from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output, size_text
+from converter.passes.stored_halves import is_weight, stored_half
 
 PathLike = str | os.PathLike[str]
 D = ir.DataType
@@ -131,7 +132,8 @@ def larger(network: Network, files: Iterable[Path]) -> list[Diagnostic]:
     """
     tensors = (v.const_value for g in all_graphs(network.ir.graph) for v in g.initializers.values())
     distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}
-    weights = sum(t.length for t in distinct)
+    halved = stored_half(network.ir) is not None
+    weights = sum(t.length // 2 if halved and is_weight(t) else t.length for t in distinct)
     written = sum(size_of(p) for p in files if p.suffix not in TEXT)
     nodes = sum(1 for _ in all_nodes(network.ir.graph))
     if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -111,17 +112,27 @@ class LazyTensor(ir.LazyTensor):
             source = source.reshape(shape)
         return LazyTensor(source, self.dtype, shape, name, element=self.element, decode=self.decode)
 
-    def transposed(self) -> LazyTensor:
-        """The matrix turned: a view, unless its numbers have to be computed."""
-        if self.decode is None and self.dtype.bitwidth >= 8 and not callable(self.source):
-            return LazyTensor(self.numpy().T, self.dtype, name=self.name)
-        return self.derived(lambda array: array.T, shape=self.shape.numpy()[::-1])
+    def transposed(self, perm: Sequence[int] | None = None) -> LazyTensor:
+        """The numbers with their axes in another order, reversed without `perm`: a view, unless
+        they have to be computed.
+        """
+        order = tuple(reversed(range(len(self.shape))) if perm is None else perm)
+        if self._array is not None:
+            return LazyTensor(self._array.transpose(order), self.dtype, name=self.name)
+        dims = self.shape.numpy()
+        return self.derived(Permuted(order), shape=[dims[i] for i in order])
 
     def untransposed(self) -> LazyTensor | None:
-        """The matrices whose last two axes were exchanged to make these, where these are nothing
-        but a view of them; None otherwise.
+        """The matrices whose last two axes were exchanged to make these, where these are a view of
+        them or computed from them; None otherwise.
         """
-        if self.decode is not None or callable(self.source) or len(self.shape) < 2:
+        rank = len(self.shape)
+        if rank < 2:
+            return None
+        if isinstance(self.source, _Derived):
+            swap = Permuted((*range(rank - 2), rank - 1, rank - 2))
+            return self.source.tensor if self.source.change == swap else None
+        if self.decode is not None or callable(self.source):
             return None
         array = self.numpy()
         stored = array.swapaxes(-1, -2)
@@ -135,10 +146,11 @@ class LazyTensor(ir.LazyTensor):
         shape: Sequence[int] | None = None,
     ) -> LazyTensor:
         """What `change` makes of the numbers, computed when it is needed; of the same type and
-        shape unless others are given.
+        shape unless others are given. Two are equal when the same `change` makes them of equal
+        tensors.
         """
         return LazyTensor(
-            lambda: change(self.numpy()),
+            _Derived(self, change),
             self.dtype if dtype is None else dtype,
             self.shape.numpy() if shape is None else shape,
             self.name or "",
@@ -165,6 +177,37 @@ class LazyTensor(ir.LazyTensor):
 
     def __hash__(self) -> int:
         return hash(self.place)
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """A function of the numbers of a tensor."""
+
+    tensor: LazyTensor
+    change: Callable[[Array], Array]
+
+    def __call__(self) -> Array:
+        return self.change(self.tensor.numpy())
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The change of the order of axes, for `derived`."""
+
+    order: tuple[int, ...]
+
+    def __call__(self, array: Array) -> Array:
+        return array.transpose(self.order)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The change of numbers to another type, for `derived`."""
+
+    dtype: ir.DataType
+
+    def __call__(self, array: Array) -> Array:
+        return array.astype(self.dtype.numpy())
 
 
 def lazy(data: Array | ir.TensorProtocol) -> ir.TensorProtocol:

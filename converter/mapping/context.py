@@ -171,12 +171,14 @@ class Reading:
         return self.b.op("Reshape", value, list(shape))
 
     def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
-        """A Transpose; of a constant, the transposed constant (a view)."""
+        """A Transpose; of a constant, the transposed constant (a view, unless its numbers are
+        computed).
+        """
         if list(perm) == list(range(len(perm))):
             return with_operators(value)
         if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
-            array = value.const_value.numpy().transpose(perm)
-            return self.b.const(array, value.name or "const")
+            turned = LazyTensor.of(value.const_value).transposed(perm)
+            return self.b.const(turned, value.name or "const")
         return self.b.op("Transpose", value, perm=list(perm))
 
     # rows ----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from converter.passes.decompositions.bitwise import BITS
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import round_halves
+from converter.passes.stored_halves import store_halves, stored_half
 from converter.passes.unroll import unroll
 
 Value = ir.Value
@@ -46,6 +47,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     version, half = int(flavour.options.get("spec", "7")), "fp16" in flavour.options
     refuse(MAPPING.target.refusals(model.ir))
     clone = model.ir.clone()
+    if stored_half(clone) == ir.DataType.FLOAT16:
+        store_halves(clone, ir.DataType.FLOAT16)
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone, lambda n: n.op_type == "If" or stops_collecting(n))
     round_halves(clone)

@@ -35,6 +35,7 @@ from converter.passes.constants import holds_numbers, plain_weights, unpack_bits
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.legalise import legalise
+from converter.passes.stored_halves import store_halves, stored_half
 from converter.passes.unroll import unroll
 
 D = ir.DataType
@@ -75,6 +76,8 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
         version = max(version, GRAYSCALE16_SINCE)
     if version < COMPRESSED_SINCE:
         plain_weights(clone)
+    if stored_half(network.ir) == D.FLOAT16:
+        store_halves(clone, D.FLOAT16)
     collapse_dims(clone, MOST_AXES)
     if version >= ATTENTION_SINCE:
         fuse_attention(clone)

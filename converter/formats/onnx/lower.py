@@ -27,6 +27,8 @@ from converter.graph.network import Network
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.legalise import legalise
 from converter.passes.promote_types import Signature, parameter, parameters, promote_types, takes
+from converter.passes.share_weights import share_weights
+from converter.passes.stored_halves import store_halves, stored_half
 
 OLDEST = 13
 NEWEST = onnx.defs.onnx_opset_version()
@@ -38,6 +40,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
     """
     version = _version(flavour)
     clone = model.ir.clone()
+    if model.format != "onnx":  # whose own initializers keep their names
+        share_weights(clone)
+    store_halves(clone, stored_half(clone))
     names = Names(clone)
     make_loadable(clone.graph, names, notes)
     if version == OPSET:

@@ -39,11 +39,11 @@ from converter.mapping.lifting import refuse
 from converter.mapping.narrow import Narrowing
 from converter.mapping.node import Layer
 from converter.passes.round_halves import half_is_enough
+from converter.passes.stored_halves import is_weight, stored_half, survives
 
 D = ir.DataType
 HALF, FLOAT = NUMBERS[D.FLOAT16], NUMBERS[D.FLOAT]
 RESOURCE = schema.TensorType.RESOURCE
-LEAST_COMPRESSED = 16  # elements of weights that `fp16` stores in half precision
 SIGNATURE = "serving_default"
 
 
@@ -62,6 +62,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     """The file of a graph."""
     graph = legal(model, flavour.io_layout, zero_states(model), notes)
     file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
+    file.stored_half = stored_half(model.ir) == D.FLOAT16
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
     if "associated" in model.interface:
@@ -100,11 +101,13 @@ class States:
 class FileWriter:
     """Graphs become subgraphs: the network first, then bodies in the order in which they are met.
 
-    `half`: weights are stored in half precision. `halves`: inputs and outputs may be.
+    `half`: weights are stored in half precision; `stored_half`: where the source stores them so and
+    no number changes. `halves`: inputs and outputs may be of half precision.
     """
 
     def __init__(self, half: bool, halves: bool, notes: list[Diagnostic]) -> None:
         self.half, self.halves, self.notes = half, halves, notes
+        self.stored_half = False
         self.problems: list[Diagnostic] = []
         self.narrowing = Narrowing({D.DOUBLE: D.FLOAT, D.UINT64: D.INT64}, notes)
         self.file = LiteModel()
@@ -375,9 +378,8 @@ class GraphWriter:
         return self.file.narrowing.array(tensor)
 
     def _compressed(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-        return (
-            self.file.half
-            and tensor.dtype == D.FLOAT
-            and tensor.size >= LEAST_COMPRESSED
-            and half_is_enough(tensor.numpy())
-        )
+        if not is_weight(tensor):
+            return False
+        if self.file.half:
+            return half_is_enough(tensor.numpy())
+        return self.file.stored_half and survives(tensor, D.FLOAT16)

@@ -202,4 +202,5 @@ class Writing(context.Writing):
         return self.plain(array)
 
     def plain(self, array: Array) -> WeightData:
-        return of_array(np.asarray(array, np.float32), self.low.half)
+        half = array.dtype == np.float16
+        return of_array(array if half else np.asarray(array, np.float32), self.low.half)

@@ -19,6 +19,7 @@ from converter.mapping.rules import op
 from converter.passes.constants import evaluate_constant, is_constant
 
 Value = ir.Value
+D = ir.DataType
 
 
 def turned(w: Writing, weights: Value) -> WeightData:
@@ -31,7 +32,9 @@ def turned(w: Writing, weights: Value) -> WeightData:
     compact = turned_form(weights)
     if compact is not None:
         return compact
-    array = evaluate_constant(weights)
+    cast = maker(weights, "Cast")
+    half = cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype == D.FLOAT16
+    array = evaluate_constant(cast.inputs[0] if half and cast is not None else weights)
     if array is None:
         raise MappingError("the matrix must be constant")
     return w.plain(array.T)

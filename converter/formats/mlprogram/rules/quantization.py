@@ -20,7 +20,7 @@ from converter.formats.mlprogram.rules.context import MilReading, collector, rea
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
-from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value, producer_of
 from converter.mapping.context import Reading, Writing
@@ -352,7 +352,7 @@ def write_dequantized(w: Writing) -> None:
         raise MappingError("scales of blocks before iOS18", "X206")
     kind = D.INT8 if data.dtype in (D.INT8, D.INT4) else D.UINT8
     zeros = np.zeros((), kind.numpy()) if zero is None else zero.astype(kind.numpy())
-    stored = LazyTensor.of(data).derived(lambda a: a.astype(kind.numpy()), kind)
+    stored = LazyTensor.of(data).derived(Converted(kind), kind)
     writing(w).operation(
         "constexpr_affine_dequantize",
         quantized_data=data if data.dtype == kind else stored,

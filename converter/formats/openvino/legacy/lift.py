@@ -15,7 +15,6 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import Net, Statistic
 from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
 from converter.formats.openvino.legacy.mapping import MAPPING
-from converter.formats.openvino.opset.constants import STORED
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import Array, set_type
 from converter.graph.lazy_tensor import LazyTensor
@@ -24,6 +23,7 @@ from converter.graph.network import Network
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.stored_halves import note_halves
 
 STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 
@@ -72,7 +72,7 @@ def lift(net: Net) -> Network:
         for layer in net.layers
         for blob in layer.blobs.values()
     ):
-        model.metadata_props[STORED] = "f16"
+        note_halves(model, ir.DataType.FLOAT16)
     remove_dead_code(model)
     return result
 

@@ -17,16 +17,11 @@ from converter.formats.openvino.opset.codes import (
 from converter.formats.openvino.opset.rules.fields import ELEMENT_TYPES, HALVES
 from converter.formats.openvino.opset.rules.fields import computed as computed
 from converter.formats.openvino.types import ELEMENT_TYPES as SIZES
-from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping.codecs import csv
 
 DATA_TYPES = {name: ir.DataType(number) for number, name in ELEMENT_TYPES.items()}
 NAMES = {d: name for name, d in DATA_TYPES.items()}
-
-
-STORED = (
-    "netconv.weights"  # the model's note that its weights are stored in half precision: f16 or bf16
-)
 
 
 def precision(dtype: ir.DataType | None) -> str:
@@ -65,7 +60,7 @@ def read_const(layer: Layer) -> ir.TensorProtocol:
     if dtype not in HALVES:
         return stored
     wide = computed(dtype)
-    return stored.derived(lambda halves: halves.astype(wide.numpy()), wide)
+    return stored.derived(Converted(wide), wide)
 
 
 def write_const(id: int, name: str, tensor: ir.TensorProtocol) -> Layer:

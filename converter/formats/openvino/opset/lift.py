@@ -16,7 +16,6 @@ from converter.formats.openvino.opset.codes import CODES, TABLES
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
     NAMES,
-    STORED,
     read_const,
 )
 from converter.formats.openvino.opset.mapping import MAPPING
@@ -39,6 +38,7 @@ from converter.graph.verify.node import verify_node
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.fold import fold
+from converter.passes.stored_halves import note_halves
 
 # attributes that the documents and the runtime take for different values when they are absent, up
 # to an operation set
@@ -72,7 +72,7 @@ def lift(net: Net) -> Network:
     states = body.sinks()
     fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
-        model.metadata_props[STORED] = halves
+        note_halves(model, DATA_TYPES[halves])
     return Network(
         model,
         "openvino",

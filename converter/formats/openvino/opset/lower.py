@@ -18,7 +18,6 @@ from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
     NAMES,
-    STORED,
     precision,
     write_const,
 )
@@ -30,8 +29,9 @@ from converter.formats.openvino.opset.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.rules.control_flow import Inner
 from converter.formats.openvino.opset.rules.fields import HALVES
+from converter.graph.equal_weights import EqualWeights
 from converter.graph.infer import KNOWN_LIMIT
-from converter.graph.lazy_tensor import LazyTensor, lazy
+from converter.graph.lazy_tensor import Converted, LazyTensor, lazy
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs, subgraphs
@@ -42,10 +42,10 @@ from converter.mapping.node import Layer
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough
+from converter.passes.stored_halves import is_weight, stored_half, survives
 from converter.passes.unroll import unroll
 
 _TEXT = ir.DataType.STRING
-LEAST_COMPRESSED = 16
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
@@ -68,7 +68,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     unroll(
         graph, lambda node: node.op_type == "If"
     )  # what either branch gives may have other axes, of which nothing behind is known
-    stored = stored_as_halves(graph)
+    half = stored_half(graph)
+    stored = "" if half is None else NAMES[half]
     legalise(graph, lambda n: MAPPING.reason_against(n, limit) is not None, REWRITES)
     plain = not any(
         any(subgraphs(n))
@@ -242,35 +243,8 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
     return problems
 
 
-def stored_as_halves(model: ir.Model) -> str:
-    """The half-precision type in which the source stores its weights; "" when they are whole."""
-    if noted := model.metadata_props.get(STORED, ""):
-        return noted
-    found = {
-        t.dtype
-        for g in all_graphs(model.graph)
-        for v in g.initializers.values()
-        if (t := v.const_value) is not None and t.size >= LEAST_COMPRESSED
-    }
-    return next((NAMES[d] for d in HALVES if d in found), "")
-
-
-def _weights(tensor: ir.TensorProtocol) -> bool:
-    """Not the small constants of arithmetic."""
-    return tensor.dtype == ir.DataType.FLOAT and tensor.size >= LEAST_COMPRESSED
-
-
 def _compressible(tensor: ir.TensorProtocol) -> bool:
     return len(tensor.shape) >= 2 and half_is_enough(tensor.numpy())
-
-
-def _fits(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
-    """Whether every value is one of the narrower type."""
-    array = tensor.numpy()
-    with np.errstate(over="ignore"):
-        return bool(
-            np.array_equal(array, array.astype(dtype.numpy()).astype(np.float32), equal_nan=True)
-        )
 
 
 def _dims(value: ir.Value) -> list[str]:
@@ -289,6 +263,7 @@ class NetWriter(BodyWriter):
     ) -> None:
         super().__init__(net if body is None else body)
         self.net, self.limit, self.half, self.stored = net, limit, half, stored
+        self._halves: EqualWeights[LazyTensor] = EqualWeights()
         self._names = Names()
         self._boundary: Boundary | None = None
         self.states: dict[str, ir.Value] = {}
@@ -408,7 +383,9 @@ class NetWriter(BodyWriter):
             self._converted(value, tensor, {})
         elif narrow := self._narrow(tensor):
             to = DATA_TYPES[narrow]
-            half = LazyTensor.of(tensor).derived(lambda array: array.astype(to.numpy()), to)
+            whole = LazyTensor.of(tensor)
+            half = self._halves.once(whole, lambda: whole.derived(Converted(to), to))
+            half = half.reshaped(tensor.shape.numpy())
             self._converted(value, half, {"name": "decompression", "version": "0"})
         else:
             self.place(
@@ -419,13 +396,13 @@ class NetWriter(BodyWriter):
         """The half-precision type to store a constant in: as wanted, or as the source stored it
         when nothing is lost; else "".
         """
-        if not _weights(tensor):
+        if not is_weight(tensor):
             return ""
         return (
             self.half
             if self.half and _compressible(tensor)
             else self.stored
-            if self.stored and _fits(tensor, DATA_TYPES[self.stored])
+            if self.stored and survives(tensor, DATA_TYPES[self.stored])
             else ""
         )
 

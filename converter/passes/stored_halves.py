@@ -1,0 +1,74 @@
+"""Weights that a file stores in half precision and computes with in full.
+
+Readers whose format has no operator between the two widen them, and leave a note with the model.
+Writers store them as halves again, where no number changes:
+
+before:  y = MatMul(x, w)        after:  y = MatMul(x, Cast(the halves of w, FLOAT))
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import builder_before
+from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.graph.names import Names
+from converter.graph.walk import all_graphs
+from converter.passes.share_weights import share_weights
+
+D = ir.DataType
+NOTE = "netconv.weights"  # in the metadata of a model: the type of its weights in the file
+HALVES = {"f16": D.FLOAT16, "bf16": D.BFLOAT16}
+LEAST = 16  # elements of what is a weight, and no number of arithmetic
+
+
+def note_halves(model: ir.Model, dtype: ir.DataType) -> None:
+    """Leaves the note that the source stores its weights so."""
+    model.metadata_props[NOTE] = next(name for name, d in HALVES.items() if d == dtype)
+
+
+def stored_half(model: ir.Model) -> ir.DataType | None:
+    """The half-precision type in which the source stores its weights; None when they are whole."""
+    if noted := HALVES.get(model.metadata_props.get(NOTE, "")):
+        return noted
+    found = {
+        t.dtype
+        for g in all_graphs(model.graph)
+        for v in g.initializers.values()
+        if (t := v.const_value) is not None and t.size >= LEAST
+    }
+    return next((d for d in HALVES.values() if d in found), None)
+
+
+def is_weight(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype == D.FLOAT and tensor.size >= LEAST
+
+
+def survives(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
+    """Whether every number is one of the narrower type."""
+    array = tensor.numpy()
+    with np.errstate(over="ignore"):
+        narrow = array.astype(dtype.numpy())
+    return bool(np.array_equal(array, narrow.astype(np.float32), equal_nan=True))
+
+
+def store_halves(model: ir.Model, dtype: ir.DataType | None) -> None:
+    """Weights of whose numbers each is one of this half-precision type as such, in place, and
+    equal ones as one; None where there is none.
+    """
+    if dtype is None:
+        return
+    share_weights(model)
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for value in list(graph.initializers.values()):
+            tensor = value.const_value
+            if tensor is None or not is_weight(tensor) or value.is_graph_output():
+                continue
+            if not value.uses() or not survives(tensor, dtype):
+                continue
+            b = builder_before(next(iter(graph)), names)
+            narrow = LazyTensor.of(tensor).derived(Converted(dtype), dtype)
+            value.replace_all_uses_with(b.Cast(b.const(narrow, str(value.name)), to=D.FLOAT))
+            del graph.initializers[str(value.name)]
