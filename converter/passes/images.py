@@ -39,7 +39,8 @@ def window_over_images(node: ir.Node, b: Builder) -> Value | None:
         a["pads"] = [0, before, 0, after]
     if node.op_type in ("Conv", "ConvTranspose"):
         w = operand(node, 1)
-        array = constant(w)
+        # what is computed, of stored integers perhaps, stays so
+        array = constant(w) if w.producer() is None else None
         high = None if array is None else b.const(array[:, :, None], str(w.name))
         rest[0] = b.Unsqueeze(w, [2]) if high is None else high
     return b.Reshape(b.op(node.op_type, image, *rest, **a), target)

@@ -518,3 +518,35 @@ def test_a_relu_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
     feeds = {"x": floats(1, 3, 4, 4)}
     found = converter.load(integers(model, tmp_path)).run(feeds)
     assert apart(next(iter(found.values())), next(iter(model.run(feeds).values())), OUT) <= 1.01
+
+
+def test_products_with_a_step_for_each_column_and_windows_over_one_axis(tmp_path: Path) -> None:
+    """Both have integer layers, though the network's operators have other ranks than these."""
+    net = Net(2, 4, 8)
+    filters = net.op("Conv", net.w(6, 4, 3), kernel_shape=[3], pads=[1, 1])
+    y = net.q(filters, 0.1)
+    y = net.q(net.b.op("MatMul", y, net.w(8, 5, axis=1)), 0.2)
+    model = net.ends(y)
+    path = integers(model, tmp_path)
+    types = [layer.type for layer in read_ir(path).layers]
+    assert "Convolution" in types and "FullyConnected" in types
+    feeds = {"x": floats(2, 4, 8)}
+    wanted = next(iter(model.run(feeds).values()))
+    found = next(iter(converter.load(path).run(feeds).values()))
+    assert apart(found, wanted, last_step(model)) <= 2.01
+
+
+def test_sums_and_shares_of_a_softmax_are_nearly_always_those_of_the_network(
+    tmp_path: Path,
+) -> None:
+    """One operand twice as coarse as the result: half of the sums lie between two steps."""
+    net = Net(1, 40, 25)
+    y = net.q(net.op("Add", net.q(net.b.const(floats(1, 1, 25)), 0.0400008, 2)), 0.0200004, 1)
+    y = net.q(net.b.op("Softmax", y, axis=-1), 1 / 256, -128)
+    model = net.ends(y)
+    feeds = {"x": floats(1, 40, 25)}
+    wanted = next(iter(model.run(feeds).values()))
+    path = integers(model, tmp_path)
+    found = next(iter(converter.load(path).run(feeds).values()))
+    steps = np.rint((found - wanted) * 256)
+    assert np.abs(steps).max() <= 1 and (steps != 0).mean() < 0.003

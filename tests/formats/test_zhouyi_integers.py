@@ -465,6 +465,7 @@ def test_a_gated_layer_that_resets_behind_its_product(tmp_path: Path) -> None:
         state = rescaled(
             rescaled((127 - u) * c, *by[4], *wide, zero=0) + u * state, *by[5], zero=0
         ).astype(np.int64)
+        state = np.maximum(state, -127)  # the least number has no counterpart
         wanted.append(state)
     np.testing.assert_array_equal(found, np.stack(wanted, 1))
 

@@ -67,7 +67,8 @@ def write_layer(
         Layer(t.name, "Input", [], [t], {"layer_top_scale": [scale], "layer_top_zp": [zero]})
         for t, (scale, zero) in zip(bottoms, params, strict=False)
     ]
-    outs = [Tensor(f"y{i}", shape, DType(dtype)) for i, (shape, dtype) in enumerate(results)]
+    names = [f"y{i}" for i in range(len(results) - 1)] + ["y"]
+    outs = [Tensor(n, s, DType(t)) for n, (s, t) in zip(names, results, strict=True)]
     own = {
         "layer_top_scale": [top.get("scale", OUT_SCALE)] * len(outs),
         "layer_top_zp": [top.get("zero", OUT_ZERO)] * len(outs),
@@ -75,7 +76,6 @@ def write_layer(
     own |= {"layer_top_range": [top["range"]]} if "range" in top else {}
     constants = {k: Constant.of(v) for k, v in (constants or {}).items()}
     layers.append(Layer("it", kind, bottoms, outs, {**own, **attrs}, constants))
-    names = [t.name for t in outs]
     document = build_document("m", layers, [t.name for t in bottoms], names)
     del document.header["precision"], document.header["compat_quantized_model"]
     with Output(path) as file:

@@ -9,8 +9,7 @@ stacked...]; `body` names a
       sub-graph [number of turns, condition, states...] -> [condition, states..., what a turn gives...]. `dependency_inputs_num`
       says how many states there are, `scan_outputs_num` how many outputs are stacked.
 
-The vendor's executor feeds the number of all turns, not that of the turn, into a body: a body that
-counts gets a state of its own.
+The vendor's executor feeds the number of the turn into a body.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, builder_before
-from converter.graph.extensions import replace
-from converter.graph.infer import set_type
-from converter.graph.names import Names
-from converter.graph.walk import all_graphs, all_nodes, subgraphs
+from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import Layer
 
 
@@ -53,30 +48,3 @@ def captured(body: ir.Graph) -> list[ir.Value]:
             v for v in read if v is not None and v.const_value is None and v.graph not in inner
         )
     )
-
-
-def count_turns(model: ir.Model) -> None:
-    """Bodies of Loops that read the number of their turn get a state that counts, in place."""
-    names = Names(model)
-    for graph in list(all_graphs(model.graph)):
-        for node in graph:
-            if node.op_type == "Loop" and not node.domain:
-                _count(node, next(subgraphs(node)), names)
-
-
-def _count(node: ir.Node, body: ir.Graph, names: Names) -> None:
-    turn = body.inputs[0]
-    if not turn.uses() and turn not in body.outputs:
-        return
-    inner, outer = Builder(body, names), builder_before(node, names)
-    count = inner.input("turn", ir.DataType.INT64, [])
-    turn.replace_all_uses_with(count, replace_graph_outputs=True)
-    states = len(node.inputs) - 2
-    body.outputs.insert(1 + states, inner.Add(count, inner.const(1, "one")))
-    turns, outputs = outer.const(0, "turns"), len(node.outputs) + 1
-    results = outer.Loop(*node.inputs, turns, outputs=outputs, body=body)
-    own = [*results[:states], *results[states + 1 :]]
-    for new, old in zip(own, node.outputs, strict=True):
-        new.type, new.shape = old.type, old.shape
-    set_type(results[states], ir.DataType.INT64, [])
-    replace(node, own, outer)

@@ -50,6 +50,8 @@ from converter.passes.dead_code import remove_dead_code
 # a format without these types keeps them as others: a result of the left type is declared as one of
 # the right
 BORDERS = ("Quantize", "DeQuantize")
+_COMPARED = frozenset(("Reduce", "MaxPoolingWithArgMax"))
+_SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
@@ -175,7 +177,7 @@ class GraphLift:
             return [value]
         if is_integer(layer) and not keeps_integers(far):
             return self._integers(layer, far)
-        return self._numbers(far)
+        return self._moved(far)
 
     def _border(self, layer: Layer, kind: str) -> ir.Value | None:
         """Between numbers and stored integers, where the integers' tensor says how; else the
@@ -197,6 +199,15 @@ class GraphLift:
         results = self.lifting.mapping.table.lift(self.lifting.reading(far))
         return [fused.apply(self.builder, results[0], attrs, blobs), *results[1:]]
 
+    def _moved(self, far: FarLayer) -> list[ir.Value]:
+        """A layer that moves stored integers; kernels compare 16 bits as floats only."""
+        x = far.inputs[0] if far.inputs else None
+        if far.kind not in _COMPARED or x is None or x.dtype not in _SHORT:
+            return self._numbers(far)
+        far.inputs[0] = self.builder.Cast(x, to=ir.DataType.FLOAT)
+        results = self._numbers(far)
+        return [self.builder.Cast(results[0], to=x.dtype), *results[1:]]
+
     def quant_params(self, tensor: Tensor) -> QuantParams | None:
         """Those that the file gives, where they make sense."""
         found = self.params.get(tensor.name)
@@ -211,7 +222,10 @@ class GraphLift:
         rule = TABLE.get(far.kind)
         if rule is None or rule.lift is None:
             raise MappingError(f"{layer.type} has no integer form here", "X201")
-        outputs = _types(layer.outputs)
+        outputs, inputs = _types(layer.outputs), _types(layer.inputs)
+        wide = any(t.is_integer() and t.bitwidth > 8 for t in inputs)
+        if "remain_shift" in far.attrs and wide and not far.kind.startswith("GRU"):
+            raise MappingError("when do sums lose their lowest bits (remain_shift)?")
         sources, params = (
             [self.quant_params(t) for t in ts] for ts in (layer.inputs, layer.outputs)
         )
@@ -220,7 +234,7 @@ class GraphLift:
             [self.zeros.get(t.name, 0) for t in layer.outputs],
             types or outputs,
             [None if p is None else (p.low, p.high) for p in params],
-            _types(layer.inputs),
+            inputs,
             outputs[0].bitwidth if outputs else 8,
             [None if p is None else (p.low, p.high) for p in sources],
         )

@@ -40,30 +40,23 @@ def lift_if(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
 
 
 def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
-    """A body that reads the number of turns is refused: real executors feed that of all turns, ONNX
-    and its writers mean that of the turn.
-    """
+    """The body is fed the number of its turn, as the vendor's executor does."""
     b, inputs = lift.builder, [lift.env[t.name] for t in layer.inputs]
     inner = _inner(lift, layer, "body")
     graph = inner.document
     if len(inputs) < 2:
         raise MappingError("a Loop needs the number of turns and the condition", "R131")
     turn, keep, *states = _names(inner, inputs)
-    if turn in {t.name for x in graph.layers for t in x.inputs} | set(graph.output_tensors):
-        raise MappingError(
-            "the body reads the number of turns: is it that of the turn, or that of all turns as "
-            "the executor feeds it?"
-        )
     for key, count in (
         ("dependency_inputs_num", len(states)),
         ("scan_outputs_num", len(layer.outputs) - len(states)),
     ):
         if layer.attrs.get(key, count) != count:
             raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
-    inner.env[turn] = inner.builder.input("turn", ir.DataType.INT64, [])
-    go = inner.builder.input("go", ir.DataType.BOOL, [])
-    for tensor in (t for x in graph.layers for t in x.outputs if t.name == keep):
-        inner.env[keep] = inner._declared(tensor, go)
+    declared = {t.name: t for x in graph.layers for t in x.outputs}
+    for name, dtype in ((turn, ir.DataType.INT64), (keep, ir.DataType.BOOL)):
+        value = inner.builder.input("turn" if name == turn else "go", dtype, [])
+        inner.env[name] = inner._declared(declared[name], value) if name in declared else value
     for name, value in zip(states, inputs[2:], strict=True):
         if value.dtype is None:
             raise MappingError(f"the type of {value.name} is not known", "R103")

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.bodies import Body, count_turns
+from converter.formats.zhouyi.bodies import Body
 from converter.formats.zhouyi.ir import (
     Array,
     Constant,
@@ -65,7 +65,6 @@ def lower(
     if static_loops(graph):
         legalise(graph, _refused, REWRITES)
     fold(graph)
-    count_turns(graph)
     notes.extend(to_nhwc(graph, flavour.io_layout or "keep"))
     layers, problems = lowered(graph.graph)
     refuse(problems)

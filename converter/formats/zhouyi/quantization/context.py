@@ -98,8 +98,13 @@ class IntegerReading(ZhouyiReading):
         return with_operators(super().input(index))
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:
-        """An operand as a float with its zero point."""
-        return real(self.b, self.input(index), self.tensors.input_zeros[index], narrow)
+        """An operand as a float with its zero point; as a double where any operand has more than 8
+        bits.
+        """
+        x = real(self.b, self.input(index), self.tensors.input_zeros[index], narrow)
+        wide = any(t.is_integer() and t.bitwidth > 8 for t in self.tensors.input_types)
+        floats = any(v is not None and v.dtype == ir.DataType.FLOAT for v in self.layer.inputs)
+        return x if narrow or floats or not wide else self.b.Cast(x, to=ir.DataType.DOUBLE)
 
     def double(self, index: int = 0) -> Value:
         """An operand as a double with its zero point: products of 16-bit integers stay exact."""

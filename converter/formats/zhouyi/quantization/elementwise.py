@@ -12,6 +12,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
     T,
+    approximate,
     beside,
     list_keys,
     real,
@@ -21,6 +22,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
+from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.node import Layer
@@ -59,12 +61,23 @@ def lower_eltwise(w: IntegerWriting) -> Written:
     scales = np.array([p.scale for p in w.sources], np.float64)
     if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
         return w.with_activation(scalar_keys(scales[0] * scales[1] / w.result.scale))
-    finest = np.iinfo(np.int16).max / scales.max()
-    weights = [int(s) for s in np.rint(scales * finest)]
-    keys = scalar_keys(1 / (finest * w.result.scale))
-    keys["scale_value"] = [keys["scale_value"], *weights]
-    keys["scale_type"] = [DType.UINT16] * 3
+    factor, shift, weights = _common_scale(scales / w.result.scale)
+    keys = scalar_keys(1.0) | {"scale_type": [DType.UINT16] * 3}
+    keys |= {"scale_value": [factor, *weights], "shift_value": shift}
     return w.with_activation(keys)
+
+
+def _common_scale(steps: Array) -> tuple[int, int, list[int]]:
+    """Multiplier, shift and weights with multiplier * 2 ** -shift * weights nearest to `steps`: of
+    all weights of 15 bits those with the least error.
+    """
+    most = np.iinfo(np.int16).max
+    largest = np.arange(most // 2 + 1, most + 1)
+    weights = np.rint(np.outer(steps / steps.max(), largest))
+    factors, shifts = approximate(steps.max() / largest)
+    wrong = np.abs(weights * factors * 2.0**-shifts - steps[:, None]).sum(axis=0)
+    best = int(np.argmin(wrong))
+    return int(factors[best]), int(shifts[best]), [int(v) for v in weights[:, best]]
 
 
 def lift_divide(r: IntegerReading) -> Value:

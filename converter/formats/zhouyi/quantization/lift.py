@@ -66,7 +66,7 @@ class NumbersLift(GraphLift):
         sources, results = ([self._params(t) for t in ts] for ts in (layer.inputs, layer.outputs))
         around = [*sources, *results]
         if all(p is None or p.indices for p in around) or _moves(far, around):
-            return self._numbers(far)
+            return self._moved(far)
         values = [with_operators(v) for v in self._quantised(layer, far, sources, results)]
         return [
             quantized(b, v, p) if p is not None and is_float(v.dtype) else v

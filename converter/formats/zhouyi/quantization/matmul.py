@@ -6,36 +6,39 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
-from converter.formats.zhouyi.quantization.requantize import scalar_keys
+from converter.formats.zhouyi.quantization.requantize import T, scalar_keys, stored
 from converter.graph.value import Value
 
 
-def _product(r: IntegerReading, x: Value, y: Value) -> Value:
-    """The product of two operands, transposed as the layer says."""
+def _product(r: IntegerReading) -> Value:
+    """The product of two operands, transposed as the layer says, in floats of 32 bits: what sums of
+    16-bit integers lose there, the executor loses, too.
+    """
+    x, y = (r.real(i, narrow=True) for i in (0, 1))
     keys = ("trans_", "tans_", "adj_")
     turned = {k: v for k, v in r.layer.attrs.items() if k.startswith(keys)}
-    return r.as_numbers(x, y, kind="MatMul", attrs=turned)
+    return stored(r.b, r.as_numbers(x, y, kind="MatMul", attrs=turned), T.DOUBLE)
 
 
 def lift_matmul(r: IntegerReading) -> Value:
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
         raise MappingError("fused_multiplier has no integer form here")
-    return r.activated(_product(r, *r.operands()), r.factor)
+    return r.activated(_product(r), r.factor)
 
 
 def lift_gemm(r: IntegerReading) -> Value:
     """With a third operand both parts come to a common scale first; alpha and beta are in the
     scales, but for their signs.
     """
-    parts = r.operands()
+    count = len(r.layer.inputs)
     signs = [float(np.sign(r.attr(k, float, 1.0))) for k in ("alpha", "beta")]
-    product = _product(r, parts[0], parts[1])
-    if len(parts) == 2:
+    product = _product(r)
+    if count == 2:
         y = r.rescaled(product, r.factor)
         return r.stored(y if signs[0] > 0 else -y)
     first, second = (
         r.b.Round(part * (scale * sign))
-        for part, scale, sign in zip((product, parts[2]), r.operand_scales(), signs, strict=True)
+        for part, scale, sign in zip((product, r.double(2)), r.operand_scales(), signs, strict=True)
     )
     return r.requantized(first + second, r.first_factor)
 

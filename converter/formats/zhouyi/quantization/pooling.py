@@ -176,7 +176,7 @@ def lower_average(w: IntegerWriting) -> Written:
 def lift_lrn(r: IntegerReading) -> Value:
     """The sum of squares chooses from a table of (bias + alpha * sum) ** -beta."""
     r.attr("method", enum(words("ACROSS_CHANNELS")))
-    b, x, size = r.b, r.real(), r.attr("size", int)
+    b, x, size = r.b, r.double(), r.attr("size", int)
     channels = r.static(x)[-1]
     padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
     parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]

@@ -4,6 +4,7 @@ layers.
 FakeQuantize(x, low, high, low, high, levels=256)    ->  DequantizeLinear(QuantizeLinear(x))
 FakeQuantize(weights, ...)                           ->  DequantizeLinear(int8 weights), a step for
 each channel Add(Conv(x, w), bias[1,C,1,1])                       ->  Conv(x, w, bias)
+MatMul(x, w) with a step for each column of w         ->  Gemm(x, w) of rows
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ _NEAR = 0.02
 def prepare(model: ir.Model) -> None:
     """In place."""
     names = Names(model)
-    steps = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
-    for graph in all_graphs(model.graph):
-        for node in list(graph):
-            step = steps.get((node.domain, node.op_type))
-            if step is not None and node.graph is not None:
-                rewritten(node, names, step)
+    first = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
+    for steps in (first, {("", "MatMul"): columns}):  # which a bias behind it may already have
+        for graph in all_graphs(model.graph):
+            for node in list(graph):
+                step = steps.get((node.domain, node.op_type))
+                if step is not None and node.graph is not None:
+                    rewritten(node, names, step)
     remove_dead_code(model)
 
 
@@ -159,17 +161,29 @@ def _spread(b: Builder, array: Array, count: int) -> ir.Value:
     return b.const(np.broadcast_to(array.reshape(-1), (count,)).astype(np.float32), "bias")
 
 
-def _dense(b: Builder, maker: ir.Node, x: ir.Value, array: Array) -> ir.Value | None:
+def columns(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A layer whose rows have a step each takes weights; a product of two tensors has one step for
+    each.
+    """
+    held = quantized_constant(node.inputs[1])
+    if held is None or held.params() is not None:
+        return None
+    return _dense(b, node, node.outputs[0], None)
+
+
+def _dense(b: Builder, maker: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
     """Rows are flattened where there are more than two axes."""
     data, weights = maker.inputs
     shape, columns = shape_of(x), None if weights is None else shape_of(weights)
     before = None if data is None else shape_of(data)
     if shape is None or columns is None or before is None or len(columns) != 2 or len(before) < 2:
         return None
-    if array.size not in (1, columns[1]) or (array.size > 1 and array.shape[-1] != columns[1]):
-        return None
-    added = _spread(b, array, columns[1])
+    added = []
+    if array is not None:
+        if array.size not in (1, columns[1]) or (array.size > 1 and array.shape[-1] != columns[1]):
+            return None
+        added = [_spread(b, array, columns[1])]
     if len(before) == 2:
-        return b.Gemm(data, weights, added)
+        return b.Gemm(data, weights, *added)
     flat = b.Reshape(data, [-1, columns[0]])
-    return b.Reshape(b.Gemm(flat, weights, added), list(shape))
+    return b.Reshape(b.Gemm(flat, weights, *added), list(shape))

@@ -11,10 +11,10 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
-    INT8,
     INT32,
     Limits,
     beside,
+    numbers,
     rescale,
     stored,
     zeros_of,
@@ -57,21 +57,22 @@ class Steps:
         return rescale(self.r.b, value, by, 0, limits)
 
 
-def _steps(r: IntegerReading, lengths: list[int]) -> Steps:
+def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], list[Array]]:
+    """The layer's weights, and its scales and shifts in pieces: for each row, or one for all."""
     layer, (bits, _) = r.layer, r.width()
-    if "scale" not in layer.blobs or "shift" not in layer.blobs or bits != 8:
-        what = f"only an 8-bit {layer.kind} with a scale for each channel"
-        raise MappingError(f"{what} has an integer form here")
-    scale, shift = (r.blob(k).reshape(-1).astype(np.float64) for k in ("scale", "shift"))
-    if scale.size < sum(lengths) and scale.size == shift.size:
-        raise MappingError(f"{layer.kind} with one scale for all channels has no integer form here")
-    if scale.size != sum(lengths) or shift.size != scale.size:
-        raise MappingError(f"{scale.size} scales, {sum(lengths)} are needed", "R105")
+    given = [numbers(layer, key, 0) for key in ("scale", "shift")]
+    if given[0].size == len(lengths) != sum(lengths):
+        lengths = [1] * len(lengths)
+    for name, array in zip(("scale", "shift"), given, strict=True):
+        if array.size != sum(lengths):
+            message = f"{array.size} numbers in {name}, {sum(lengths)} or {len(lengths)} are needed"
+            raise MappingError(message, "R105")
     size = r.attr("input_size", int)
-    w = r.blob("weights").T
-    pieces = np.split((scale * 2.0**-shift).astype(np.float32), np.cumsum(lengths)[:-1])
+    w = r.blob("weights").astype(np.float64).T
+    scales, shifts = (np.split(array, np.cumsum(lengths)[:-1]) for array in given)
     biases = r.blob("biases").reshape(-1).astype(np.float64)
-    return Steps(r, w[:size], w[size:], biases, pieces)
+    factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
+    return Steps(r, w[:size], w[size:], biases, factors, bits), scales, shifts
 
 
 def _time(r: IntegerReading) -> tuple[list[Value], bool]:
@@ -98,34 +99,75 @@ def _outputs(
 def lift_gru(r: IntegerReading) -> list[Value]:
     """Gates r, z, then the candidate: GRUv3 from the state that r lets through, GRUv1 from what r
     lets through of its product.
+
+    Sums of more than 8 bits lose their lowest bits before they are added; the biases lose as many
+    once more at each step, as the executor has it.
     """
     n = r.attr("cell_size", int)
-    s = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
-    steps, reverse = _time(r)
-    state, states = r.whole(1), []
-    for x in steps:
-        hidden = s.rescaled(s.product(state, s.h[:, : 2 * n]), s.factors[0], INT32)
-        total = s.product(x, s.x[:, : 2 * n]) + hidden + s.biases[: 2 * n]
-        both = s.rescaled(total, s.factors[1], INT8)
-        halves = r.b.Split(both, [n, n], axis=1, outputs=2)
-        reset, update = map(s.table, ("lut_rt", "lut_zt"), halves)
-        hidden = s.rescaled(_let_through(s, reset, state, n), s.factors[2], INT32)
-        total = s.product(x, s.x[:, 2 * n :]) + hidden + s.biases[2 * n : 3 * n]
-        candidate = s.table("lut_ht", s.rescaled(total, s.factors[3], INT8))
-        new = s.rescaled((127 - update) * candidate, s.factors[4], INT32)
-        state = s.rescaled(new + update * state, s.factors[5], INT8)
+    s, scales, shifts = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
+    (steps, reverse), state, states = _time(r), r.whole(1), []
+    batch = r.static(r.input(0))[0]
+    first = s.r.layer.kind == "GRUv1"
+    gates, candidates = (_Sum(s, scales[i : i + 2], shifts[i : i + 2]) for i in (0, 2))
+    own = gates.biases(s.biases[: 2 * n], batch, len(steps))
+    inner = candidates.biases(s.biases[2 * n : 3 * n], batch, len(steps))
+    hidden = (
+        candidates.biases(s.biases[3 * n :], batch, len(steps), of_state=True) if first else own
+    )
+    largest = s.limits[1]
+    for t, x in enumerate(steps):
+        product = s.product(state, s.h[:, : 2 * n])
+        both = gates.of(product, s.product(x, s.x[:, : 2 * n]), own[:, t])
+        reset, update = (
+            s.table(name, v)
+            for name, v in zip(
+                ("lut_rt", "lut_zt"), r.b.Split(both, [n, n], axis=1, outputs=2), strict=True
+            )
+        )
+        if first:
+            by = r.attr("hidden_scale_value", int) * 2.0 ** -r.attr("hidden_shift_value", int)
+            total = s.product(state, s.h[:, 2 * n :]) + hidden[:, t]
+            product = reset * s.rescaled(total, by, s.limits)
+        else:
+            through = r.b.Round(reset * state * 2.0**-s.bits)
+            product = s.product(through, s.h[:, 2 * n :])
+        total = candidates.of(product, s.product(x, s.x[:, 2 * n :]), inner[:, t])
+        candidate = s.table("lut_ht", total)
+        new = s.rescaled((largest - update) * candidate, s.factors[4], INT32)
+        state = s.rescaled(new + update * state, s.factors[5], s.amounts)
         states.append(state)
     return _outputs(r, {"HN": state}, states, reverse)
 
 
-def _let_through(s: Steps, reset: Value, state: Value, n: int) -> Value:
-    """What the candidate takes of the state, as a product."""
-    r = s.r
-    if r.layer.kind == "GRUv3":
-        return s.product(r.b.Round(reset * state * (1 / 256)), s.h[:, 2 * n :])
-    by = r.attr("hidden_scale_value", int) * 2.0 ** -r.attr("hidden_shift_value", int)
-    total = s.product(state, s.h[:, 2 * n :]) + s.biases[3 * n :]
-    return reset * s.rescaled(total, by, INT8)
+class _Sum:
+    """A product of the state, rescaled, plus one of the input and a bias, rescaled: multipliers and
+    shifts of both. Of 16-bit integers each part first loses what a shift has beyond
+    `remain_shift` bits.
+    """
+
+    def __init__(self, s: Steps, scales: list[Array], shifts: list[Array]) -> None:
+        kept = float(s.r.attr("remain_shift", int, 10)) if s.bits > 8 else np.inf
+        self.s, self.scales = s, scales
+        self.lost = [np.maximum(e - kept, 0) for e in shifts]
+        self.shifts = [np.minimum(kept, e) for e in shifts]
+        self.shifts[0] = self.shifts[0] + self.lost[1]
+
+    def biases(self, given: Array, batch: int, steps: int, of_state: bool = False) -> Array:
+        """[batch, step, row]: one element of the batch after the other, step by step."""
+        found, lost = [], 2.0 ** -self.lost[0 if of_state else 1]
+        for _ in range(batch * steps):
+            given = np.clip(np.rint(given * lost), *INT32) if np.any(lost != 1) else given
+            found.append(given)
+        return np.stack(found).reshape(batch, steps, -1)
+
+    def of(self, state: Value, x: Value, biases: Array) -> Value:
+        s = self.s
+        if np.any(self.lost[0]):
+            state = s.rescaled(state, 2.0 ** -self.lost[0], INT32)
+        state = s.rescaled(state, self.scales[0] * 2.0 ** -self.shifts[0], INT32)
+        if np.any(self.lost[1]):
+            x = s.rescaled(x, 2.0 ** -self.lost[1], INT32)
+        return s.rescaled(x + state + biases, self.scales[1] * 2.0 ** -self.shifts[1], s.limits)
 
 
 def lift_lstm(r: IntegerReading) -> list[Value]:

@@ -124,8 +124,8 @@ def beside(b: Builder, array: Array, x: ir.Value, name: str = "const") -> Value:
 def rescale(
     b: Builder, x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round"
 ) -> Value:
-    """clamp(round(x * by) - zero, *limits)."""
-    by = np.asarray(by, numpy_type(x))
+    """clamp(round(x * by) - zero, *limits), as doubles: a float does not hold the product."""
+    x, by = stored(b, x, T.DOUBLE), np.asarray(by, np.float64)
     y = b.operator(rounding)(x * (by.reshape(()) if by.size == 1 else by))
     if zero:
         y = y - zero

@@ -17,8 +17,8 @@ from converter.graph.value import Value
 from converter.passes.fold import fold
 from converter.passes.legalise import onnx_function, rewritten
 
-# vendor's tables of exponentials have 20 bits
-EXPONENTIAL_BITS = 20
+# a table of more bits leaves fewer to the quotient of 31 bits by their sum
+EXPONENTIAL_BITS = 15
 
 # reading -----------------------------------------------------------------------------------------
 

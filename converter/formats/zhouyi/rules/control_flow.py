@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.formats.zhouyi.bodies import Body, captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
@@ -35,8 +34,6 @@ def lower_loop(w: Writing) -> None:
         static(value, str(value.name))
     graph: ir.Graph = w.attr("body")
     states, outside = len(w.node.inputs) - 2, captured(graph)
-    if any(graph.outputs[1 + i] is v for i in range(states) for v in graph.inputs[:1]):
-        raise MappingError("a body that gives the number of its turn has no counterpart")
     turns = w.optional(0) or w.const(np.array(MANY, np.int32), "turns")
     go = w.optional(1) or w.const(np.array(1, np.uint8), "go")
     kept = [w.temporary("kept", v.dtype, static(v)) for v in outside]
